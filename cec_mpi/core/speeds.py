@@ -8,18 +8,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cec_mpi.core.demand import Demand, Floats
 from cec_mpi.core.plan.assignment import Ints
-from cec_mpi.core.plan.load import (
-    check_copies,
-    check_rows,
-    check_speeds,
-    fractional_load,
-    optimal_level,
-)
-
-Floats = NDArray[np.float64]
+from cec_mpi.core.plan.load import check_speeds
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
@@ -42,8 +35,16 @@ class Speeds(Protocol):
     """The speeds of machines: for plans, and for the expected seconds.
 
     A *kind* of product is anything hashable: products of one kind take the same time for
-    the same rows. Machines have numbers from 1; arrays have one entry per machine.
+    the same rows. Machines have numbers from 1; arrays have one entry per machine. Of a sparse X
+    nonzeros take the place of rows.
+
+    Attributes
+    ----------
+    demand : Demand
+        What machines have to do together.
     """
+
+    demand: Demand
 
     @property
     def scale(self) -> float | None:
@@ -78,23 +79,18 @@ class GivenSpeeds:
     ----------
     speeds : (N,) sequence of float
         Relative speed of each machine.
-    copies : int
-        Machines that compute each row, L.
-    rows : int
-        Rows per shard, R.
-    shards : (N,) sequence of int, optional
-        Of each machine; by default each has one.
+    demand : Demand
+        What machines have to do together.
 
     Raises
     ------
     InputError
-        A speed is not positive and finite, or `rows` or `copies` is less than 1.
-    InfeasibleError
-        There are fewer machines than `copies`, or all have fewer shards.
+        A speed is not positive and finite.
 
     Examples
     --------
-    >>> speeds = GivenSpeeds([1.0, 2.0], 2, 200)
+    >>> from cec_mpi.core.demand import CodedDemand
+    >>> speeds = GivenSpeeds([1.0, 2.0], CodedDemand(2, 2, 200))
     >>> speeds.observe("matvec", [100, 200], [0.5, 0.5])
     >>> speeds.plan_speeds((1, 2)), speeds.scale
     ((1.0, 2.0), 200.0)
@@ -102,27 +98,16 @@ class GivenSpeeds:
     (0.25, 1.0)
     """
 
-    def __init__(
-        self,
-        speeds: Sequence[float],
-        copies: int,
-        rows: int,
-        shards: Sequence[int] | None = None,
-    ) -> None:
-        self._speeds = check_speeds(speeds)
-        count = self._speeds.size
-        self._shards = np.array([1] * count if shards is None else shards, dtype=np.int64)
-        check_copies(int(self._shards.sum()), copies)
-        check_rows(rows)
-        self._copies, self._rows = copies, rows
+    def __init__(self, speeds: Sequence[float], demand: Demand) -> None:
+        self._speeds, self.demand = check_speeds(speeds), demand
         self._published = tuple(self._speeds.tolist())
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
 
     def hold(self, shards: Sequence[int]) -> None:
-        """See `Speeds`."""
-        self._shards = np.array(shards, dtype=np.int64)
+        """Machines have so many shards from now on; see `Speeds`."""
+        self.demand.hold(shards)
         self._bounded = (), 0.0
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
@@ -152,9 +137,8 @@ class GivenSpeeds:
         known, rows = self._bounded
         if known != available:
             which = np.array(available) - 1
-            held = self._shards[which]
-            load = fractional_load(self._speeds[which], self._copies, held.tolist())
-            rows = float(load.c_star) * self._rows
+            present = self._speeds[which]
+            rows = self.demand.least(present, np.zeros(which.size), which)[0]
             self._bounded = available, rows
         return rows / scale
 
@@ -169,55 +153,38 @@ class GivenSpeeds:
             self._scales[kind] = float(np.median(np.concatenate(rates)))
 
 
-def hindsight_makespan(
-    rows: ArrayLike,
-    seconds: ArrayLike,
-    copies: int,
-    rows_per_shard: int,
-    shards: Sequence[int] | None = None,
-) -> float | None:
-    """Return the makespan of the best assignment at the speeds of machines in this step.
+def hindsight_makespan(rows: ArrayLike, seconds: ArrayLike, demand: Demand) -> float | None:
+    """Makespan of the best assignment at the speeds that machines showed in this very step.
 
-    ``c* R`` of Theorem 1 with the speeds ``rows / seconds``, in fractions of rows. The
-    regret of a step is its measured makespan over this, less 1.
+    That of Theorem 1 with the speeds ``rows / seconds``, in fractions of rows. The regret of a
+    step is its measured makespan over this, less 1.
 
     Parameters
     ----------
     rows : (N,) array_like
         Rows that each machine computed, 0 where preempted.
     seconds : (N,) array_like
-        Seconds of each machine. Machines without rows or time are left out.
-    copies : int
-        Machines that compute each row, L.
-    rows_per_shard : int
-        R.
-    shards : (N,) sequence of int, optional
-        Of each machine; by default each has one.
+        Seconds that it took. A machine without rows or time showed no speed, and is left out.
+    demand : Demand
 
     Returns
     -------
     float or None
-        Seconds; None if the machines that are left have fewer than `copies` shards.
+        Seconds; None when the machines that showed a speed cannot do all of it.
 
     Examples
     --------
     Machines of speeds 2, 2, 3, 3, 4 and 4 with equal loads, three copies of 420 rows:
 
+    >>> from cec_mpi.core.demand import CodedDemand
     >>> seconds = [105, 105, 70, 70, 52.5, 52.5]
-    >>> round(hindsight_makespan([210] * 6, seconds, 3, 420), 9)
+    >>> round(hindsight_makespan([210] * 6, seconds, CodedDemand(6, 3, 420)), 9)
     70.0
     """
-    counts, times = np.asarray(rows).tolist(), np.asarray(seconds).tolist()
-    held = [1] * len(counts) if shards is None else shards
-    speeds = [
-        m / min(max(t, _SHORTEST), _LONGEST) / c
-        for m, t, c in zip(counts, times, held, strict=True)
-        if 0 < m < math.inf and 0 < t < math.inf
-        for _ in range(c)  # a machine with c shards is c machines of speed s / c
-    ]
-    if len(speeds) < copies:
+    which, counts, times = measured(rows, seconds)
+    if not demand.is_met(which):
         return None
-    return optimal_level(speeds, copies) * rows_per_shard
+    return demand.least(counts / times, np.zeros(which.size), which)[0]
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
@@ -230,47 +197,6 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
     if which.size < counts.size:
         counts, times = counts[which], times[which]
     return which, counts, np.minimum(np.maximum(times, _SHORTEST), _LONGEST)
-
-
-def optimum(
-    speeds: Floats, overheads: Floats, copies: int, rows: int, shards: Ints | None = None
-) -> tuple[float, Floats]:
-    """Return the least makespan with overheads, and its loads, in fractions of rows.
-
-    The time T at which ``sum(clip(speeds * T - overheads, 0, shards * rows)) == copies * rows``.
-    Without overheads, with one shard each, this is Theorem 1: ``T = c* rows``.
-
-    Parameters
-    ----------
-    speeds, overheads : (n,) ndarray
-        Speeds, and overheads in rows.
-    copies : int
-        Number of shards that compute each row.
-    rows : int
-        Rows per shard, R.
-    shards : (n,) ndarray of int, optional
-        Of each machine; by default each has one.
-
-    Examples
-    --------
-    >>> time, loads = optimum(np.array([1.0, 3.0]), np.zeros(2), 2, 10, np.array([1, 2]))
-    >>> time, loads.tolist()
-    (5.0, [5.0, 15.0])
-    """
-    held = speeds.size if shards is None else int(shards.sum())
-    most = float(rows) if shards is None else shards * float(rows)
-    if held == copies:
-        return float(np.max((overheads + most) / speeds)), most + np.zeros(speeds.size)
-    # The sum grows along straight lines between the times at which machines begin and end.
-    times = np.concatenate((overheads, overheads + most)) / np.concatenate((speeds, speeds))
-    order = times.argsort()
-    times = times[order]
-    slopes = np.concatenate((speeds, -speeds))[order].cumsum()[:-1]
-    done = (slopes * (times[1:] - times[:-1])).cumsum()
-    line = int(done[:-1].searchsorted(copies * rows))
-    before = done[line - 1] if line else 0.0
-    finish = float(times[line] + (copies * rows - before) / slopes[line])
-    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), most)
 
 
 class SpeedEstimator:
@@ -308,25 +234,13 @@ class SpeedEstimator:
 
     Parameters
     ----------
-    machines : int
-        How many there are, N. All speeds are equal at first.
-    copies : int
-        Machines that compute each row, L.
-    rows : int
-        Rows per shard, R.
-    shards : (N,) sequence of int, optional
-        Of each machine; by default each has one.
-
-    Raises
-    ------
-    InputError
-        `rows` or `copies` is less than 1.
-    InfeasibleError
-        There are fewer machines than `copies`, or all have fewer shards.
+    demand : Demand
+        What machines have to do together. All speeds are equal at first.
 
     Examples
     --------
-    >>> speeds = SpeedEstimator(3, 2, 300)
+    >>> from cec_mpi.core.demand import CodedDemand
+    >>> speeds = SpeedEstimator(CodedDemand(3, 2, 300))
     >>> speeds.plan_speeds((1, 2, 3))
     (1.0, 1.0, 1.0)
     >>> speeds.observe("matvec", [200, 200, 200], [1.0, 1.0, 0.5])
@@ -336,13 +250,8 @@ class SpeedEstimator:
     0.75
     """
 
-    def __init__(
-        self, machines: int, copies: int, rows: int, shards: Sequence[int] | None = None
-    ) -> None:
-        check_copies(machines if shards is None else sum(shards), copies)
-        check_rows(rows)
-        self._machines, self._copies, self._rows = machines, copies, rows
-        self._shards = np.array([1] * machines if shards is None else shards, dtype=np.int64)
+    def __init__(self, demand: Demand) -> None:
+        self.demand, self._machines = demand, demand.machines
         self._host_of: dict[int, str] = {}
         self._forget()
 
@@ -360,7 +269,7 @@ class SpeedEstimator:
         self._logs, self._ages, self._signs, self._odd = self._known[:4]
         self._seen, self._rows_then, self._times = self._known[4:]
         self._signs[:] = 0
-        self._rows_then[:] = self._copies * self._rows / self._machines
+        self._rows_then[:] = self.demand.total / self._machines
         self._unknown = self._known[:, 0].copy()
         self._of_hosts: dict[str, Floats] = {}
         self._speeds = np.ones(self._machines)
@@ -377,8 +286,8 @@ class SpeedEstimator:
         self._is_half_learned = True
 
     def hold(self, shards: Sequence[int]) -> None:
-        """See `Speeds`."""
-        self._shards = np.array(shards, dtype=np.int64)
+        """Machines have so many shards from now on; see `Speeds`."""
+        self.demand.hold(shards)
         self._best = self._loads = self._decided = None
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
@@ -412,7 +321,7 @@ class SpeedEstimator:
         if self._is_half_learned:
             self._forget()
         which = np.array(available, dtype=np.int64) - 1
-        if self._decided == available or self._shards[which].sum() < self._copies:
+        if self._decided == available or not self.demand.is_met(which):
             return self._published
         self._available = which
         if self._loads is None or self._loads[:2] != (available, self._published):
@@ -442,7 +351,6 @@ class SpeedEstimator:
         """The least makespan by the current estimates, in fractions of rows; see `Speeds`."""
         if kind not in self._levels:
             return None
-        check_copies(int(self._shards[np.array(available) - 1].sum()), self._copies)
         return self._plan(available)[0] / self._rate(kind)
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
@@ -534,7 +442,7 @@ class SpeedEstimator:
             if weight <= 0:
                 return
             least = _ERRORS * max(spread, self._noise) / math.sqrt(weight)
-            found = min(total / weight, 4 * self._copies * self._rows / self._machines)
+            found = min(total / weight, 4 * self.demand.total / self._machines)
             cost = found * (1 - (least / found) ** 2) if found > least else 0.0
         shift = np.log((cost + self._rows_then) / (self._cost + self._rows_then))
         self._logs[:] = np.clip(self._logs + shift, -_MOST, _MOST)
@@ -562,8 +470,7 @@ class SpeedEstimator:
         return self._best[1:]
 
     def _optimum(self, speeds: Floats, cost: float, which: Ints) -> tuple[float, Floats]:
-        costs = np.full(which.size, cost)
-        return optimum(speeds, costs, self._copies, self._rows, self._shards[which])
+        return self.demand.least(speeds, np.full(which.size, cost), which)
 
     def _rate(self, kind: Hashable) -> float:
         """Return the median of the last five rates; of two the faster one."""

@@ -6,12 +6,13 @@ removed at the end: rows, with their columns in order and repeated entries summe
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +119,9 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         return
     with ExitStack() as stack:
         files = [stack.enter_context(temporary(store)) for _ in range(2)]
-        sinks = [open(descriptor, "wb", closefd=False) for descriptor, _ in files]
+        sinks = [
+            stack.enter_context(os.fdopen(os.dup(descriptor), "wb")) for descriptor, _ in files
+        ]
         width = np.dtype(np.int32 if opened.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
         rows = opened.pieces() if isinstance(opened, _Pieces) else _sorted(opened, store)
@@ -431,7 +434,7 @@ def _sorted(matrix: _Entries, store: Path) -> Iterator[Any]:
     height = -(-rows // buckets)
     with ExitStack() as stack:
         files = [stack.enter_context(temporary(store)) for _ in range(-(-rows // height))]
-        sinks: list[BinaryIO] = [open(d, "wb", closefd=False) for d, _ in files]
+        sinks = [stack.enter_context(os.fdopen(os.dup(d), "wb")) for d, _ in files]
         kind = np.dtype([("row", "<i8"), ("column", "<i8"), ("value", "<f8")])
         for at, across, values in matrix.pieces():
             check_real(matrix.name, np.asarray(values).dtype)

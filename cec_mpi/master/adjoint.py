@@ -16,7 +16,7 @@ from cec_mpi.core.accuracy.deviation import (
     part_errors,
     stand_in_errors,
 )
-from cec_mpi.core.accuracy.recombine import Recombination
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.in_flight import StepInFlight
@@ -215,13 +215,44 @@ class AdjointStep(StepInFlight):
         self._asked[self.outstanding[machine]] = term
 
     def _make_of_others(self, term: _Term) -> None:
-        generator, dtype = self.master.manifest.code.generator, self._coded.dtype
-        placement, others = self.placement, self._others(term.shard)
-        term.recombination = Recombination(generator, others, generator[[term.shard - 1]])
-        for shard, weight in zip(others, term.recombination.coefficients[0], strict=True):
+        if isinstance(self.placement, ReplicaPlacement):
+            self._copy_to_others(term, self.placement)
+            return
+        code, dtype, placement = self.master.manifest.code, self._coded.dtype, self.placement
+        others = self._others(term.shard)
+        weights = term.weights = code.stand_in_weights(term.shard, others)
+        for shard, weight in zip(others, weights, strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
             machine = placement.holder(shard)
             made = _Term(machine, shard, term.intervals, part, stands_in_for=term)
+            term.made_of.append(made)
+            self._aside[machine].append(made)
+
+    def _copy_to_others(self, term: _Term, placement: ReplicaPlacement) -> None:
+        """Have each row of a term from another machine that holds it."""
+        k, speeds = self.step.product.columns, self.step.speeds
+        helpers = self.helpers() - {term.machine}
+        rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        parts: dict[int, list[NDArray[Any]]] = defaultdict(list)
+        given: dict[int, int] = defaultdict(int)
+        position = 0
+        for start, stop, holders in placement.spans(term.intervals):
+            able = helpers.intersection(holders)
+            if not able:
+                raise InfeasibleError(
+                    f"step {self.step.number} has lost machine {term.machine}: no other machine "
+                    f"that is there holds rows {start}..{stop - 1}"
+                )
+            machine = min(able, key=lambda n: ((given[n] + stop - start) / speeds[n - 1], n))
+            given[machine] += stop - start
+            size = (stop - start) * k
+            rows[machine].append((start, stop))
+            parts[machine].append(term.coefficients[position : position + size])
+            position += size
+        term.weights = np.ones(len(rows))
+        for machine, intervals in rows.items():
+            part = np.concatenate(parts[machine])
+            made = _Term(machine, machine, tuple(intervals), part, stands_in_for=term)
             term.made_of.append(made)
             self._aside[machine].append(made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
@@ -193,6 +194,7 @@ class MadeOneByOne:
             self.checker,
             self._largest @ np.abs(buffers.shared.T),
             self._sample(step) if self.samples else None,
+            *self._who_is_able(),
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
@@ -230,7 +232,15 @@ class MadeOneByOne:
             self.checker if compared else None,
             np.array([scale]),
             self._sample(step) if self.samples else None,
+            *self._who_is_able(),
         )
+
+    def _who_is_able(self) -> tuple[Callable[[int], Collection[int]] | None, Sequence[int]]:
+        """Which machines can answer a row, and at which rows these change."""
+        placement = self.steps.placement
+        if isinstance(placement, ReplicaPlacement):
+            return placement.able, placement.bounds[1:-1]
+        return None, ()
 
     def _sample(self, step: Step) -> list[int]:
         """Return the rows to compare; none if no machine can be missed."""

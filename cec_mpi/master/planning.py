@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cec_mpi.core.demand import CodedDemand, Demand
 from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.core.plan.planner import Plan, Planner
+from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.core.replicas.planner import ReplicaDemand, ReplicaPlanner
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, Speeds, hindsight_makespan
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.master.step import Makespans, Step
@@ -71,6 +75,7 @@ class StepPlanner:
         recovery: int,
         rows: int,
         scheme: Scheme = "heterogeneous",
+        parts: Parts | None = None,
     ) -> None:
         self.schedule = schedule
         self.speeds = speeds
@@ -78,8 +83,8 @@ class StepPlanner:
         self.reach: Reach | None = None
         self.by_speed = False
         self.placement, self._recovery = placement, recovery
-        self._rows, self._scheme = rows, scheme
-        self._planners: dict[int, Planner] = {}
+        self._rows, self._scheme, self._parts = rows, scheme, parts
+        self._planners: dict[int, Planner | ReplicaPlanner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
         self._last_speeds: tuple[float, ...] = ()
@@ -92,16 +97,21 @@ class StepPlanner:
         speeds: Sequence[float] | None,
         scheme: Scheme,
         placement: Placement,
+        parts: Parts | None = None,
     ) -> StepPlanner:
-        """Return the planner of a store; with None, speeds are learned."""
+        """Of a store: with speeds that are given, or with None learned from times of machines.
+
+        Parts are those of a store of replicas.
+        """
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
-        shards = None if placement.is_plain else placement.counts
-        rates: Speeds
-        if speeds is None:
-            rates = SpeedEstimator(placement.machines, recovery, rows, shards)
+        demand: Demand
+        if parts is not None and isinstance(placement, ReplicaPlacement):
+            demand = ReplicaDemand(parts, placement)
         else:
-            rates = GivenSpeeds(speeds, recovery, rows, shards)
-        return cls(schedule, rates, placement, recovery, rows, scheme)
+            shards = None if placement.is_plain else placement.counts
+            demand = CodedDemand(placement.machines, recovery, rows, shards)
+        rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
+        return cls(schedule, rates, placement, recovery, rows, scheme, parts)
 
     @property
     def rows_of_shards(self) -> int | None:
@@ -135,8 +145,7 @@ class StepPlanner:
         """
         available = step.available
         if stragglers not in self._planners:
-            given = self._recovery, self._rows, self._scheme, stragglers
-            self._planners[stragglers] = Planner(*given, self.placement, self.by_speed)
+            self._planners[stragglers] = self._planner(stragglers)
         roster = self.schedule.roster
         if roster is not None and self._hosts is not roster.hosts:
             self._hosts = roster.hosts
@@ -146,6 +155,12 @@ class StepPlanner:
         step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.changed = step.plan is not self._last
         return step
+
+    def _planner(self, stragglers: int) -> Planner | ReplicaPlanner:
+        if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
+            return ReplicaPlanner(self._parts, self.placement, stragglers)
+        given = self._recovery, self._rows, self._scheme, stragglers
+        return Planner(*given, self.placement, self.by_speed)
 
     def begin(self, step: Step) -> None:
         """Note that machines hear of a step: from now on it counts."""
@@ -165,23 +180,16 @@ class StepPlanner:
         seconds : (N,) array_like
             Seconds that it took.
         """
-        available, product = step.available, step.product
-        # A machine that has taken over shards may have been lost after its answer.
-        held = sum(self.placement.counts[n - 1] for n in available)
+        available, product, demand = step.available, step.product, self.speeds.demand
+        amounts = step.plan.amounts(np.asarray(rows))
+        # Who has taken over shards may have been lost when it had answered.
+        enough = demand.is_met(np.array(available) - 1)
         known = Makespans(
-            self.speeds.predict(product, rows),
-            self.speeds.bound(product, available) if held >= self._recovery else None,
-            hindsight_makespan(
-                rows,
-                seconds,
-                self._recovery,
-                self._rows,
-                None if self.placement.is_plain else self.placement.counts,
-            )
-            if self.all_count
-            else None,
+            self.speeds.predict(product, amounts),
+            self.speeds.bound(product, available) if enough else None,
+            hindsight_makespan(amounts, seconds, demand) if self.all_count else None,
         )
-        self.speeds.observe(product, rows, seconds)
+        self.speeds.observe(product, amounts, seconds)
         return known
 
 

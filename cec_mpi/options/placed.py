@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.core.plan.placement import Placement
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import Group, option, whole_number
@@ -16,6 +17,7 @@ from cec_mpi.text import plural, shown
 if TYPE_CHECKING:
     from cec_mpi.processes.places import Place
     from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.replicas.layout import Layout
 
 ShardsOption = int | Sequence[int] | Literal["auto"] | Placement | None
 
@@ -91,7 +93,14 @@ class Placed(Group):
             The machines have fewer shards than a step needs, or not enough memory.
         """
         given, code = self.shards_per_machine, manifest.code
-        if given is None:
+        if manifest.replicas is not None:
+            if given is not None:
+                raise InputError(
+                    f"shards per machine {shown(given)}: machines of a store of replicas have the "
+                    "parts that encode gave them"
+                )
+            found = replica_placement(manifest.replicas)
+        elif given is None:
             found = Placement.plain(code.machines)
         elif isinstance(given, str) and given == "auto":
             if machines is not None:
@@ -136,10 +145,17 @@ def further_placement(first: Placement, manifest: Manifest) -> Placement:
     from cec_mpi.core.plan.placement import spread
 
     code = manifest.code
+    if manifest.replicas is not None:
+        return replica_placement(manifest.replicas)
     if first.is_plain:
         return Placement.plain(code.machines)
     counts = spread(code.machines, first.counts[: code.machines], code.recovery)
     return Placement(counts, code.machines)
+
+
+def replica_placement(layout: Layout) -> Placement:
+    """Which machine holds which parts of a sparse X."""
+    return ReplicaPlacement(layout.holders, layout.bounds.tolist(), layout.machines)
 
 
 def _listed(given: Any, total: int, recovery: int, started: int | None) -> Placement:

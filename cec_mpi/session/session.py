@@ -27,6 +27,7 @@ from cec_mpi.session.turns import Turns
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.reader import open_store
+from cec_mpi.store.replicas.parts import read_parts
 from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.wire.orders import Opened, Opening
 from cec_mpi.wire.protocol import Hub
@@ -246,7 +247,10 @@ class Session:
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)
         scheme, placement = options.scheme, options.placement
-        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement)
+        parts = None
+        if manifest.replicas is not None:
+            parts = read_parts(node_directory(path), manifest)
+        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement, parts)
         number, self._stores = self._stores, self._stores + 1
         store = OpenStore(
             path, manifest, scaling, steps, self._recorder, number, opening.arithmetic

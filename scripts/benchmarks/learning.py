@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi import plan_step
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.speeds import SpeedEstimator
 
 Floats = NDArray[np.float64]
@@ -89,7 +90,9 @@ class Learned:
     """The speeds that a run learns, asked and taught as there."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.estimator = SpeedEstimator(scenario.machines, scenario.copies, scenario.rows)
+        self.estimator = SpeedEstimator(
+            CodedDemand(scenario.machines, scenario.copies, scenario.rows)
+        )
         self.last: tuple[float, ...] = ()
         self.changes = 0
 

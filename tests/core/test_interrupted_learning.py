@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.speeds import SpeedEstimator
 from helpers.interrupts import interrupted
 
@@ -35,7 +36,7 @@ def learned(speeds):
 @pytest.mark.parametrize("available", [EVERYONE, OTHERS])
 def test_a_step_cut_off_at_any_line_leaves_speeds_that_are_learned_again(known, available):
     for place in range(FAR):
-        speeds = SpeedEstimator(len(SPEEDS), COPIES, ROWS)
+        speeds = SpeedEstimator(CodedDemand(len(SPEEDS), COPIES, ROWS))
         for _ in range(known):
             make_step(speeds, EVERYONE)
         cut = interrupted(place, "core/speeds", lambda: make_step(speeds, available))  # noqa: B023

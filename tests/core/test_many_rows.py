@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.explain import explain_plan
 from cec_mpi.core.plan.flow import Network
@@ -58,9 +59,12 @@ def test_a_plan_in_fractions():
 def test_speeds():
     counts = plan_step(range(1, 7), SPEEDS, 3, ROWS).assignment.counts(6)
     seconds = counts / np.array(SPEEDS) / 1e9
-    best = hindsight_makespan(counts, seconds, 3, ROWS)
+    best = hindsight_makespan(counts, seconds, CodedDemand(len(counts), 3, ROWS))
     assert best == pytest.approx(ROWS / 6 / 1e9)
-    given_speeds, learned = GivenSpeeds(SPEEDS, 3, ROWS), SpeedEstimator(6, 3, ROWS)
+    given_speeds, learned = (
+        GivenSpeeds(SPEEDS, CodedDemand(6, 3, ROWS)),
+        SpeedEstimator(CodedDemand(6, 3, ROWS)),
+    )
     for speeds in (given_speeds, learned):
         for _ in range(10):
             speeds.observe("matvec", counts, seconds)

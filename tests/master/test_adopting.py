@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cec_mpi
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.speeds import SpeedEstimator
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError
@@ -221,7 +222,9 @@ def test_shards_are_spread_so_that_any_machine_can_be_missing(made, rates):
 def test_a_machine_that_is_lost_when_it_has_answered_leaves_its_step_whole(made):
     X, make, recorder = made
     master, hub = make(availability=[{1, 2}])
-    master.steps.speeds = SpeedEstimator(MACHINES, RECOVERY, ROWS // RECOVERY, [1] * MACHINES)
+    master.steps.speeds = SpeedEstimator(
+        CodedDemand(MACHINES, RECOVERY, ROWS // RECOVERY, [1] * MACHINES)
+    )
     check(X, master, False)
     assert master.steps.placement.adopted[0]
     events, lost = hub.events, []

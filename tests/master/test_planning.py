@@ -7,6 +7,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.availability.models import PAPER_AVAILABLE, Listed
+from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
@@ -34,7 +35,7 @@ class Clock:
 
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
     schedule = Schedule(Listed(ticks), EVERYONE, **options)
-    speeds = speeds or GivenSpeeds(SPEEDS, RECOVERY, rows)
+    speeds = speeds or GivenSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
     return StepPlanner(schedule, speeds, Placement.plain(6), RECOVERY, rows)
 
 
@@ -66,7 +67,7 @@ def test_the_papers_run_with_the_speeds_that_are_given():
 
 
 def test_speeds_are_learned_from_the_first_step_on():
-    steps = planner_of(PAPER_AVAILABLE, SpeedEstimator(6, RECOVERY, 42000), rows=42000)
+    steps = planner_of(PAPER_AVAILABLE, SpeedEstimator(CodedDemand(6, RECOVERY, 42000)), rows=42000)
     (first, known), *others = run(steps, 6)
     assert first.speeds == (1.0,) * 6
     assert known.predicted is None
@@ -180,7 +181,7 @@ def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():
     roster.expect(EVERYONE)
     for n in EVERYONE:
         joins(roster, n, f"node{n}")
-    steps = planner_of([EVERYONE], SpeedEstimator(6, RECOVERY, ROWS), roster=roster)
+    steps = planner_of([EVERYONE], SpeedEstimator(CodedDemand(6, RECOVERY, ROWS)), roster=roster)
     step = [step for step, _ in run(steps, 8)][-1]
     assert step.speeds == pytest.approx(SPEEDS / 3)
     for machine, host in ((6, "node1"), (1, "node6"), (2, "new")):

@@ -66,7 +66,10 @@ class Plan:
     placement : Placement
         Which machine computes with which shard.
     most_shards : int
-        b: each row is computed with at most b shards of one machine.
+        b: each row is computed with at most so many shards of one machine.
+    costs : (N,) ndarray of float, or None
+        Of a sparse X: what the rows of each machine cost, in nonzeros. None: all rows cost the
+        same.
     numbers : int
         About how many numbers the plan and its decoders keep in memory.
     """
@@ -76,6 +79,7 @@ class Plan:
     bound: float
     placement: Placement
     most_shards: int = 1
+    costs: NDArray[np.float64] | None = None
     numbers: int = field(init=False)
     _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
     _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
@@ -112,6 +116,18 @@ class Plan:
             Piece(self.placement.holder(shard), shard, rows)
             for shard, rows in self.assignment.intervals_of_all().items()
         ]
+
+    def amounts(self, rows: Ints) -> NDArray[np.number]:
+        """What so many rows of each machine, (N,), come to: rows, or nonzeros of a sparse X.
+
+        Where a machine has computed other rows than planned, they count like those planned.
+        """
+        if self.costs is None:
+            return rows
+        planned = self.counts(rows.size)
+        mean = self.costs.sum() / max(1, planned.sum())
+        each = np.where(planned > 0, self.costs / np.maximum(planned, 1), mean)
+        return rows * each
 
     @property
     def most_rows(self) -> int:

@@ -32,6 +32,8 @@ class Groups:
 
     Attributes
     ----------
+    unit : float
+        What a unit costs.
     whole : (G,) ndarray of int64
         The costs in units, whole numbers.
     group, machine : (E,) ndarray of int64
@@ -55,8 +57,8 @@ class Groups:
         copies: int = 1,
     ) -> None:
         self._costs, self._copies, self._machines = np.asarray(costs, float), copies, machines
-        self._unit = copies * float(self._costs.sum()) / _UNITS
-        self.whole = np.maximum(1, np.rint(self._costs / self._unit)).astype(np.int64)
+        self.unit = copies * float(self._costs.sum()) / _UNITS
+        self.whole = np.maximum(1, np.rint(self._costs / self.unit)).astype(np.int64)
         self.group = np.repeat(np.arange(len(holders)), [len(each) for each in holders])
         self.machine = np.fromiter(chain.from_iterable(holders), np.int64, self.group.size)
         pairs = list(zip(self.group.tolist(), self.machine.tolist(), strict=True))
@@ -92,7 +94,7 @@ class Groups:
         extra = np.zeros(self._machines) if overheads is None else overheads
         time = _when(self._copies * float(self._costs.sum()), *self._of(speeds, extra))
         while True:
-            room = np.maximum(time * speeds - extra, 0) / self._unit * (1 + _ROUNDED) + 1
+            room = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
             flow = self._network.flow(np.minimum(room, self._needed).astype(np.int64))
             if int(flow.sum()) == self._needed:
                 return time, flow[self.group, self.machine]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from cec_mpi.core.placement.placement import Placement
+from cec_mpi.core.plan.placement import Intervals, Placement
 from cec_mpi.core.replicas.holders import Holders
 
 
@@ -17,26 +18,30 @@ class ReplicaPlacement(Placement):
     Parameters
     ----------
     holders : Holders
+    bounds : (P + 1,) sequence of int
+        First row of each part, and the number of rows.
     machines : int
 
     Examples
     --------
-    >>> placement = ReplicaPlacement(((1, 2), (2, 3)), 3)
+    >>> placement = ReplicaPlacement(((1, 2), (2, 3)), (0, 10, 20), 3)
     >>> placement.count((1, 2, 3)), placement.count((1, 3)), placement.count((1, 2))
     (2, 1, 1)
     >>> placement.to_spare(1, (1, 2, 3)), placement.to_spare(1, (1,))
     (1, -1)
+    >>> placement.able(9), list(placement.spans(((5, 12),)))
+    ((1, 2), [(5, 10, (1, 2)), (10, 12, (2, 3))])
     """
 
-    def __init__(self, holders: Holders, machines: int) -> None:
+    def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
         super().__init__((1,) * machines, machines)
-        self.holders = holders
+        self.holders, self.bounds = holders, tuple(bounds)
         self._sets = [frozenset(each) for each in set(holders)]
         self._least = lru_cache(256)(self._least_copies)
 
     @property
     def _told(self) -> tuple[object, ...]:
-        return self.holders, self.machines
+        return self.holders, self.bounds, self.machines
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplicaPlacement) and self._told == other._told
@@ -59,6 +64,19 @@ class ReplicaPlacement(Placement):
     def largest(self, count: int) -> tuple[int, ...]:
         """All machines: which of so many could hold all parts depends on who they are."""
         return tuple(self._numbers) if count else ()
+
+    def able(self, row: int) -> tuple[int, ...]:
+        """The machines that hold a row."""
+        return self.holders[bisect_right(self.bounds, row) - 1]
+
+    def spans(self, intervals: Intervals) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """These rows, cut where other machines begin to hold them; and these machines."""
+        for start, stop in intervals:
+            part = bisect_right(self.bounds, start) - 1
+            while start < stop:
+                end = min(stop, self.bounds[part + 1])
+                yield start, end, self.holders[part]
+                start, part = end, part + 1
 
     def _least_copies(self, machines: frozenset[int]) -> int:
         return min(len(each & machines) for each in self._sets)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.placement.placement import Placement
 from cec_mpi.core.plan.algorithm_1 import fill
 from cec_mpi.core.plan.assignment import Assignment, check_available
-from cec_mpi.core.plan.layout import order_along_rows
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.plan.schemes import order_along_rows
 from cec_mpi.core.replicas.holders import Holders
 from cec_mpi.core.replicas.least import Groups
 from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
@@ -31,10 +32,7 @@ class ReplicaPlanner:
     Parameters
     ----------
     parts : Parts
-    holders : Holders
-        The machines of each part.
-    machines : int
-        N.
+    placement : ReplicaPlacement
     stragglers : int
         S machines, any of which may be late; fewer where parts have too few holders for that.
 
@@ -48,15 +46,14 @@ class ReplicaPlanner:
     --------
     >>> from cec_mpi.core.replicas.parts import cut_parts
     >>> parts = cut_parts(np.arange(0, 31, 3), 2, 5)
-    >>> planner = ReplicaPlanner(parts, ((1, 2), (2, 3)), 3)
+    >>> planner = ReplicaPlanner(parts, ReplicaPlacement(((1, 2), (2, 3)), (0, 5, 10), 3))
     >>> plan = planner.plan((1, 2, 3), (1.0, 1.0, 2.0))
     >>> [(block.start, block.stop, block.machines) for block in plan.assignment.blocks]
     [(0, 3, (1,)), (3, 5, (2,)), (5, 10, (3,))]
     """
 
-    def __init__(self, parts: Parts, holders: Holders, machines: int, stragglers: int = 0) -> None:
-        self._parts, self._holders, self._stragglers = parts, holders, stragglers
-        self._placement = Placement.plain(machines)
+    def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
+        self._parts, self._placement, self._stragglers = parts, placement, stragglers
         self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
         self._last: tuple[object, object, Plan | None] = (None, None, None)
         self._grouped: tuple[tuple[int, ...], _Grouped] | None = None
@@ -110,24 +107,23 @@ class ReplicaPlanner:
         np.add.at(rows, places, (stops - starts)[:, None])
         np.add.at(costs, places, self._parts.cost(starts, stops)[:, None])
         assignment = Assignment(available, rows, starts, stops, of_blocks)
-        return Plan(assignment, float((costs / present).max()), time, self._placement)
+        of_all = np.zeros(len(speeds))
+        of_all[numbers - 1] = costs
+        longest = float((costs / present).max())
+        return Plan(assignment, longest, time, self._placement, costs=of_all)
 
     def _groups(self, available: tuple[int, ...]) -> _Grouped:
         """Parts with the same available machines (as positions), and copies of each row."""
         if self._grouped is None or self._grouped[0] != available:
-            at = {machine: place for place, machine in enumerate(available)}
-            members: dict[tuple[int, ...], list[int]] = {}
-            for part, each in enumerate(self._holders):
-                members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
+            members = members_of(self._placement.holders, available)
             if missing := members.get(()):
-                which = " or ".join(map(str, self._holders[missing[0]]))
+                which = " or ".join(map(str, self._placement.holders[missing[0]]))
                 raise InfeasibleError(
                     f"{plural(len(missing), 'part')} of X, of {self._parts.count}, on no available "
                     f"machine: part {missing[0] + 1} needs machine {which}"
                 )
             copies = 1 + min(self._stragglers, min(map(len, members)) - 1)
-            costs = [float(self._parts.costs[parts].sum()) for parts in members.values()]
-            groups = Groups(costs, list(members), len(available), copies)
+            groups = groups_of(self._parts, members, len(available), copies)
             self._grouped = available, (members, groups, copies)
         return self._grouped[1]
 
@@ -141,13 +137,12 @@ class ReplicaPlanner:
         ends = np.cumsum(costs)
         cuts = np.cumsum(sizes[:-1]) * (ends[-1] / sizes.sum())
         at = np.searchsorted(ends - costs / 2, cuts).tolist()  # to the nearest cell
-        blocks = []
+        blocks: list[tuple[int, int, NDArray[np.int32]]] = []
         for first, last, mine in zip([0, *at], [*at, here.size], machines, strict=True):
             some = here[first:last]
             breaks = np.flatnonzero(np.diff(some) > 1) + 1  # of parts that are not neighbours
-            for run in np.split(some, breaks):
-                if run.size:
-                    blocks.append((int(rows[run[0]]), int(rows[run[-1] + 1]), mine))
+            runs = [run for run in np.split(some, breaks) if run.size]
+            blocks += [(int(rows[run[0]]), int(rows[run[-1] + 1]), mine) for run in runs]
         return blocks
 
 
@@ -159,3 +154,66 @@ def _shares(amounts: Ints, copies: int) -> tuple[Ints, NDArray[np.intp]]:
     sizes, members = fill(amounts, copies)
     along = order_along_rows(members, range(amounts.size))
     return np.array(sizes)[along], members[along].astype(np.intp)
+
+
+class ReplicaDemand:
+    """Rows that are each computed by one of their holders; amounts are nonzeros.
+
+    Parameters
+    ----------
+    parts : Parts
+    placement : ReplicaPlacement
+
+    Attributes
+    ----------
+    machines : int
+    total : float
+    """
+
+    def __init__(self, parts: Parts, placement: ReplicaPlacement) -> None:
+        self._parts, self._placement = parts, placement
+        self.machines, self.total = placement.machines, float(parts.costs.sum())
+        self._last: tuple[tuple[int, ...], Groups] | None = None
+
+    def hold(self, shards: Sequence[int]) -> None:
+        """Machines hold what they held."""
+
+    def is_met(self, which: Ints) -> bool:
+        """Whether these machines (from 0) hold all parts."""
+        return self._placement.count((which + 1).tolist()) > 0
+
+    def least(
+        self, speeds: NDArray[np.float64], overheads: NDArray[np.float64], which: Ints
+    ) -> tuple[float, NDArray[np.float64]]:
+        """As `Demand.least`, in nonzeros."""
+        available = tuple((which + 1).tolist())
+        if self._last is None or self._last[0] != available:
+            members = members_of(self._placement.holders, available)
+            self._last = available, groups_of(self._parts, members, which.size, 1)
+        groups = self._last[1]
+        time, amounts = groups.least(speeds, overheads)
+        sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)
+        return time, sums * groups.unit
+
+
+def members_of(holders: Holders, available: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
+    """Parts that the same available machines hold, by these, as positions from 0.
+
+    Examples
+    --------
+    >>> members_of(((1, 2), (2, 3), (1, 2)), (2, 3))
+    {(0,): [0, 2], (0, 1): [1]}
+    """
+    at = {machine: place for place, machine in enumerate(available)}
+    members: dict[tuple[int, ...], list[int]] = {}
+    for part, each in enumerate(holders):
+        members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
+    return members
+
+
+def groups_of(
+    parts: Parts, members: dict[tuple[int, ...], list[int]], machines: int, copies: int
+) -> Groups:
+    """The work of these parts."""
+    costs = [float(parts.costs[mine].sum()) for mine in members.values()]
+    return Groups(costs, list(members), machines, copies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -48,7 +48,11 @@ class RowAnswers:
         are needed until it is certain which one is wrong: L + 3 are enough if at most two are
         wrong.
     sample : sequence of int, optional
-        Compare only these rows.
+        With a checker: only these rows are compared.
+    able : callable, optional
+        From a row to the machines that can answer it, where not all can.
+    cuts : sequence of int
+        Rows at which other machines begin to be able.
     scale : (k,) ndarray of float, optional
         S of each column, or a bound of it; the checker needs it.
 
@@ -91,7 +95,10 @@ class RowAnswers:
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
         sample: Sequence[int] | None = None,
+        able: Callable[[int], Collection[int]] | None = None,
+        cuts: Sequence[int] = (),
     ) -> None:
+        self._able = able
         self._checker = checker
         self._scale = scale
         self._decoders = decoders
@@ -103,6 +110,8 @@ class RowAnswers:
         self._segments = [Segment(0, rows, int(checker is not None and sample is None))]
         self.accused: set[int] = set()
         self.undecoded = rows
+        for row in cuts:
+            self._cut(row)
         for row in sample or ():
             for segment in self._between(row, row + 1):
                 segment.enough = segment.needed = 1
@@ -198,7 +207,13 @@ class RowAnswers:
             there = segment.given, segment.expected
             if segment.decoded or self._holders.are_enough(segment.needed, *there):
                 continue
-            others = tuple(n for n in able if n not in segment.given and n not in segment.expected)
+            others = tuple(
+                n
+                for n in able
+                if n not in segment.given
+                and n not in segment.expected
+                and (self._able is None or n in self._able(segment.start))
+            )
             lacking = self._holders.further(list(chain(*there)), segment.needed, others)
             found.append(Missing(segment.start, segment.stop, *lacking))
         return found

@@ -21,7 +21,8 @@ def read_parts(directory: Path, manifest: Manifest) -> Parts:
         They are as the manifest says neither in the file nor in its copy.
     """
     layout = manifest.replicas
-    assert layout is not None and manifest.cells is not None
+    assert layout is not None
+    assert manifest.cells is not None
     rows, entries = read_array(directory, manifest.cells, (2, manifest.cell_count + 1), np.int64)
     at = np.searchsorted(rows, layout.bounds)
     if (

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from cec_mpi.core.demand import CodedDemand, optimum
 from cec_mpi.core.plan.placement import Placement, spread
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan, optimum
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan
 from cec_mpi.errors import InfeasibleError, InputError
 
 COUNTS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
@@ -131,12 +132,14 @@ def test_the_best_makespan_is_that_of_the_linear_program(counts, data):
     assert time == pytest.approx(found.fun, rel=1e-9)
     assert loads.sum() == pytest.approx(copies * rows)
     assert (loads <= shards * rows + 1e-9).all()
-    given_speeds = GivenSpeeds(speeds, copies, rows, counts)
+    given_speeds = GivenSpeeds(speeds, CodedDemand(len(speeds), copies, rows, counts))
     everyone = tuple(range(1, len(counts) + 1))
     given_speeds.observe("w", loads, loads / speeds / 3)
     assert given_speeds.bound("w", everyone) == pytest.approx(time / 3, rel=1e-6)
     seconds = (loads + 1) / speeds
-    hindsight = hindsight_makespan(loads + 1, seconds, copies, rows, counts)
+    hindsight = hindsight_makespan(
+        loads + 1, seconds, CodedDemand(len(loads + 1), copies, rows, counts)
+    )
     assert hindsight == pytest.approx(time, rel=1e-9)
 
 
@@ -144,17 +147,17 @@ def test_too_few_shards_are_refused():
     with pytest.raises(InfeasibleError):
         Planner(4, 30, placement=Placement((2, 1, 3), 6)).plan((1, 2), (1.0, 1.0, 1.0))
     with pytest.raises(InfeasibleError):
-        GivenSpeeds([1.0, 1.0], 4, 30, [2, 1])
-    speeds = SpeedEstimator(2, 3, 30, [2, 1])
+        GivenSpeeds([1.0, 1.0], CodedDemand(2, 4, 30, [2, 1]))
+    speeds = SpeedEstimator(CodedDemand(2, 3, 30, [2, 1]))
     assert speeds.plan_speeds((1,)) == (1.0, 1.0)
-    assert hindsight_makespan([30, 0], [1.0, 0.0], 3, 30, [2, 1]) is None
+    assert hindsight_makespan([30, 0], [1.0, 0.0], CodedDemand(len([30, 0]), 3, 30, [2, 1])) is None
 
 
 def test_learned_speeds_of_machines_with_several_shards_give_the_best_plan():
     """Speeds 1,1,1,1,1,20 and L = 4: with one shard the fast machine would be at its cap."""
     counts, true = (1, 1, 1, 1, 1, 7), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 20.0]) * 1000
     everyone, rows = (1, 2, 3, 4, 5, 6), 3000
-    speeds = SpeedEstimator(6, 4, rows, counts)
+    speeds = SpeedEstimator(CodedDemand(6, 4, rows, counts))
     planner = Planner(4, rows, placement=Placement(counts, 12))
     for _ in range(5):
         plan = planner.plan(everyone, speeds.plan_speeds(everyone))
