@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Ints
-from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.plan.load import check_copies, check_rows, optimal_level
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,12 @@ class CodedDemand:
             They have fewer than L shards.
         """
         check_copies(int(self._shards[which].sum()), self._copies)
-        return optimum(speeds, overheads, self._copies, self._rows, self._shards[which])
+        shards = self._shards[which]
+        if overheads.any():
+            return optimum(speeds, overheads, self._copies, self._rows, shards)
+        parts = np.repeat(speeds / np.maximum(shards, 1), shards)  # c machines of speed s/c
+        time = optimal_level(parts.tolist(), self._copies) * self._rows
+        return time, np.minimum(speeds * time, shards * float(self._rows))
 
 
 def optimum(

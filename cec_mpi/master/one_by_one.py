@@ -102,6 +102,7 @@ class MadeOneByOne:
                 manifest.rows_per_shard,
                 self.arithmetic,
                 self._random,
+                self.steps.placement.bounds,
             )
         self.spare = int(compares and not self.samples)  # that a product X W could miss
         self._has_warned = False  # of a store that is damaged

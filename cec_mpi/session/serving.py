@@ -185,8 +185,8 @@ def open_adopted(opening: Opening, number: int) -> Shard:
 
 
 def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
-    if options.mends:
-        from cec_mpi.store.degraded import DegradedShard  # which rebuilds rows
+    if options.mends and store.manifest.replicas is None:
+        from cec_mpi.store.degraded import DegradedShard  # which makes rows anew
 
         return DegradedShard(store, number, options.shards, options.verify, copy)
     try:

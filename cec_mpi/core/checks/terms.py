@@ -9,7 +9,9 @@ matrices this way.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,9 @@ class TermChecks:
     dtype : dtype
         Arithmetic of machines.
     rng : numpy.random.Generator
-        Generates the probe.
+        Draws the probe.
+    bounds : sequence of int, optional
+        Where the pieces of a shard begin that are known as a whole, and the number of rows.
 
     Attributes
     ----------
@@ -69,10 +73,12 @@ class TermChecks:
         rows: int,
         dtype: DTypeLike,
         rng: np.random.Generator,
+        bounds: Sequence[int] | None = None,
     ) -> None:
         self.sizes = sizes
         self._rows = rows
-        self._cell = -(-rows // _PIECES)
+        cell = -(-rows // _PIECES)
+        self._bounds = list(bounds or [*range(0, rows, cell), rows])
         self._dtype = np.dtype(dtype)
         drawn = rng.uniform(1.0, 2.0, largest.size) * rng.choice([-1.0, 1.0], largest.size)
         _, exponent = np.frexp(largest.max(initial=0.0) * max(largest.size, 1))
@@ -99,8 +105,8 @@ class TermChecks:
         for start, stop in sorted(intervals):
             if known is not None and not np.isnan(known[start:stop]).any():
                 continue
-            for a in range(start - start % self._cell, stop, self._cell):
-                b = min(a + self._cell, self._rows)
+            first = bisect_right(self._bounds, start) - 1
+            for a, b in pairwise(self._bounds[first : bisect_left(self._bounds, stop) + 1]):
                 if known is not None and not np.isnan(known[a:b]).any():
                     continue
                 if found and found[-1][1] >= a:

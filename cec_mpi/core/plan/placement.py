@@ -52,7 +52,9 @@ class Placement:
     adopted : tuple of tuple of int
         Empty if no machine has taken over a shard.
     is_plain : bool
-        Whether each machine n has only shard n, as in the paper.
+        Whether machine n has shard n alone, for all shards: the setting of the paper.
+    bounds : tuple of int or None
+        Where machines hold some rows alone: rows at which other machines begin to hold them.
 
     Raises
     ------
@@ -106,6 +108,7 @@ class Placement:
                     )
         self.counts = tuple(map(len, self._held))
         self._view: Placement | None = None
+        self.bounds: tuple[int, ...] | None = None
 
     @classmethod
     def plain(cls, shards: int) -> Placement:

@@ -35,7 +35,8 @@ class ReplicaPlacement(Placement):
 
     def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
         super().__init__((1,) * machines, machines)
-        self.holders, self.bounds = holders, tuple(bounds)
+        self.holders = holders
+        self.bounds: tuple[int, ...] = tuple(bounds)
         self._sets = [frozenset(each) for each in set(holders)]
         self._least = lru_cache(256)(self._least_copies)
 
