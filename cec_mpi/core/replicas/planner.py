@@ -93,11 +93,14 @@ class ReplicaPlanner:
         members, groups, copies = self._groups(available)
         time, amounts = groups.least(present)
         blocks: list[tuple[int, int, NDArray[np.int32]]] = []
-        for g, parts in enumerate(members.values()):
-            mine = groups.group == g
+        late = np.zeros(len(speeds) + 1)  # time of each machine beyond what was meant, until here
+        firsts = np.searchsorted(groups.group, np.arange(len(members) + 1))
+        for g in np.argsort(-groups.whole, kind="stable").tolist():
+            mine = slice(firsts[g], firsts[g + 1])
             machines = numbers[groups.machine[mine]].astype(np.int32)
             sizes, chosen = _shares(amounts[mine], copies)
-            blocks += self._laid(parts, sizes, machines[chosen])
+            parts = list(members.values())[g]
+            blocks += self._laid(parts, sizes, machines[chosen], late, speeds)
         blocks.sort(key=lambda block: block[0])
         starts = np.array([start for start, *_ in blocks])
         stops = np.array([stop for _, stop, _ in blocks])
@@ -128,22 +131,57 @@ class ReplicaPlanner:
         return self._grouped[1]
 
     def _laid(
-        self, parts: list[int], sizes: Ints, machines: NDArray[np.int32]
+        self,
+        parts: list[int],
+        sizes: Ints,
+        machines: NDArray[np.int32],
+        late: NDArray[np.float64],
+        speeds: tuple[float, ...],
     ) -> list[tuple[int, int, NDArray[np.int32]]]:
-        """Rows of these parts for blocks of such sizes, one behind the other."""
+        """Rows of these parts for blocks of such sizes, one behind the other.
+
+        A cut goes to the cell before or behind it, so that of the machines on both sides the one
+        that is later by then is as early as can be.
+        """
         cells, rows = self._parts.cells, self._parts.rows
         here = np.concatenate([np.arange(cells[p], cells[p + 1]) for p in parts])
-        costs = np.diff(self._parts.cost_before)[here]
-        ends = np.cumsum(costs)
-        cuts = np.cumsum(sizes[:-1]) * (ends[-1] / sizes.sum())
-        at = np.searchsorted(ends - costs / 2, cuts).tolist()  # to the nearest cell
+        ends = np.append(0, np.cumsum(np.diff(self._parts.cost_before)[here]))
+        wanted = np.append(0, np.cumsum(sizes)) * (ends[-1] / sizes.sum())
         blocks: list[tuple[int, int, NDArray[np.int32]]] = []
-        for first, last, mine in zip([0, *at], [*at, here.size], machines, strict=True):
+        behind = np.searchsorted(ends, wanted)
+        first = 0
+        for k, mine in enumerate(machines):
+            last = here.size
+            if k + 1 < len(machines):
+                after, last = machines[k + 1], int(behind[k + 1])
+                lower = max(first, last - 1)
+                if lower < last and _later(
+                    mine, after, float(ends[lower] - wanted[k + 1]), late, speeds
+                ) < _later(mine, after, float(ends[last] - wanted[k + 1]), late, speeds):
+                    last = lower
+            beyond = float(ends[last] - ends[first] - (wanted[k + 1] - wanted[k]))
+            for n in mine.tolist():
+                late[n] += beyond / speeds[n - 1]
             some = here[first:last]
             breaks = np.flatnonzero(np.diff(some) > 1) + 1  # of parts that are not neighbours
             runs = [run for run in np.split(some, breaks) if run.size]
             blocks += [(int(rows[run[0]]), int(rows[run[-1] + 1]), mine) for run in runs]
+            first = last
         return blocks
+
+
+def _later(
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+    moved: float,
+    late: NDArray[np.float64],
+    speeds: tuple[float, ...],
+) -> float:
+    """How late the latest of these machines is if so much goes to those before."""
+    return max(
+        *(late[n] + moved / speeds[n - 1] for n in before.tolist()),
+        *(late[n] - moved / speeds[n - 1] for n in after.tolist()),
+    )
 
 
 def _shares(amounts: Ints, copies: int) -> tuple[Ints, NDArray[np.intp]]:
