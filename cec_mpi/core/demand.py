@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows, optimal_level
+from cec_mpi.core.plan.placement import Placement
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +29,8 @@ class Demand(Protocol):
     machines: int
     total: float
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on."""
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on."""
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) can do all of it."""
@@ -83,9 +84,9 @@ class CodedDemand:
         check_copies(int(self._shards.sum()), copies)
         check_rows(rows)
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on."""
-        self._shards = np.array(shards, dtype=np.int64)
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on."""
+        self._shards = np.array(placement.counts, dtype=np.int64)
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) have L shards."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from cec_mpi.core.demand import Demand, Floats
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_speeds
+from cec_mpi.core.plan.placement import Placement
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
@@ -50,8 +51,8 @@ class Speeds(Protocol):
     def scale(self) -> float | None:
         """Rows per second of a machine of speed 1 in the first kind of product, if known."""
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Note the number of shards of each machine, which bounds its rows."""
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on, which bounds the rows of each."""
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines (from 1)."""
@@ -105,9 +106,9 @@ class GivenSpeeds:
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on; see `Speeds`."""
-        self.demand.hold(shards)
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on; see `Speeds`."""
+        self.demand.hold(placement)
         self._bounded = (), 0.0
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
@@ -285,9 +286,9 @@ class SpeedEstimator:
             self._forget()
         self._is_half_learned = True
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Machines have so many shards from now on; see `Speeds`."""
-        self.demand.hold(shards)
+    def hold(self, placement: Placement) -> None:
+        """Machines have other shards from now on; see `Speeds`."""
+        self.demand.hold(placement)
         self._best = self._loads = self._decided = None
 
     def live_on(self, hosts: Mapping[int, str]) -> None:

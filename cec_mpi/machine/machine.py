@@ -16,7 +16,6 @@ from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation, measure_rate
 from cec_mpi.machine.faults import Faults
 from cec_mpi.store.shard import NOTHING_LOADED, NOTHING_MENDED, Loaded, Mended, Shard
-from cec_mpi.store.stack import Stack
 
 log = logging.getLogger(__name__)
 
@@ -106,12 +105,12 @@ class Machine:
         DamagedStoreError
             A shard cannot be opened or read; the machine keeps the shards that it had.
         """
-        own = self._own.shards if isinstance(self._own, Stack) else [self._own]
+        assert self._own is not None
         adopted = {n: self._adopted.get(n) or open_shard(n) for n in shards}
         fresh = [shard for n, shard in adopted.items() if n not in self._adopted]
-        loaded = [shard.load([(0, shard.count)]) for shard in fresh]
+        loaded = [shard.load(shard.to_have) for shard in fresh]
         self._adopted = adopted
-        self._shard = Stack([*own, *adopted.values()]) if adopted else self._own
+        self._shard = self._own.beside([*adopted.values()]) if adopted else self._own
         self._loaded = False
         return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
 

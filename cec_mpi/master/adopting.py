@@ -12,6 +12,7 @@ import numpy as np
 
 from cec_mpi.core.plan.adopting import shares_of
 from cec_mpi.core.plan.placement import Placement, Reach
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.options.session import SessionOptions
@@ -302,6 +303,8 @@ class Adopting:
         rows = self._manifest.rows_per_shard
         per_second = self._steps.speeds.scale or BANDWIDTH * rows / self._manifest.shard_bytes
         able = {n: [k for k in sorted(absent) if (n, k) not in self._failed] for n in machines}
+        if isinstance(placement, ReplicaPlacement):
+            return placement.to_adopt(able, spare, self._room(placement))
         return shares_of(
             placement,
             able,

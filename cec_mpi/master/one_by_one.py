@@ -240,8 +240,14 @@ class MadeOneByOne:
         """Which machines can answer a row, and at which rows these change."""
         placement = self.steps.placement
         if isinstance(placement, ReplicaPlacement):
-            return placement.able, placement.bounds[1:-1]
+            return self._able, placement.bounds[1:-1]
         return None, ()
+
+    def _able(self, row: int) -> Collection[int]:
+        """The machines that hold a row of a sparse X by now."""
+        placement = self.steps.placement
+        assert isinstance(placement, ReplicaPlacement)
+        return placement.able(row)
 
     def _sample(self, step: Step) -> list[int]:
         """Return the rows to compare; none if no machine can be missed."""

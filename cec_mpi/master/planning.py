@@ -128,7 +128,7 @@ class StepPlanner:
         """Use another placement from now on."""
         self.placement = placement
         self._planners.clear()
-        self.speeds.hold(placement.counts)
+        self.speeds.hold(placement)
 
     def next(self, spare: int = 0, others_come: bool = False) -> Step:
         """Return the next step, which must be possible without any `spare` machines.

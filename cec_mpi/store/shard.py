@@ -111,6 +111,17 @@ class Shard(Protocol):
         """Files of the rows."""
         return (self.path,)
 
+    @property
+    def to_have(self) -> Intervals:
+        """Rows to have ready when a machine takes over the shard."""
+        return ((0, self.count),)
+
+    def beside(self, others: Sequence[Shard]) -> Shard:
+        """The shard and others, as one."""
+        from cec_mpi.store.stack import Stack
+
+        return Stack([self, *others])
+
     def load(self, intervals: Intervals) -> Loaded:
         """Load rows, and return what was read for the first time, or again.
 

@@ -46,6 +46,10 @@ class Stack(Shard):
         """Files of all shards."""
         return tuple(path for shard in self.shards for path in shard.paths)
 
+    def beside(self, others: Sequence[Shard]) -> Shard:
+        """These shards and others, as one."""
+        return Stack([*self.shards, *others])
+
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
         position = 0

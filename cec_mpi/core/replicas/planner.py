@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.algorithm_1 import fill
 from cec_mpi.core.plan.assignment import Assignment, check_available
 from cec_mpi.core.plan.load import check_speeds
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.plan.schemes import order_along_rows
 from cec_mpi.core.replicas.holders import Holders
@@ -178,10 +179,11 @@ def _later(
     speeds: tuple[float, ...],
 ) -> float:
     """How late the latest of these machines is if so much goes to those before."""
-    return max(
+    times = (
         *(late[n] + moved / speeds[n - 1] for n in before.tolist()),
         *(late[n] - moved / speeds[n - 1] for n in after.tolist()),
     )
+    return float(max(times))
 
 
 def _shares(amounts: Ints, copies: int) -> tuple[Ints, NDArray[np.intp]]:
@@ -213,8 +215,10 @@ class ReplicaDemand:
         self.machines, self.total = placement.machines, float(parts.costs.sum())
         self._last: tuple[tuple[int, ...], Groups] | None = None
 
-    def hold(self, shards: Sequence[int]) -> None:
-        """Machines hold what they held."""
+    def hold(self, placement: Placement) -> None:
+        """Machines have taken over parts, or have them no more."""
+        assert isinstance(placement, ReplicaPlacement)
+        self._placement, self._last = placement, None
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) hold all parts."""
