@@ -42,7 +42,8 @@ def rmat(scale: int, entries: int, seed: int) -> csr_array:
     for _ in range(scale):
         which = np.searchsorted(_QUADRANTS, rng.random(entries))
         at, across = 2 * at + which // 2, 2 * across + which % 2
-    matrix = csr_array((np.ones(entries), (at, across)), shape=(1 << scale,) * 2)
+    places = at.astype(np.int32), across.astype(np.int32)
+    matrix = csr_array((np.ones(entries), places), shape=(1 << scale,) * 2)
     matrix.data[:] = 1  # the same edge twice is one
     return matrix
 
