@@ -16,6 +16,7 @@ from cec_mpi.core.accuracy.deviation import (
     part_errors,
     stand_in_errors,
 )
+from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.bounds import ErrorBounds
@@ -74,8 +75,10 @@ class _Term:
         """Return the errors of the term, relative to its coefficients."""
         if self.value is not None:
             return part_errors(errors, (self.shard,))
-        assert self.recombination is not None
-        return stand_in_errors(self.recombination, [term.errors(errors) for term in self.made_of])
+        parts = [term.errors(errors) for term in self.made_of]
+        if self.recombination is None:  # copies of some of its rows each
+            return PartErrors(*map(max, zip(*parts, strict=True)))
+        return stand_in_errors(self.recombination, parts)
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add the value of the term."""
@@ -218,10 +221,10 @@ class AdjointStep(StepInFlight):
         if isinstance(self.placement, ReplicaPlacement):
             self._copy_to_others(term, self.placement)
             return
-        code, dtype, placement = self.master.manifest.code, self._coded.dtype, self.placement
-        others = self._others(term.shard)
-        weights = term.weights = code.stand_in_weights(term.shard, others)
-        for shard, weight in zip(others, weights, strict=True):
+        generator, dtype = self.master.manifest.code.generator, self._coded.dtype
+        placement, others = self.placement, self._others(term.shard)
+        term.recombination = Recombination(generator, others, generator[[term.shard - 1]])
+        for shard, weight in zip(others, term.recombination.coefficients[0], strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
             machine = placement.holder(shard)
             made = _Term(machine, shard, term.intervals, part, stands_in_for=term)
@@ -249,7 +252,6 @@ class AdjointStep(StepInFlight):
             rows[machine].append((start, stop))
             parts[machine].append(term.coefficients[position : position + size])
             position += size
-        term.weights = np.ones(len(rows))
         for machine, intervals in rows.items():
             part = np.concatenate(parts[machine])
             made = _Term(machine, machine, tuple(intervals), part, stands_in_for=term)
