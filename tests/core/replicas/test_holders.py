@@ -1,0 +1,113 @@
+"""Which machines hold which parts of a sparse X, and what that comes to."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cec_mpi.core.replicas.holders import spread_copies, spread_of
+from cec_mpi.errors import InputError
+
+
+@st.composite
+def requests(draw):
+    machines = draw(st.integers(1, 20))
+    speeds = draw(st.lists(st.floats(0.05, 20), min_size=machines, max_size=machines))
+    return (
+        draw(st.integers(1, 200)),
+        speeds,
+        draw(st.integers(1, machines)),
+        draw(st.integers(1, 6)),
+    )
+
+
+@given(requests())
+def test_each_part_is_on_different_machines(request):
+    parts, speeds, copies, orders = request
+    holders = spread_copies(parts, speeds, copies, orders)
+    assert len(holders) == parts
+    for each in holders:
+        assert len(each) == len(set(each)) == copies
+        assert list(each) == sorted(each)
+        assert 1 <= each[0] <= each[-1] <= len(speeds)
+    assert holders == spread_copies(parts, speeds, copies, orders)
+
+
+def shares(holders, machines):
+    """Of all parts that each machine holds."""
+    return np.bincount(np.concatenate(holders), minlength=machines + 1)[1:] / len(holders)
+
+
+@pytest.mark.parametrize("orders", [1, 4])
+@pytest.mark.parametrize(
+    ("speeds", "copies", "expected"),
+    [
+        ([1, 1, 1, 1], 2, [0.5, 0.5, 0.5, 0.5]),
+        ([1, 2, 3, 4], 2, [0.2, 0.4, 0.6, 0.8]),
+        ([1, 1, 1, 9], 2, [1 / 3, 1 / 3, 1 / 3, 1]),  # it holds all, and can hold no more
+        ([1, 3, 10, 100], 3, [0.25, 0.75, 1, 1]),
+        ([5, 1, 2], 3, [1, 1, 1]),
+    ],
+)
+def test_machines_hold_parts_in_proportion_to_their_speed(speeds, copies, expected, orders):
+    held = shares(spread_copies(960, speeds, copies, orders), len(speeds))
+    np.testing.assert_allclose(held, expected, atol=0.01)
+
+
+def test_more_orders_have_more_sets_of_holders():
+    counts = [len(set(spread_copies(960, [1.0] * 12, 3, orders))) for orders in (1, 2, 4, 8)]
+    assert counts == sorted(counts)
+    assert counts[0] == 4  # N / J
+
+
+def test_figures_of_a_spread_are_those_of_brute_force():
+    holders = spread_copies(64, [1.0] * 8, 3)
+    found = spread_of(holders, [1.0] * 8, [1.0] * 64)
+    sets = set(map(frozenset, holders))
+    assert found.sets == len(sets)
+    assert sorted(found.lost) == [3, 4, 5]
+    for gone, probability in found.lost.items():
+        all_of_them = [set(some) for some in combinations(range(1, 9), gone)]
+        fatal = sum(any(each <= some for each in sets) for some in all_of_them)
+        assert probability == pytest.approx(fatal / len(all_of_them))
+    assert 1 <= found.slower <= found.slowest
+
+
+def test_a_sample_of_losses_is_close_to_all():
+    """Of 30 machines there are 142,506 sets of five."""
+    holders = tuple((n, n + 1, n + 2) for n in range(1, 30, 3))  # ten groups of three
+    found = spread_of(holders, [1.0] * 30, [1.0] * 10)
+    ten_times = 10 * 27 * 26 / 2  # a group and any two: no two groups are in five machines
+    assert found.lost[5] == pytest.approx(ten_times / 142_506, abs=0.005)
+
+
+def test_machines_that_hold_all_of_it_are_never_slower():
+    found = spread_of(((1, 2, 3, 4),) * 8, [1.0, 2.0, 1.0, 4.0], [3.0] * 8)
+    assert found.lost == {4: 1.0}
+    assert found.slower == pytest.approx(1, rel=1e-6)
+    assert found.slowest == pytest.approx(1, rel=1e-6)
+
+
+def test_one_copy_is_lost_with_its_machine():
+    found = spread_of(spread_copies(24, [1.0, 1.0, 1.0], 1), [1.0, 1.0, 1.0], [1.0] * 24)
+    assert found.lost[1] == 1.0
+    assert found.slower >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((4, [1, 1], 3), "each part on 3 machines of 2"),
+        ((4, [1, 1], 0), "each part on 0 machines of 2"),
+        ((4, [], 1), "speeds have shape"),
+        ((4, [1, -1], 1), "-1"),
+        ((4, [1, np.inf], 1), "inf"),
+        ((0, [1, 1], 1), "0 parts in 4 orders"),
+        ((4, [1, 1], 1, 0), "4 parts in 0 orders"),
+    ],
+)
+def test_what_cannot_be_spread(arguments, says):
+    with pytest.raises(InputError, match=says):
+        spread_copies(*arguments)

@@ -1,0 +1,73 @@
+"""The least time of work that only some machines can do, against linear programs."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from cec_mpi.core.replicas.least import Groups
+
+
+def least_time(costs, holders, speeds, overheads, copies):
+    """By a linear program for each choice of the machines that take part."""
+    machines = range(len(speeds))
+    choices = [machines]
+    if overheads.any():
+        choices = [some for n in machines for some in combinations(machines, n + 1)]
+    return min(by_linear_program(costs, holders, speeds, overheads, copies, c) for c in choices)
+
+
+def by_linear_program(costs, holders, speeds, overheads, copies, taking_part):
+    pairs = [(g, n) for g, each in enumerate(holders) for n in each if n in taking_part]
+    groups, machines = np.array(pairs, int).reshape(-1, 2).T
+    used = np.unique(machines)
+    found = linprog(
+        np.append(np.zeros(len(pairs)), 1.0),
+        A_ub=np.hstack([np.equal.outer(used, machines), -speeds[used, None]]),
+        b_ub=-overheads[used],
+        A_eq=np.hstack([np.equal.outer(np.arange(len(costs)), groups), np.zeros((len(costs), 1))]),
+        b_eq=copies * np.array(costs),
+        bounds=[*((0, costs[g]) for g in groups), (0, None)],
+    )
+    return found.fun if found.success else np.inf
+
+
+@st.composite
+def instances(draw, most, fixed):
+    machines = draw(st.integers(1, most))
+    copies = draw(st.integers(1, min(3, machines)))
+    sets = st.sets(st.integers(0, machines - 1), min_size=copies, max_size=machines)
+    holders = draw(st.lists(sets.map(sorted), min_size=1, max_size=9))
+    sizes = st.floats(0.01, 100)
+    costs = draw(st.lists(sizes, min_size=len(holders), max_size=len(holders)))
+    speeds, overheads = (
+        np.array(draw(st.lists(each, min_size=machines, max_size=machines)))
+        for each in (sizes, st.floats(0, 50) if fixed else st.just(0.0))
+    )
+    return costs, holders, speeds, overheads, copies
+
+
+@given(instances(7, fixed=False) | instances(4, fixed=True))
+def test_the_least_time_is_that_of_a_linear_program(instance):
+    costs, holders, speeds, overheads, copies = instance
+    groups = Groups(costs, holders, speeds.size, copies)
+    time, amounts = groups.least(speeds, overheads)
+    assert time == pytest.approx(least_time(*instance), rel=1e-6)
+    assert (np.bincount(groups.group, amounts) == copies * groups.whole).all()
+    assert (amounts <= groups.whole[groups.group]).all()
+    done = np.bincount(groups.machine, amounts, speeds.size) * groups.unit
+    needed = (done + overheads) / speeds
+    assert needed[done > groups.unit].max() <= time * (1 + 1e-6) + 2 * groups.unit / speeds.min()
+
+
+@pytest.mark.parametrize("machines", [1, 40, 300])
+def test_machines_that_hold_everything_finish_together(machines):
+    speeds = np.random.default_rng(machines).uniform(1, 5, machines)
+    groups = Groups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
+    time, amounts = groups.least(speeds)
+    assert time == pytest.approx(1_000_005.001 / speeds.sum(), rel=1e-8)
+    done = np.bincount(groups.machine, amounts, machines) * groups.unit
+    np.testing.assert_allclose(done / speeds, time, rtol=1e-3)
