@@ -165,7 +165,8 @@ def _lost(
     if comb(machines, gone) <= _ALL_SETS:
         drawn = np.array(list(combinations(range(machines), gone)))
     else:
-        drawn = np.array([random.choice(machines, gone, replace=False) for _ in range(_DRAWS)])
+        everyone = np.tile(np.arange(machines, dtype=np.int16), (_DRAWS, 1))
+        drawn = random.permuted(everyone, axis=1)[:, :gone]
     sizes, count = member.sum(axis=1), 0.0
     for some in np.array_split(drawn, -(-len(drawn) // 1000)):
         away = np.zeros((machines, len(some)), np.int32)
