@@ -6,11 +6,13 @@ removed at the end: rows, with their columns in order and repeated entries summe
 
 from __future__ import annotations
 
+import gzip
 import os
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ _MOST_BUCKETS = 200
 _MARKET_VALUES = {"real": 1, "double": 1, "integer": 1, "pattern": 0}
 
 Ints = NDArray[np.int64]
-Triplets = tuple[Ints, Ints, NDArray[np.float64]]
+Triplets = tuple[Ints, Ints, NDArray[Any]]
 """Rows, columns and values of some entries, in any order."""
 
 
@@ -49,7 +51,6 @@ class SparseRows:
         Ascending in each row.
     pointers : (q + 1,) ndarray of int
         Entries before each row.
-    column_names : tuple of str
     """
 
     name: str
@@ -65,6 +66,7 @@ class _Pieces:
 
     name: str
     shape: tuple[int, int]
+    dtype: np.dtype[Any]
     pieces: Callable[[], Iterator[Any]]
 
 
@@ -74,6 +76,7 @@ class _Entries:
 
     name: str
     shape: tuple[int, int]
+    dtype: np.dtype[Any]
     count: int
     pieces: Callable[[], Iterator[Triplets]]
 
@@ -112,8 +115,6 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         opened = _held(source)
     else:
         opened = _sliced(source)
-    if min(opened.shape) < 1:
-        raise InputError(f"{opened.name} has shape {opened.shape}: expected at least one of each")
     if isinstance(opened, SparseRows):
         yield opened
         return
@@ -124,42 +125,56 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         ]
         width = np.dtype(np.int32 if opened.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
-        rows = opened.pieces() if isinstance(opened, _Pieces) else _sorted(opened, store)
+        rows = _read(opened) if isinstance(opened, _Pieces) else _sorted(opened, store)
+        done = 0
         for piece in rows:
-            some = _checked(piece, opened, sum(each.size for each in counts) - 1)
-            sinks[0].write(np.ascontiguousarray(some.data, np.float64).data)
+            some = _checked(piece, opened.name, opened.shape[1], done)
+            done += some.shape[0]
+            sinks[0].write(np.ascontiguousarray(some.data, opened.dtype).data)
             sinks[1].write(np.ascontiguousarray(some.indices, width).data)
             counts.append(np.diff(some.indptr).astype(np.int64))
         for sink in sinks:
             sink.flush()
-        pointers = np.cumsum(np.concatenate(counts))
-        if pointers.size != opened.shape[0] + 1:
+        if done != opened.shape[0]:
             raise InputError(
-                f"{opened.name} gives {pointers.size - 1} rows: expected {opened.shape[0]}, as its "
-                "shape says"
+                f"{opened.name} gives {done} rows: expected {opened.shape[0]}, as its shape says"
             )
+        pointers = np.cumsum(np.concatenate(counts))
         total = int(pointers[-1])
         values, columns = (
             np.memmap(path, kind, "r", shape=(total,)) if total else np.empty(0, kind)
-            for (_, path), kind in zip(files, (np.dtype(np.float64), width), strict=True)
+            for (_, path), kind in zip(files, (opened.dtype, width), strict=True)
         )
         yield SparseRows(opened.name, opened.shape, values, columns, pointers)
 
 
-def _checked(piece: Any, matrix: Any, before: int) -> Any:
-    """A piece of rows in CSR, with finite values, columns in order and none of them twice."""
-    check_real(matrix.name, np.dtype(piece.dtype))
-    rows = csr_array(piece)
-    if rows.shape[1] != matrix.shape[1]:
+def _read(matrix: _Pieces | _Entries) -> Iterator[Any]:
+    """The pieces of a matrix; whatever a library raises for a damaged file is bad input."""
+    try:
+        yield from matrix.pieces()
+    except InputError:
+        raise
+    except Exception as error:
+        raise unreadable(matrix.name, error) from None
+
+
+def _checked(rows: Any, name: str, columns: int, before: int) -> Any:
+    """Rows in CSR with finite values, columns in order and none of them twice.
+
+    Parameters
+    ----------
+    rows : csr_array
+    name : str
+    columns : int
+        That X has.
+    before : int
+        Rows of X before these.
+    """
+    low, high = int(rows.indices.min(initial=0)), int(rows.indices.max(initial=0))
+    if low < 0 or high >= columns:
         raise InputError(
-            f"{matrix.name} gives rows of {rows.shape[1]} numbers: expected {matrix.shape[1]}"
-        )
-    low = int(rows.indices.min(initial=0))
-    high = int(rows.indices.max(initial=0))
-    if low < 0 or high >= matrix.shape[1] or (np.diff(rows.indptr) < 0).any():
-        raise InputError(
-            f"{matrix.name} has column {low if low < 0 else high} (counted from 0) in rows "
-            f"{before}..{before + rows.shape[0] - 1}: expected 0 to {matrix.shape[1] - 1}"
+            f"{name} has column {low if low < 0 else high} (counted from 0) in rows "
+            f"{before}..{before + rows.shape[0] - 1}: expected 0 to {columns - 1}"
         )
     if not rows.has_canonical_format:
         rows = rows.copy()
@@ -168,97 +183,223 @@ def _checked(piece: Any, matrix: Any, before: int) -> Any:
     if bad.size:
         row = before + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         raise InputError(
-            f"{matrix.name} holds {rows.data[bad[0]]} at row {row}, column "
+            f"{name} holds {rows.data[bad[0]]} at row {row}, column "
             f"{rows.indices[bad[0]]} (counted from 0): expected finite numbers"
         )
     return rows
 
 
 def _held(array: Any) -> SparseRows:
-    name, shape = name_of(array), _two_dimensional(array)
+    name = name_of(array)
+    shape, dtype = shape_and_dtype(array)
+    checked = _checked_shape(name, shape)
+    check_real(name, dtype)
+    rows = _checked(_as_rows(name, array), name, checked[1], 0)
+    return SparseRows(name, checked, rows.data, rows.indices, rows.indptr)
+
+
+def _as_rows(name: str, array: Any) -> Any:
+    """A sparse array of somebody else in CSR: SciPy's conversions trust indices."""
     try:
-        rows = csr_array(array)
+        if hasattr(array, "check_format"):
+            array.check_format(full_check=True)
+        elif array.format == "coo":
+            coo_array((array.data, (array.row, array.col)), shape=array.shape)
+        return csr_array(array)
     except Exception as error:
         raise InputError(f"{name} cannot be read: {reason_of(error)}") from None
-    whole = _Pieces(name, shape, lambda: iter(()))
-    if not array.nnz:
-        check_real(name, np.dtype(array.dtype))
-    rows = _checked(rows, whole, 0)
-    return SparseRows(name, shape, rows.data, rows.indices, rows.indptr)
 
 
-def _two_dimensional(array: Any) -> tuple[int, int]:
-    shape, _ = shape_and_dtype(array)
-    if len(shape) != 2:
-        raise InputError(f"{name_of(array)} has shape {shape}: expected (q, r)")
-    return shape[0], shape[1]
+def _checked_shape(name: str, shape: Any) -> tuple[int, int]:
+    """A shape of rows and columns, for which there is memory: X is written row after row."""
+    lengths = np.asarray(shape)
+    if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
+        raise InputError(f"{name} has shape {shape}: expected (q, r)")
+    rows, columns = lengths.tolist()
+    if min(rows, columns) < 1:
+        raise InputError(f"{name} has shape {(rows, columns)}: expected at least one of each")
+    try:
+        np.empty(2 * (rows + columns))
+    except (MemoryError, ValueError):
+        raise InputError(
+            f"{name} has shape {(rows, columns)}: there is no memory for vectors of this length"
+        ) from None
+    return rows, columns
 
 
 def _sliced(array: Any) -> _Pieces:
-    name, shape = name_of(array), _two_dimensional(array)
+    name = name_of(array)
+    shape, dtype = shape_and_dtype(array)
+    rows, columns = _checked_shape(name, shape)
+    check_real(name, dtype)
 
     def pieces() -> Iterator[Any]:
-        together = max(1, min(shape[0], (_TOGETHER << 3) // max(1, shape[1])))
-        for start in range(0, shape[0], together):
+        together = max(1, min(rows, (_TOGETHER << 3) // columns))
+        for start in range(0, rows, together):
             try:
-                some = array[start : min(start + together, shape[0])]
+                some = array[start : min(start + together, rows)]
             except Exception as error:  # of a program's own
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
-            yield some
+            if not is_sparse(some):
+                raise InputError(
+                    f"{name} gives rows as {type(some).__name__}: expected a sparse array of "
+                    "SciPy; a dense X is encoded with recovery, not with copies"
+                )
+            if some.dtype != dtype:
+                raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
+            if some.shape[1:] != (columns,):
+                raise InputError(
+                    f"{name} gives rows of shape {some.shape}: expected {columns} numbers each"
+                )
+            yield _as_rows(name, some)
 
-    return _Pieces(name, shape, pieces)
+    return _Pieces(name, (rows, columns), dtype, pieces)
 
 
 def _opened(text: str) -> _Pieces | _Entries | SparseRows:
     path, _, inner = text.partition("::")
+    name = path.lower()
     if not Path(path).exists():
         raise InputError(f"{path}: no such file")
     try:
-        if path.lower().endswith(".npz"):
+        if name.endswith(".npz"):
             return _npz(Path(path))
-        if path.lower().endswith((".mtx", ".mtx.gz")):
+        if name.endswith((".mtx", ".mtx.gz")):
             return _market(Path(path))
-        return _group(Path(path), inner)
+        if name.endswith(HDF5_SUFFIXES):
+            return _group(Path(path), inner)
     except InputError:
         raise
     except Exception as error:  # whatever a library raises for a damaged file
         raise unreadable(text, error) from None
+    raise InputError(
+        f"{text} is no sparse matrix: expected .npz of SciPy, .mtx, or a group of CSR or CSC in "
+        "HDF5; a dense X is encoded with recovery, not with copies"
+    )
+
+
+def _pointers(name: str, pointers: Any, size: int, *counts: int) -> Ints:
+    """Row pointers, or column pointers, that fit this shape and numbers of values and indices."""
+    if pointers.shape != (size + 1,) or pointers.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} has indptr of shape {pointers.shape} and {pointers.dtype}: expected "
+            f"{size + 1} whole numbers"
+        )
+    if pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any() or pointers[-1] > min(counts):
+        raise InputError(
+            f"{name} has indptr from {pointers[0]} to {pointers[-1]}: expected them to ascend from "
+            f"0 to at most {min(counts)}, as there are values and indices"
+        )
+    found: Ints = pointers.astype(np.int64)
+    return found
+
+
+def _cuts(pointers: Ints) -> Iterator[tuple[int, int]]:
+    """Rows with about so many entries as are read at once."""
+    start, last = 0, pointers.size - 1
+    while start < last:
+        stop = int(np.searchsorted(pointers, pointers[start] + _TOGETHER, side="right")) - 1
+        stop = min(max(stop, start + 1), last, start + _TOGETHER)
+        yield start, stop
+        start = stop
+
+
+def _compressed(
+    name: str,
+    shape: Any,
+    is_csc: bool,
+    pointers: Any,
+    arrays: Any,
+    pieces: Callable[[Callable[..., Any], Ints], Iterator[Any]],
+) -> _Pieces | _Entries:
+    """Rows of CSR, or entries of CSC.
+
+    Parameters
+    ----------
+    name : str
+    shape : sequence of int
+    is_csc : bool
+    pointers : ndarray
+    arrays : (object, object)
+        Values and indices: their shapes and dtypes.
+    pieces : callable
+        Gets what to make of values, indices, and the rows or columns that they are of, and the
+        pointers; gives one after the other.
+    """
+    size = _checked_shape(name, shape)
+    values, indices = arrays
+    _check_numbers(name, values, indices)
+    found = _pointers(name, pointers, size[is_csc], values.shape[0], indices.shape[0])
+    dtype = values.dtype.newbyteorder("=")
+
+    def triplets(values: Any, indices: Any, start: int, stop: int) -> Triplets:
+        columns = np.repeat(np.arange(start, stop), np.diff(found[start : stop + 1]))
+        return indices.astype(np.int64), columns, values
+
+    def rows(values: Any, indices: Any, start: int, stop: int) -> Any:
+        matrix = csr_array((stop - start, size[1]), dtype=dtype)
+        matrix.data, matrix.indices = values.astype(dtype), indices.astype(np.int64)
+        matrix.indptr = found[start : stop + 1] - found[start]
+        return matrix
+
+    if is_csc:
+        return _Entries(name, size, dtype, int(found[-1]), lambda: pieces(triplets, found))
+    return _Pieces(name, size, dtype, lambda: pieces(rows, found))
+
+
+def _check_numbers(name: str, values: Any, *indices: Any) -> None:
+    """Refuse values that are not real, and indices that are not whole, or not one for each."""
+    check_real(name, values.dtype)
+    for each in indices:
+        if each.dtype.kind not in "iu":
+            raise InputError(f"{name} has indices of {each.dtype}: expected whole numbers")
+        if len(each.shape) != 1 or each.shape != values.shape:
+            raise InputError(
+                f"{name} has values of shape {values.shape} and indices of shape {each.shape}: "
+                "expected an index for each value"
+            )
 
 
 # Files of SciPy.
 
 
 def _npz(path: Path) -> _Pieces | _Entries | SparseRows:
-    with zipfile.ZipFile(path) as file:
+    name = str(path)
+    with zipfile.ZipFile(path) as file, ExitStack() as stack:
         names = {name.removesuffix(".npy") for name in file.namelist()}
         if not {"format", "shape"} <= names:
             raise InputError(
                 f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz writes"
             )
-        form = np.lib.format.read_array(file.open("format.npy")).item().decode()
-        shape = tuple(np.lib.format.read_array(file.open("shape.npy")).tolist())
-        pointers = (
-            np.lib.format.read_array(file.open("indptr.npy")).astype(np.int64)
-            if form in ("csr", "csc")
-            else None
-        )
-    name = str(path)
-    if form == "csr":
-        assert pointers is not None
-        return _Pieces(name, shape, lambda: _npz_rows(path, pointers, shape[1]))
-    if form == "csc":
-        assert pointers is not None
-        count = int(pointers[-1])
-        return _Entries(name, shape, count, lambda: _npz_columns(path, pointers))
-    if form == "coo":
-        with zipfile.ZipFile(path) as file, _Member(file, "data") as data:
-            count = data.count
-        return _Entries(name, shape, count, lambda: _npz_triplets(path))
+        form = str(_array(file, "format").astype(str))
+        shape = _array(file, "shape").tolist()
+
+        def members(*names: str) -> list[_Member]:
+            return [stack.enter_context(_Member(file, name)) for name in names]
+
+        if form in ("csr", "csc"):
+            pointers, arrays = _array(file, "indptr"), members("data", "indices")
+            return _compressed(name, shape, form == "csc", pointers, arrays, partial(_of_npz, path))
+        if form == "coo":
+            size = _checked_shape(name, shape)
+            if not {"row", "col"} <= names:
+                raise InputError(f"{path} holds a sparse array that is no matrix")
+            values, *at = members("data", "row", "col")
+            _check_numbers(name, values, *at)
+            dtype = values.dtype.newbyteorder("=")
+            return _Entries(name, size, dtype, values.shape[0], lambda: _npz_triplets(path))
     from scipy.sparse import load_npz
 
-    return _held(load_npz(path))
+    return replace(_held(load_npz(path)), name=name)
+
+
+def _array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """A small array of a zip file."""
+    with file.open(f"{name}.npy") as member:
+        found: NDArray[Any] = np.lib.format.read_array(member)
+        return found
 
 
 class _Member:
@@ -272,8 +413,7 @@ class _Member:
             if version == (1, 0)
             else np.lib.format.read_array_header_2_0
         )
-        shape, _, self.dtype = read(self._file)
-        self.count = int(np.prod(shape))
+        self.shape, _, self.dtype = read(self._file)
 
     def take(self, count: int) -> NDArray[Any]:
         """The next numbers."""
@@ -287,7 +427,7 @@ class _Member:
         self._file.close()
 
 
-def _npz_rows(path: Path, pointers: Ints, columns: int) -> Iterator[Any]:
+def _of_npz(path: Path, make: Callable[..., Any], pointers: Ints) -> Iterator[Any]:
     with (
         zipfile.ZipFile(path) as file,
         _Member(file, "data") as data,
@@ -295,54 +435,19 @@ def _npz_rows(path: Path, pointers: Ints, columns: int) -> Iterator[Any]:
     ):
         for start, stop in _cuts(pointers):
             count = int(pointers[stop] - pointers[start])
-            values, at = data.take(count), indices.take(count)
-            yield _as_csr(values, at, pointers[start : stop + 1], columns)
-
-
-def _npz_columns(path: Path, pointers: Ints) -> Iterator[Triplets]:
-    with (
-        zipfile.ZipFile(path) as file,
-        _Member(file, "data") as data,
-        _Member(file, "indices") as indices,
-    ):
-        for start, stop in _cuts(pointers):
-            count = int(pointers[stop] - pointers[start])
-            columns = np.repeat(np.arange(start, stop), np.diff(pointers[start : stop + 1]))
-            yield indices.take(count).astype(np.int64), columns, data.take(count)
+            yield make(data.take(count), indices.take(count), start, stop)
 
 
 def _npz_triplets(path: Path) -> Iterator[Triplets]:
     with zipfile.ZipFile(path) as file, ExitStack() as stack:
-        try:
-            names = ("row", "col", "data")
-            members = [stack.enter_context(_Member(file, name)) for name in names]
-        except KeyError:
-            raise InputError(f"{path} holds a sparse array that is no matrix") from None
-        left = members[2].count
+        names = ("row", "col", "data")
+        members = [stack.enter_context(_Member(file, name)) for name in names]
+        left = members[2].shape[0]
         while left:
             some = min(left, _TOGETHER)
             rows, columns, values = (member.take(some) for member in members)
             yield rows.astype(np.int64), columns.astype(np.int64), values
             left -= some
-
-
-def _cuts(pointers: Ints) -> Iterator[tuple[int, int]]:
-    """Rows with about so many entries as are read at once."""
-    start, last = 0, pointers.size - 1
-    if pointers[0] != 0 or (np.diff(pointers) < 0).any():
-        raise InputError("row pointers that are not ascending from 0")
-    while start < last:
-        stop = int(np.searchsorted(pointers, pointers[start] + _TOGETHER, side="right")) - 1
-        stop = min(max(stop, start + 1), last, start + _TOGETHER)
-        yield start, stop
-        start = stop
-
-
-def _as_csr(values: Any, indices: Any, pointers: Ints, columns: int) -> Any:
-    matrix = csr_array((pointers.size - 1, columns), dtype=values.dtype)
-    matrix.data, matrix.indices = values, indices
-    matrix.indptr = (pointers - pointers[0]).astype(indices.dtype)
-    return matrix
 
 
 # HDF5: groups as AnnData writes them.
@@ -363,32 +468,29 @@ def _group(path: Path, inner: str) -> _Pieces | _Entries:
     name = f"{path}::{inner}" if inner else str(path)
     with h5py.File(path, "r") as file:
         group = file[inner or "/"]
+        if not isinstance(group, h5py.Group) or not {"data", "indices", "indptr"} <= set(group):
+            raise InputError(
+                f"{name} holds no sparse matrix: expected a group with data, indices and indptr"
+            )
         kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
         shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
         if shape is None:
             raise InputError(f"{name} has no attribute shape: expected that of AnnData")
-        pointers = group["indptr"][:].astype(np.int64)
-    size = (int(shape[0]), int(shape[1]))
+        if not str(kind).startswith(("csr", "csc")):
+            raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
+        pointers, arrays = group["indptr"][()], (group["data"], group["indices"])
+        is_csc = str(kind).startswith("csc")
+        return _compressed(
+            name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner or "/")
+        )
 
-    def pieces(make: Callable[..., Any]) -> Iterator[Any]:
-        with h5py.File(path, "r") as file:
-            group = file[inner or "/"]
-            for start, stop in _cuts(pointers):
-                place = slice(int(pointers[start]), int(pointers[stop]))
-                yield make(group["data"][place], group["indices"][place], start, stop)
 
-    if str(kind).startswith("csc"):
-
-        def triplets(values: Any, indices: Any, start: int, stop: int) -> Triplets:
-            columns = np.repeat(np.arange(start, stop), np.diff(pointers[start : stop + 1]))
-            return indices.astype(np.int64), columns, values
-
-        return _Entries(name, size, int(pointers[-1]), lambda: pieces(triplets))
-
-    def rows(values: Any, indices: Any, start: int, stop: int) -> Any:
-        return _as_csr(values, indices, pointers[start : stop + 1], size[1])
-
-    return _Pieces(name, size, lambda: pieces(rows))
+def _of_group(path: Path, inner: str, make: Callable[..., Any], pointers: Ints) -> Iterator[Any]:
+    with library("h5py", path).File(path, "r") as file:
+        group = file[inner]
+        for start, stop in _cuts(pointers):
+            place = slice(int(pointers[start]), int(pointers[stop]))
+            yield make(group["data"][place], group["indices"][place], start, stop)
 
 
 # Matrix Market.
@@ -397,34 +499,46 @@ def _group(path: Path, inner: str) -> _Pieces | _Entries:
 def _market(path: Path) -> _Entries | SparseRows:
     from scipy.io import mminfo, mmread
 
-    rows, columns, count, form, field, symmetry = mminfo(path)
+    *shape, count, form, field, symmetry = mminfo(path)
     if field not in _MARKET_VALUES:
         raise InputError(f"{path} holds {field} numbers: expected real ones")
     if form != "coordinate":
-        return _held(coo_array(mmread(path)))
+        return replace(_held(coo_array(mmread(path))), name=str(path))
+    rows, columns = _checked_shape(str(path), shape)
 
     def pieces() -> Iterator[Triplets]:
         import pandas as pd
 
-        names = ["row", "column"] + ["value"] * _MARKET_VALUES[field]
-        reader = pd.read_csv(
-            path, sep=r"\s+", comment="%", header=None, names=names, chunksize=_TOGETHER
-        )
-        seen = -1  # the first line says how many there are
-        for chunk in reader:
-            some = chunk.iloc[1:] if seen < 0 else chunk
-            seen = max(seen, 0) + len(some)
-            at = some["row"].to_numpy(np.int64) - 1, some["column"].to_numpy(np.int64) - 1
-            values = some["value"].to_numpy(np.float64) if "value" in some else np.ones(len(some))
-            yield *at, values
-            if symmetry != "general":
-                off = at[0] != at[1]
-                sign = -1.0 if symmetry.startswith("skew") else 1.0
-                yield at[1][off], at[0][off], sign * values[off]
+        kinds: dict[str, Any] = {"row": np.int64, "column": np.int64}
+        if _MARKET_VALUES[field]:
+            kinds["value"] = np.float64
+        seen = 0
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+            next(line for line in file if line.strip() and line[0] != "%")  # says how many
+            chunks = pd.read_csv(
+                file,
+                sep=r"\s+",
+                comment="%",
+                header=None,
+                names=list(kinds),
+                dtype=kinds,
+                index_col=False,
+                float_precision="round_trip",
+                chunksize=_TOGETHER,
+            )
+            for chunk in chunks if count else ():
+                seen += len(chunk)
+                at = chunk["row"].to_numpy() - 1, chunk["column"].to_numpy() - 1
+                values = chunk["value"].to_numpy() if "value" in chunk else np.ones(len(chunk))
+                yield *at, values
+                if symmetry != "general":
+                    off = at[0] != at[1]
+                    sign = -1.0 if symmetry.startswith("skew") else 1.0
+                    yield at[1][off], at[0][off], sign * values[off]
         if seen != count:
-            raise InputError(f"{path} has {max(seen, 0)} entries: its first line says {count}")
+            raise InputError(f"{path} has {seen} entries: its first line says {count}")
 
-    return _Entries(str(path), (rows, columns), count, pieces)
+    return _Entries(str(path), (rows, columns), np.dtype(np.float64), count, pieces)
 
 
 def _sorted(matrix: _Entries, store: Path) -> Iterator[Any]:
@@ -435,9 +549,8 @@ def _sorted(matrix: _Entries, store: Path) -> Iterator[Any]:
     with ExitStack() as stack:
         files = [stack.enter_context(temporary(store)) for _ in range(-(-rows // height))]
         sinks = [stack.enter_context(os.fdopen(os.dup(d), "wb")) for d, _ in files]
-        kind = np.dtype([("row", "<i8"), ("column", "<i8"), ("value", "<f8")])
-        for at, across, values in matrix.pieces():
-            check_real(matrix.name, np.asarray(values).dtype)
+        kind = np.dtype([("row", "i8"), ("column", "i8"), ("value", matrix.dtype)])
+        for at, across, values in _read(matrix):
             low, high = int(at.min(initial=0)), int(at.max(initial=0))
             if low < 0 or high >= rows:
                 raise InputError(
@@ -461,4 +574,5 @@ def _sorted(matrix: _Entries, store: Path) -> Iterator[Any]:
                     f"expected 0 to {columns - 1}"
                 )
             shape = (min(height, rows - start), columns)
-            yield coo_array((some["value"], (some["row"] - start, some["column"])), shape=shape)
+            entries = some["value"], (some["row"] - start, some["column"])
+            yield csr_array(coo_array(entries, shape=shape))
