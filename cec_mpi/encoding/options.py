@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import checked_delimiter
 from cec_mpi.options import values
@@ -20,7 +21,9 @@ from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
+_OF_THE_PROCESS = ("memory", "resume")  # which a resume may change
+_OF_COPIES = ("copies", "speeds", "spread")
+_OF_CODES = ("code", "systematic", "scaling", "resume")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,13 +199,13 @@ class EncodeOptions(TableOptions):
                 raise InputError(
                     f"{name} {getattr(self, name)!r}: expected a list of names or numbers"
                 )
-        return replace(
+        checked = replace(
             self,
             machines=whole_number("machines", self.machines),
             recovery=None if self.recovery is None else whole_number("recovery", self.recovery),
             copies=None if self.copies is None else whole_number("copies", self.copies),
             spread=whole_number("spread", self.spread),
-            speeds=None if self.speeds is None else tuple(map(float, self.speeds)),
+            speeds=None if self.speeds is None else tuple(check_speeds(self.speeds).tolist()),
             seed=whole_number("seed", self.seed),
             memory=whole_number("memory", self.memory),
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),
@@ -210,6 +213,29 @@ class EncodeOptions(TableOptions):
             drop=None if self.drop is None else tuple(self.drop),
             target=_checked_targets(self.target),
         )
+        if checked.recovery is not None:
+            for name in _OF_COPIES:
+                if getattr(checked, name) != _DEFAULTS[name]:
+                    raise InputError(
+                        f"{name} and recovery: expected one of them, since a store has copies of "
+                        "rows or a code"
+                    )
+        return checked
+
+    def refuse_of_codes(self) -> None:
+        """Refuse what is of codes, of dense matrices and of a resume: there are copies.
+
+        Raises
+        ------
+        InputError
+            Names the option.
+        """
+        for name in (*_OF_CODES, *self.of_files):
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise InputError(
+                    f"{name}: expected none with a sparse X that is stored as copies, which is "
+                    "written at once and as it is"
+                )
 
     @property
     def scales(self) -> bool:
@@ -263,6 +289,8 @@ class EncodeOptions(TableOptions):
 
 GROUPS = (EncodeOptions, TableOptions)
 """Groups in the order of the help."""
+
+_DEFAULTS = {each.name: each.default for group in GROUPS for each in own_options(group)}
 
 
 def _listed(values: list[object]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.replicas.holders import spread_copies
 from cec_mpi.core.replicas.parts import Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
@@ -16,6 +17,7 @@ from cec_mpi.encoding.sparse import SparseRows, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import WriteHandles, check_room, make_file
+from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
@@ -58,8 +60,9 @@ def encode_replicas(
     InputError
         X is no such matrix or has no nonzeros, the store exists, or there is no room.
     """
+    options.refuse_of_codes()
     check_new(directory)
-    with sparse_rows(source, directory) as rows:
+    with storing(directory), sparse_rows(source, directory) as rows:
         if not rows.values.size:
             raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
         parts = cut_parts(rows.pointers, _PARTS_PER_MACHINE * options.machines, _CELLS)
@@ -68,7 +71,7 @@ def encode_replicas(
             raise InputError(
                 f"{len(speeds)} speeds for {options.machines} machines: expected one for each"
             )
-        copies = options.copies or min(_COPIES, options.machines)
+        copies = min(_COPIES, options.machines) if options.copies is None else options.copies
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
         entries = parts.entries[parts.cells]
         wide = int(np.diff(entries).max()) > _ENTRIES_OF_INT32 or rows.shape[1] > _ENTRIES_OF_INT32
@@ -109,11 +112,10 @@ def _finished(
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
     }
     publish_checksums(directory, checksums_name(1), sums[None])
-    exact = np.can_cast(rows.values.dtype, layout.dtype, "safe")
     manifest = replica_manifest(
         layout,
         columns=rows.shape[1],
-        rounded=not exact,
+        rounded=not is_exact(rows.values.dtype, layout.dtype),
         checksums=checksums_name(1),
         shards=tuple(
             ShardEntry(file_name(n), layout.file(n).size, row_sum(layout.sums_of(n, sums)))

@@ -89,9 +89,7 @@ def _held_fractions(speeds: NDArray[np.float64], copies: int) -> NDArray[np.floa
     """Which fraction of the parts each machine holds: J in all, at most 1 each."""
     machines = speeds.size
     if not 1 <= copies <= machines:
-        raise InputError(
-            f"each part on {plural(copies, 'machine')} of {machines}: expected at least 1"
-        )
+        raise InputError(f"copies {copies}: expected from 1 to {machines}, one for each machine")
     fractions = np.ones(machines)
     free = np.ones(machines, bool)
     while free.any():

@@ -99,8 +99,8 @@ def test_one_copy_is_lost_with_its_machine():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((4, [1, 1], 3), "each part on 3 machines of 2"),
-        ((4, [1, 1], 0), "each part on 0 machines of 2"),
+        ((4, [1, 1], 3), "copies 3: expected from 1 to 2"),
+        ((4, [1, 1], 0), "copies 0: expected from 1 to 2"),
         ((4, [], 1), "speeds have shape"),
         ((4, [1, -1], 1), "-1"),
         ((4, [1, np.inf], 1), "inf"),
