@@ -9,8 +9,8 @@ from __future__ import annotations
 import gzip
 import os
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from scipy.sparse import coo_array, csr_array
 
 from cec_mpi.encoding.sources.arrays import is_a, name_of, shape_and_dtype
 from cec_mpi.encoding.sources.source import reason_of, unreadable
+from cec_mpi.encoding.sources.table import EXACT
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import HDF5_SUFFIXES, library
 from cec_mpi.files.npy import check_real
@@ -126,6 +127,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         width = np.dtype(np.int32 if opened.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
         rows = _read(opened) if isinstance(opened, _Pieces) else _sorted(opened, store)
+        stack.enter_context(closing(rows))  # a traceback may hold it, and with it its files
         done = 0
         for piece in rows:
             some = _checked(piece, opened.name, opened.shape[1], done)
@@ -148,7 +150,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         yield SparseRows(opened.name, opened.shape, values, columns, pointers)
 
 
-def _read(matrix: _Pieces | _Entries) -> Iterator[Any]:
+def _read(matrix: _Pieces | _Entries) -> Generator[Any, None, None]:
     """The pieces of a matrix; whatever a library raises for a damaged file is bad input."""
     try:
         yield from matrix.pieces()
@@ -512,6 +514,7 @@ def _market(path: Path) -> _Entries | SparseRows:
         kinds: dict[str, Any] = {"row": np.int64, "column": np.int64}
         if _MARKET_VALUES[field]:
             kinds["value"] = np.float64
+        version = tuple(map(int, pd.__version__.split(".")[:2]))
         seen = 0
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
             next(line for line in file if line.strip() and line[0] != "%")  # says how many
@@ -523,7 +526,7 @@ def _market(path: Path) -> _Entries | SparseRows:
                 names=list(kinds),
                 dtype=kinds,
                 index_col=False,
-                float_precision="round_trip",
+                **({} if version >= EXACT else {"float_precision": "round_trip"}),
                 chunksize=_TOGETHER,
             )
             for chunk in chunks if count else ():
@@ -541,7 +544,7 @@ def _market(path: Path) -> _Entries | SparseRows:
     return _Entries(str(path), (rows, columns), np.dtype(np.float64), count, pieces)
 
 
-def _sorted(matrix: _Entries, store: Path) -> Iterator[Any]:
+def _sorted(matrix: _Entries, store: Path) -> Generator[Any, None, None]:
     """Rows of entries in any order: those of neighbouring rows are put in files of their own."""
     rows, columns = matrix.shape
     buckets = int(min(_MOST_BUCKETS, rows, max(1, -(-matrix.count // _BUCKET))))

@@ -33,7 +33,8 @@ _LONGEST = 40  # characters of a name
 _SHOWN = 40  # characters of a cell
 _UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
 _END = b"end"
-_EXACT = (3, 1)  # first version of pandas that reads all digits by default
+EXACT = (3, 1)
+"""The version of pandas that reads all digits by default."""
 
 
 class _BadRowError(Exception):
@@ -316,8 +317,8 @@ class TextTable(Unread):
             na_filter=False,
             skip_blank_lines=False,
             quoting=csv.QUOTE_NONE,
-            encoding="latin-1",  # accepts any bytes; numbers are ASCII
-            **({} if version >= _EXACT else {"float_precision": "round_trip"}),
+            encoding="latin-1",  # which any text is; numbers are ASCII
+            **({} if version >= EXACT else {"float_precision": "round_trip"}),
         )
         if frame.shape != (len(rows) * len(columns), 1):  # for example, a line break in a cell
             raise ValueError
