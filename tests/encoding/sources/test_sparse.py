@@ -1,0 +1,401 @@
+"""Sparse matrices that become stores: all sources are the same, and bad ones leave nothing."""
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.io import mmread, mmwrite
+
+from cec_mpi import encode
+from cec_mpi.errors import InputError
+from cec_mpi.store import decode, open_store
+from helpers.sparse import Sliced, sparse, write_group, write_npz
+
+X = sparse(60, 17)
+
+
+def content(store):
+    return {path.name: path.read_bytes() for path in store.iterdir()}
+
+
+def market(path, X, **options):
+    mmwrite(path, X, precision=17, **options)
+    return str(path)
+
+
+def zipped(path, X):
+    path.with_suffix(".gz").write_bytes(b"")
+    market(path, X)
+    packed = path.with_name(f"{path.name}.gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    return str(packed)
+
+
+def saved(path, X):
+    sp.save_npz(path, X)
+    return str(path)
+
+
+SOURCES = {
+    "csr": lambda d, X: X,
+    "matrix": lambda d, X: sp.csr_matrix(X),
+    **{kind: lambda d, X, kind=kind: X.asformat(kind) for kind in ("csc", "coo", "lil", "dok")},
+    "bsr": lambda d, X: X.tobsr((1, 1)),
+    "slices": lambda d, X: Sliced(X, lambda rows: X[rows].tocsc()),
+    "csr.npz": lambda d, X: saved(d / "X.npz", X),
+    "csc.npz": lambda d, X: saved(d / "X.npz", X.tocsc()),
+    "coo.npz": lambda d, X: saved(d / "X.npz", X.tocoo()),
+    "big-endian.npz": lambda d, X: write_npz(
+        d / "X.npz", X, data=X.data.astype(X.dtype.newbyteorder(">"))
+    ),
+    "csr.h5": lambda d, X: write_group(d / "X.h5", X),
+    "csc.h5": lambda d, X: write_group(d / "X.h5", X.tocsc(), "csc_matrix"),
+    "mtx": lambda d, X: market(d / "X.mtx", X),
+    "mtx.gz": lambda d, X: zipped(d / "X.mtx", X),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_source_gives_the_same_store(name, tmp_path):
+    encode(X, tmp_path / "expected", 4, copies=2)
+    encode(SOURCES[name](tmp_path, X), tmp_path / "S", 4, copies=2)
+    assert content(tmp_path / "S") == content(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES.keys() - {"mtx", "mtx.gz"}))
+def test_each_source_keeps_single_precision(name, tmp_path):
+    single = X.astype(np.float32)
+    encode(single, tmp_path / "expected", 3, copies=2)
+    manifest = encode(SOURCES[name](tmp_path, single), tmp_path / "S", 3, copies=2)
+    assert manifest.dtype == "float32"
+    assert content(tmp_path / "S") == content(tmp_path / "expected")
+
+
+def decoded(source, directory, **options):
+    encode(source, directory / "S", 3, copies=2, **options)
+    decode(directory / "S", directory / "back.npz")
+    return sp.load_npz(directory / "back.npz")
+
+
+def test_entries_that_are_repeated_are_summed_and_the_others_sorted(tmp_path):
+    at = np.array([2, 0, 2, 2, 0]), np.array([1, 3, 0, 1, 3])
+    given = sp.coo_array((np.array([1.0, 2, 4, 8, 16]), at), shape=(4, 5))
+    path = write_npz(tmp_path / "X.npz", given, "coo", row=given.row, col=given.col)
+    back = decoded(path, tmp_path)
+    assert back.has_canonical_format
+    assert np.array_equal(back.toarray(), given.toarray())
+    twice = sp.csr_array((np.array([1.0, 2, 4]), np.array([3, 1, 3]), np.array([0, 3])))
+    (tmp_path / "held").mkdir()
+    assert np.array_equal(decoded(twice, tmp_path / "held").toarray(), twice.toarray())
+    assert twice.indices.tolist() == [3, 1, 3]  # what a program holds stays as it is
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.int64, np.float32])
+def test_whole_numbers_and_truth_values(dtype, tmp_path):
+    given = (abs(X) * 10).astype(dtype)
+    assert np.array_equal(decoded(given, tmp_path).toarray(), given.toarray())
+    assert open_store(tmp_path / "S").manifest.rounded == (dtype is np.int64)
+
+
+def test_zeros_that_are_stored_stay(tmp_path):
+    given = sp.csr_array((np.array([0.0, 3.0]), np.array([0, 2]), np.array([0, 1, 2])))
+    assert decoded(given, tmp_path).nnz == 2
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
+def test_matrix_market_as_scipy_reads_it(symmetry, field, tmp_path):
+    lower = sp.tril(sp.csr_array(np.rint(sparse(9, 9, 0.4).toarray() * 9)), -1)
+    whole = lower + lower.T if symmetry == "symmetric" else lower - lower.T
+    if field == "pattern" and symmetry != "symmetric":
+        whole, symmetry = lower, "general"
+    path = tmp_path / "X.mtx"
+    mmwrite(path, whole.tocoo(), field=field, symmetry=symmetry, comment="made by hand")
+    back = decoded(str(path), tmp_path)
+    assert np.array_equal(back.toarray(), mmread(path, spmatrix=False).toarray())
+
+
+def test_matrix_market_keeps_all_digits(tmp_path):
+    """0.1 + 0.2 and the like: the fast parsers of others are wrong in the last digit."""
+    values = np.random.default_rng(0).standard_normal(400) * 10.0 ** np.linspace(-150, 150, 400)
+    given = sp.coo_array((values, (np.arange(400), np.zeros(400, int))))
+    back = decoded(market(tmp_path / "X.mtx", given), tmp_path)
+    assert np.array_equal(back.data, values)
+
+
+@pytest.mark.parametrize("kind", ["dia", "bsr"])
+def test_files_of_other_formats_of_scipy(kind, tmp_path):
+    given = sp.csr_array(np.diag(np.arange(1.0, 7)))
+    sp.save_npz(tmp_path / "X.npz", given.asformat(kind))
+    back = decoded(str(tmp_path / "X.npz"), tmp_path)
+    assert np.array_equal(back.toarray(), given.toarray())
+
+
+def test_a_group_whose_kind_is_not_said_is_csr(tmp_path):
+    import h5py
+
+    path = write_group(tmp_path / "X.h5", X)
+    with h5py.File(tmp_path / "X.h5", "a") as file:
+        del file["X"].attrs["encoding-type"]
+    assert abs(decoded(path, tmp_path) - X).max() == 0
+
+
+# --- bad input ----------------------------------------------------------------------------
+
+
+def at(array, place, value):
+    changed = np.array(array)
+    changed[place] = value
+    return changed
+
+
+def text(directory, *lines, first="%%MatrixMarket matrix coordinate real general"):
+    (directory / "X.mtx").write_text("\n".join([first, *lines, ""]))
+    return str(directory / "X.mtx")
+
+
+def half(path):
+    file = path.partition("::")[0]
+    os.truncate(file, Path(file).stat().st_size // 2)
+    return path
+
+
+def held(X, **changed):
+    found = X.copy()
+    for name, value in changed.items():
+        setattr(found, name, value)
+    return found
+
+
+NAN, INF = at(X.data, 3, np.nan), at(X.data, 3, -np.inf)
+ROW, COLUMN = (int(each[3]) for each in X.tocoo().coords)
+HIGH, LOW = at(X.indices, 4, 17), at(X.indices, 4, -1)
+C = X.tocsc()
+COMPLEX = "complex numbers are not supported"
+BAD = {
+    "NaN": (lambda d: held(X, data=NAN), f"holds nan at row {ROW}, column {COLUMN} "),
+    "NaN npz": (lambda d: write_npz(d / "X.npz", X, data=NAN), f"nan at row {ROW}, column"),
+    "infinity h5": (lambda d: write_group(d / "X.h5", X, data=INF), f"-inf at row {ROW}, col"),
+    "NaN mtx": (lambda d: text(d, "2 2 1", "2 1 nan"), "nan at row 1, column 0 "),
+    "a sum that overflows": (
+        lambda d: sp.coo_array(([1e308, 1e308], ([1, 1], [2, 2])), shape=(4, 4)),
+        "holds inf at row 1, column 2",
+    ),
+    "high": (lambda d: held(X, indices=HIGH), "the csr_array cannot be read"),
+    "high csc": (lambda d: held(C, indices=at(C.indices, 4, 10**6)), "the csc_array cannot"),
+    "negative": (lambda d: held(X, indices=LOW), "the csr_array cannot be read"),
+    "negative csc": (lambda d: held(C, indices=at(C.indices, 4, -1)), "csc_array cannot be read"),
+    "high coo": (
+        lambda d: held(X.tocoo(), coords=(at(X.tocoo().row, 0, 10**6), X.tocoo().col)),
+        "the coo_array cannot be read",
+    ),
+    "high npz": (lambda d: write_npz(d / "X.npz", X, indices=HIGH), "has column 17 "),
+    "negative npz": (lambda d: write_npz(d / "X.npz", X, indices=LOW), "has column -1 "),
+    "huge npz": (
+        lambda d: write_npz(d / "X.npz", X, indices=at(X.indices.astype(np.int64), 4, 2**40)),
+        "has column 1099511627776 ",
+    ),
+    "high h5": (lambda d: write_group(d / "X.h5", X, indices=HIGH), "has column 17 "),
+    "high csc h5": (
+        lambda d: write_group(d / "X.h5", C, "csc_matrix", indices=at(C.indices, 4, 60)),
+        "has row 60 (counted from 0): expected 0 to 59",
+    ),
+    "row of coo": (
+        lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", row=at(X.tocoo().row, 0, -1)),
+        "has row -1 ",
+    ),
+    "row 0 mtx": (lambda d: text(d, "2 2 1", "0 1 3"), "has row -1 (counted from 0)"),
+    "column 3 mtx": (lambda d: text(d, "2 2 1", "1 3 3"), "has column 2 (counted from 0)"),
+    "few mtx": (lambda d: text(d, "2 2 3", "1 1 3"), "has 1 entries: its first line says 3"),
+    "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "2 entries: its first line says 1"),
+    "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "X.mtx cannot be read"),
+    "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "X.mtx cannot be read"),
+    "four numbers mtx": (lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"), "X.mtx cannot be read"),
+    "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "X.mtx cannot be read"),
+    "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx "),
+    "no mtx": (lambda d: text(d, first="hello"), "X.mtx cannot be read"),
+    "an mtx of 2^60 rows": (lambda d: text(d, f"{2**60} 2 1", "1 1 3"), "there is no memory"),
+    "complex": (lambda d: X * 1j, COMPLEX),
+    "complex npz": (lambda d: write_npz(d / "X.npz", X, data=X.data * 1j), COMPLEX),
+    "complex h5": (lambda d: write_group(d / "X.h5", X, data=X.data * 1j), COMPLEX),
+    "complex mtx": (
+        lambda d: text(
+            d, "2 2 1", "1 1 3 1", first="%%MatrixMarket matrix coordinate complex general"
+        ),
+        "holds complex numbers: expected real ones",
+    ),
+    "text npz": (lambda d: write_npz(d / "X.npz", X, data=X.data.astype(str)), "real numbers"),
+    "pointers that descend": (
+        lambda d: write_npz(d / "X.npz", X, indptr=at(X.indptr, 5, 10**6)),
+        "expected them to ascend",
+    ),
+    "pointers beyond the end": (
+        lambda d: write_group(d / "X.h5", X, indptr=at(X.indptr, -1, 10**6)),
+        "expected them to ascend",
+    ),
+    "few pointers": (lambda d: write_npz(d / "X.npz", X, indptr=X.indptr[:-2]), "expected 61 "),
+    "no pointers": (lambda d: write_npz(d / "X.npz", X, indptr=None), "X.npz cannot be read"),
+    "pointers of floats": (
+        lambda d: write_npz(d / "X.npz", X, indptr=X.indptr * 1.0),
+        "61 whole numbers",
+    ),
+    "indices of floats": (
+        lambda d: write_npz(d / "X.npz", X, indices=X.indices * 1.0),
+        "has indices of float64: expected whole numbers",
+    ),
+    "few indices": (
+        lambda d: write_group(d / "X.h5", X, indices=X.indices[:-3]),
+        "expected an index for each value",
+    ),
+    "many columns of coo": (
+        lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", col=np.append(X.indices, 1)),
+        "expected an index for each value",
+    ),
+    "no indices h5": (
+        lambda d: write_group(d / "X.h5", X, indices=None),
+        "holds no sparse matrix: expected a group with data, indices and indptr",
+    ),
+    "no shape h5": (lambda d: write_group(d / "X.h5", X, shape=None), "has no attribute shape"),
+    "one length": (lambda d: write_npz(d / "X.npz", X, shape=np.array([60])), "expected (q, r)"),
+    "a length of floats": (
+        lambda d: write_npz(d / "X.npz", X, shape=np.array([60.5, 17])),
+        "expected (q, r)",
+    ),
+    "another kind h5": (lambda d: write_group(d / "X.h5", X, "array"), "holds array: expected csr"),
+    "columns beyond memory": (
+        lambda d: write_npz(d / "X.npz", X, shape=np.array([60, 2**60])),
+        "there is no memory",
+    ),
+    "another format": (
+        lambda d: write_npz(d / "X.npz", X, format=np.array(b"xyz")),
+        "X.npz cannot be read",
+    ),
+    "a dense npz": (
+        lambda d: np.savez(d / "X.npz", a=X.toarray()) or str(d / "X.npz"),
+        "expected what scipy.sparse.save_npz writes",
+    ),
+    "half an npz": (lambda d: half(saved(d / "X.npz", X)), "X.npz cannot be read"),
+    "half an h5": (lambda d: half(write_group(d / "X.h5", X)), "cannot be read"),
+    "no file": (lambda d: str(d / "X.npz"), "X.npz: no such file"),
+    "no rows": (lambda d: sp.csr_array((0, 5)), "has shape (0, 5): expected at least one"),
+    "no columns": (lambda d: sp.csr_array((5, 0)), "has shape (5, 0): expected at least one"),
+    "no entry": (lambda d: sp.csr_array((5, 5)), "has no nonzero entry"),
+    "one dimension": (lambda d: sp.coo_array(np.array([0, 1.0])), "has shape (2,): expected"),
+    "dense": (lambda d: X.toarray(), "a dense X is encoded with recovery, not with copies"),
+    "dense npy": (
+        lambda d: np.save(d / "X.npy", X.toarray()) or str(d / "X.npy"),
+        "X.npy is no sparse matrix",
+    ),
+    "slices that raise": (lambda d: Sliced(X, lambda rows: 1 / 0), "ZeroDivisionError"),
+    "dense slices": (lambda d: Sliced(X, X.toarray().__getitem__), "gives rows as ndarray"),
+    "no slices": (lambda d: Sliced(X, lambda rows: None), "gives rows as NoneType"),
+    "few rows": (lambda d: Sliced(X, lambda rows: X[:3]), "gives 3 rows: expected 60"),
+    "wide slices": (lambda d: Sliced(X, lambda rows: sparse(60, 18)), "(60, 18): expected 17"),
+    "other slices": (
+        lambda d: Sliced(X, lambda rows: X[rows].astype(np.float32)),
+        "gives float32: expected float64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
+    make, says = BAD[name]
+    source = make(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(InputError) as told:
+        encode(source, tmp_path / "here" / "S", 4, copies=2)
+    assert says in str(told.value)
+    assert "\n" not in str(told.value)
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"copies": 5}, "copies 5: expected from 1 to 4"),
+        ({"copies": 0}, "copies 0: expected from 1 to 4"),
+        ({"copies": 1.5}, "copies 1.5: expected a whole number"),
+        ({"copies": 2, "recovery": 2}, "copies and recovery: expected one of them"),
+        ({"recovery": 2, "speeds": [1, 1, 1, 1]}, "speeds and recovery: expected one of them"),
+        ({"copies": 2, "systematic": True}, "systematic: expected none with a sparse X"),
+        ({"copies": 2, "scaling": "rows"}, "scaling: expected none with a sparse X"),
+        ({"copies": 2, "resume": True}, "resume: expected none with a sparse X"),
+        ({"copies": 2, "shape": (3, 3)}, "shape: expected none with a sparse X"),
+        ({"copies": 2, "speeds": [1, 2]}, "2 speeds for 4 machines"),
+        ({"copies": 2, "speeds": []}, "speeds have shape"),
+        ({"copies": 2, "speeds": [1, 2, 0, 1]}, "the speed at position 3 is 0"),
+        ({"copies": 2, "speeds": ["a", 1, 1, 1]}, "the speed at position 1 is 'a'"),
+        ({"copies": 2, "spread": 0}, "in 0 orders"),
+    ],
+)
+def test_options_that_cannot_be(options, says, tmp_path):
+    with pytest.raises(InputError, match=says):
+        encode(X, tmp_path / "S", 4, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_that_single_precision_cannot_hold(tmp_path):
+    with pytest.raises(InputError, match="expected --dtype float64"):
+        encode(X * 1e300, tmp_path / "S", 3, copies=2, dtype="float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_is_there_stays(tmp_path):
+    encode(X, tmp_path / "S", 3, copies=2)
+    before = content(tmp_path / "S")
+    with pytest.raises(InputError, match="S exists: give it a new name"):
+        encode(X * 2, tmp_path / "S", 3, copies=2)
+    assert content(tmp_path / "S") == before
+
+
+def test_the_command_ends_with_2_and_one_line(tmp_path, call):
+    write_npz(tmp_path / "X.npz", X, data=NAN)
+    code, said, told = call(["encode", "X.npz", "S", "--machines", 4, "--copies", 2], tmp_path)
+    assert code == 2
+    assert said == ""
+    assert told.count("error:") == told.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["X.npz"]
+
+
+KILLED = """
+import os, signal, sys
+from cec_mpi import encode
+from helpers.sparse import Sliced, sparse
+X = sparse(60, 17)
+def give(rows):
+    os.kill(os.getpid(), signal.SIGKILL)
+def last_part(number, frame):
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "reading":
+    encode(Sliced(X, give), "S", 4, copies=2)
+import cec_mpi.encoding.replicas as replicas
+replicas.publish_manifest = last_part
+encode(X, "S", 4, copies=2)
+"""
+
+
+@pytest.mark.parametrize("moment", ["reading", "writing"])
+def test_killed_it_leaves_partial_names_that_the_next_one_removes(moment, tmp_path):
+    from helpers import ROOT
+
+    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, moment],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left
+    assert all(name.startswith(".S.partial.") for name in left)
+    encode(X, tmp_path / "S", 4, copies=2)
+    assert open_store(tmp_path / "S").manifest.rows == 60
