@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.demand import optimum
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.core.speeds import optimum
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.step import Waiting
 from cec_mpi.report.away import GOING
