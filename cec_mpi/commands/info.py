@@ -16,8 +16,10 @@ from cec_mpi.terminal import put
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
+    from cec_mpi.core.replicas.holders import Spread
     from cec_mpi.store import Store
     from cec_mpi.store.format.manifest import Manifest
+    from cec_mpi.store.replicas.layout import Layout
 
 
 def add_info(commands: Any) -> None:
@@ -41,6 +43,60 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
+    facts = _facts_of_code(name, manifest)
+    if manifest.replicas is not None:
+        facts = _facts_of_replicas(name, manifest, manifest.replicas)
+    # Under a launcher the terminal of rank 0 may be invisible.
+    is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
+    return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
+
+
+def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tuple[str, str]]:
+    from cec_mpi.store.replicas.layout import BLOCK_BYTES
+
+    entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
+    share = entries / (manifest.rows * manifest.columns)
+    spread = _spread(layout)
+    lost = ", ".join(f"{n} with {share:.2g}" for n, share in spread.lost.items())
+    return [
+        ("store", name),
+        (
+            "X",
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
+            f"{plural(entries, 'nonzero')} ({share:.2%})",
+        ),
+        ("machines", machines_of(manifest)),
+        (
+            "copies",
+            f"{code_of(manifest)}; {plural(layout.parts, 'part')} with {spread.sets} different "
+            "sets of machines",
+        ),
+        ("losses", f"machines that leave together hold all copies of some rows: {lost}"),
+        (
+            "balance",
+            f"a step takes {spread.slower:.3f} times as long as if all machines held all of X, at "
+            f"most {spread.slowest:.3f} times (speeds up to twice or half as expected, "
+            f"{plural(spread.away, 'machine')} away)",
+        ),
+        (
+            "shards",
+            f"{size} bytes in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+        ),
+    ]
+
+
+def _spread(layout: Layout) -> Spread:
+    """Return what the choice of holders comes to, for speeds in proportion to what they hold."""
+    import numpy as np
+
+    from cec_mpi.core.replicas.holders import spread_of
+
+    costs = layout.sizes.sum(axis=1).astype(np.float64)
+    held = [float(costs[parts].sum()) for parts in layout.held]
+    return spread_of(layout.holders, [max(each, 1.0) for each in held], costs.tolist())
+
+
+def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
     measured, grid = manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
     compared = (
@@ -79,9 +135,7 @@ def _text(name: str, manifest: Manifest) -> str:
             )
             for rows in shard.rebuilt
         ]
-    # Under a launcher the terminal of rank 0 may be invisible.
-    is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
-    return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
+    return facts
 
 
 def _wrong_answers(manifest: Manifest) -> list[tuple[str, str]]:
@@ -136,6 +190,31 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
     from cec_mpi.store.format.shard_files import problem_on_opening
 
     manifest = store.manifest
+    if (layout := manifest.replicas) is not None:
+        spread = _spread(layout)
+        return {
+            "store": name,
+            "rows": manifest.rows,
+            "columns": manifest.columns,
+            "dtype": manifest.dtype,
+            "nonzeros": int(layout.entries[-1]),
+            "machines": layout.machines,
+            "copies": layout.copies,
+            "parts": layout.parts,
+            "sets_of_holders": spread.sets,
+            "lost": spread.lost,
+            "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
+            "bytes": sum(shard.bytes for shard in manifest.shards),
+            "shards": [
+                {
+                    "file": shard.file,
+                    "bytes": shard.bytes,
+                    "problem": problem_on_opening(store.path / shard.file, manifest) or None,
+                    "parts": len(layout.held[n]),
+                }
+                for n, shard in enumerate(manifest.shards)
+            ],
+        }
     code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
     return {
         "store": name,

@@ -79,6 +79,16 @@ def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") ->
 
 def described(manifest: Manifest) -> str:
     """Describe a store in one line."""
+    if manifest.replicas is not None:
+        layout, size = manifest.replicas, sum(shard.bytes for shard in manifest.shards)
+        needed = layout.machines - layout.copies + 1  # L of a code that tolerates as many losses
+        share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
+        return (
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
+            f"{plural(int(layout.entries[-1]), 'nonzero')}, on {machines_of(manifest)}; "
+            f"{code_of(manifest)}; {plural(size, 'byte')} (--recovery {needed}: "
+            f"{layout.machines * share})"
+        )
     return (
         f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {machines_of(manifest)}; "
         f"{plural(manifest.rows_per_shard, 'row')} per shard; {code_of(manifest)}"
@@ -87,12 +97,16 @@ def described(manifest: Manifest) -> str:
 
 def machines_of(manifest: Manifest) -> str:
     """Return the number of machines of a store, and how many of them suffice."""
-    code = manifest.code
-    return f"{plural(code.machines, 'machine')}, any {code.recovery} of them suffice"
+    machines, needed = manifest.code.machines, manifest.code.recovery
+    if manifest.replicas is not None:
+        needed = machines - manifest.replicas.copies + 1
+    return f"{plural(machines, 'machine')}, any {needed} of them suffice"
 
 
 def code_of(manifest: Manifest) -> str:
     """Return the code of a store with its condition number."""
+    if manifest.replicas is not None:
+        return f"each row on {plural(manifest.replicas.copies, 'machine')}"
     code, found = manifest.code, manifest.code.conditioning
     family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
     worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"

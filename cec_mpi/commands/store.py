@@ -92,11 +92,15 @@ def add_repair(commands: Any) -> None:
 
 
 def _repair(arguments: argparse.Namespace) -> int:
-    from cec_mpi.store import repair
-    from cec_mpi.store.format.manifest import shard_name
+    from cec_mpi.store import open_store, repair
 
     def body(runner: Runner) -> int:
         done = repair(arguments.store, arguments.machine, memory=arguments.memory, runner=runner)
+        manifest = open_store(arguments.store).manifest
+
+        def shard_name(machine: int) -> str:
+            return manifest.shards[machine - 1].file
+
         for name in done.restored:
             say(f"{name}: restored")
         for n, kind in done.replaced.items():
@@ -108,8 +112,9 @@ def _repair(arguments: argparse.Namespace) -> int:
             why = (
                 " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
             )
-            say(f"{shard_name(n)}: {rows} rebuilt{why}")
-        if done.rebuilt:
+            how = "rebuilt" if manifest.replicas is None else "copied from other machines"
+            say(f"{shard_name(n)}: {rows} {how}{why}")
+        if done.rebuilt and manifest.replicas is None:
             say(
                 f"error: at most {done.error_bound:.1e} times the largest of the entries of X "
                 f"that are coded together{_as_encoded(arguments.store)}"
@@ -146,7 +151,7 @@ def add_decode(commands: Any) -> None:
         "out",
         metavar="OUT",
         type=values.path,
-        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr",
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; of replicas .npz",
     )
     add_flag(
         p,
@@ -158,7 +163,7 @@ def add_decode(commands: Any) -> None:
 
 
 def _decode(arguments: argparse.Namespace) -> int:
-    from cec_mpi.store import decode
+    from cec_mpi.store import decode, open_store
 
     def body(runner: Runner) -> int:
         bound = decode(
@@ -168,6 +173,9 @@ def _decode(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
             runner=runner,
         )
+        if open_store(arguments.store).manifest.replicas is not None:
+            say(f"{arguments.out}: X as it was stored")
+            return 0
         say(
             f"{arguments.out}: error at most {bound:.1e} times the largest of the entries of X "
             f"that are coded together{_as_encoded(arguments.store)}"

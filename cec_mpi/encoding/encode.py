@@ -68,8 +68,9 @@ def encode(
         Real two-dimensional matrix X. Either a file or directory in a format of
         `cec_mpi.encoding.sources.open_source`, or an object with a shape, a dtype and slices of
         rows: an ndarray or memmap, a dataset of h5py, an array of Zarr, Dask (each chunk is
-        computed once) or xarray, a DataFrame of pandas, or a sparse matrix of SciPy (its shards are
-        dense). The store keeps the names of columns if all of them are text.
+        computed once) or xarray, a DataFrame of pandas, or a sparse array of SciPy. The store keeps
+        the names of columns if all of them are text. A sparse X is stored as copies of its rows if
+        no `recovery` is given.
     store : path
         Directory to create. It is marked as incomplete until all data is on disk.
     **options

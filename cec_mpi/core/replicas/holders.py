@@ -116,12 +116,15 @@ class Spread(NamedTuple):
         of what was declared and two machines away.
     slowest : float
         The largest of these.
+    away : int
+        Machines that are away then: two, if each part has three holders.
     """
 
     sets: int
     lost: dict[int, float]
     slower: float
     slowest: float
+    away: int
 
 
 def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float]) -> Spread:
@@ -150,7 +153,7 @@ def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float])
     }
     away = min(2, least - 1)
     ratios = [_slower(holders, costs, speeds, away, random) for _ in range(_STEPS)]
-    return Spread(len(sets), lost, float(np.mean(ratios)), float(np.max(ratios)))
+    return Spread(len(sets), lost, float(np.mean(ratios)), float(np.max(ratios)), away)
 
 
 def _lost(

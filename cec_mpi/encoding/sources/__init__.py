@@ -17,6 +17,7 @@ from cec_mpi.encoding.sources.arrays import (
     is_a,
     labelled_source,
     shared,
+    sparse_file,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.containers import hdf5_source, is_zarr, zarr_source
@@ -86,6 +87,8 @@ def open_source(
         opened = text_table(path, DELIMITERS[suffix], options)
     elif suffix == ".mtx" or path.name.lower().endswith(".mtx.gz"):
         opened = market_matrix(path)
+    elif suffix == ".npz" and (found := sparse_file(path)) is not None:
+        opened = found
     elif suffix in (".npy", ".npz") or _starts_as_npy(path):
         opened = npy_source(path)
     elif delimiter is not None:

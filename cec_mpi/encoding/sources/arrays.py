@@ -11,13 +11,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.sources.source import Source, Unread, reason_of
+from cec_mpi.encoding.sources.source import Source, Unread, reason_of, stamps_of
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
@@ -100,6 +102,20 @@ def _sparse_source(array: Any) -> HeldSource:
             f"are stored), but shards are dense: the store needs {{bytes}} bytes"
         ),
     )
+
+
+def sparse_file(path: Path) -> HeldSource | None:
+    """Return a sparse matrix that `scipy.sparse.save_npz` wrote, in memory; None if it is none."""
+    from scipy.sparse import load_npz
+
+    stamps = stamps_of(path)
+    try:
+        array = load_npz(path)
+    except Exception:  # whatever NumPy and zipfile raise: who opens it as an array says why
+        return None
+    source = _sparse_source(array)
+    look = partial(stamps_of, path)
+    return replace(source, name=str(path), stamps=stamps, stamps_now=look)
 
 
 def is_a(array: Any, library: str, *names: str) -> bool:
