@@ -17,6 +17,7 @@ from cec_mpi.files.durable import check_room, read_at, write_at
 from cec_mpi.files.npy import npy_header
 from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.files.replacing import replacing
+from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import ArrayFile, with_copy
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_row, row_sum
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, rows_of
@@ -234,7 +235,7 @@ def write_parts(directory: Path, layout: Layout, machine: int, owners: NDArray[n
     """
     file, path = layout.file(machine), directory / file_name(machine)
     check_room(path, file.size)
-    with ExitStack() as stack:
+    with storing(path), ExitStack() as stack:
         descriptor, _ = stack.enter_context(replacing(path))
         write_at(descriptor, file.header, 0)
         os.ftruncate(descriptor, file.size)
