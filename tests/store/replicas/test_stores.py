@@ -1,0 +1,291 @@
+"""Stores of a sparse X: products of what machines hold, and damage found and mended."""
+
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cec_mpi import encode
+from cec_mpi.cli import main
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
+from cec_mpi.store import add_machine, decode, open_store, repair, verify
+from cec_mpi.store.format.manifest import own_sum
+from helpers.sparse import sparse
+
+MACHINES, COPIES = 4, 2
+
+
+def with_empty_rows(dtype):
+    X = sparse(120, 23).toarray()
+    X[20:60] = 0
+    X[77] = np.arange(23) - 11.5
+    return sp.csr_array(X.astype(dtype))
+
+
+X = with_empty_rows(np.float64)
+
+
+@pytest.fixture(scope="module", params=["float64", "float32"])
+def made(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("sparse") / "S"
+    given = with_empty_rows(request.param)
+    encode(given, path, MACHINES, copies=COPIES)
+    return given, path
+
+
+@pytest.fixture(scope="module")
+def double(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sparse") / "S"
+    encode(X, path, MACHINES, copies=COPIES)
+    return path
+
+
+@pytest.fixture
+def store(double, tmp_path):
+    return shutil.copytree(double, tmp_path / "S")
+
+
+def held_by(layout, machine):
+    """Intervals of the parts that a machine holds."""
+    return [
+        (int(layout.bounds[part]), int(layout.bounds[part + 1]))
+        for part, machines in enumerate(layout.holders)
+        if machine in machines
+    ]
+
+
+@st.composite
+def intervals_of(draw, held):
+    found = []
+    for start, stop in held:
+        if draw(st.booleans()):
+            first = draw(st.integers(start, stop - 1))
+            last = draw(st.integers(first + 1, stop))
+            if found and found[-1][1] == first:
+                found[-1] = found[-1][0], last
+            else:
+                found.append((first, last))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("arithmetic", ["float64", "float32"])
+@pytest.mark.parametrize("holding", ["mmap", "ram"])
+@given(data=st.data())
+def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, data):
+    given, path = made
+    opened = open_store(path)
+    machine = data.draw(st.integers(1, MACHINES))
+    rows = data.draw(intervals_of(held_by(opened.manifest.replicas, machine)))
+    if not rows:
+        return
+    shard = opened.open_shard(machine, holding)
+    shard.load(rows)
+    count = sum(stop - start for start, stop in rows)
+    some = np.concatenate([given.toarray()[start:stop] for start, stop in rows])
+    rng, columns = np.random.default_rng(0), data.draw(st.sampled_from([1, 3]))
+    W = rng.standard_normal((columns, 23)).astype(arithmetic)
+    out = np.empty((count, columns), arithmetic)
+    shard.multiply(W, rows, out)
+    exact = "float32" not in (arithmetic, given.dtype.name)
+    tolerance = 1e-12 if exact else 1e-4
+    np.testing.assert_allclose(out, some @ W.T, rtol=tolerance, atol=tolerance)
+    U = rng.standard_normal((count, columns)).astype(arithmetic)
+    total = np.empty((23, columns))
+    shard.multiply_transposed(U, rows, total)
+    np.testing.assert_allclose(total, some.T @ U, rtol=tolerance, atol=tolerance)
+
+
+def test_rows_that_a_machine_does_not_hold(double):
+    opened = open_store(double)
+    held = held_by(opened.manifest.replicas, 1)
+    free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
+    with pytest.raises(MachineError, match="which it does not hold"):
+        opened.open_shard(1).load(((free, free + 1),))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
+def test_small_and_narrow_matrices(shape, tmp_path):
+    given = sp.csr_array(([2.5], ([shape[0] - 1], [shape[1] - 1])), shape=shape)
+    encode(given, tmp_path / "S", 3, copies=3)
+    assert verify(tmp_path / "S").damaged == []
+    decode(tmp_path / "S", tmp_path / "back.npz")
+    back = sp.load_npz(tmp_path / "back.npz")
+    assert back.shape == shape
+    assert abs(back - given).max() == 0
+
+
+def flip(path, place):
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def is_whole(path):
+    """All is as it was written."""
+    condition = verify(path)
+    return not condition.damaged and not condition.other_problems
+
+
+FILES = ("shard-0001.csr", "shard-0003.csr", "checksums-1.npy", "cells.npy", "column-sizes.npy")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
+def test_damage_is_found_and_mended(store, name, how):
+    file = store / name
+    before = file.read_bytes()
+    if how == "missing":
+        file.unlink()
+    elif how == "truncated":
+        os.truncate(file, len(before) - 3)
+    else:
+        flip(file, random.Random(name).randrange(128, len(before) - 64))
+    if is_whole(store):
+        assert how == "flipped"
+        assert name.startswith("shard")  # between sections nothing is stored
+        return
+    repair(store)
+    assert is_whole(store)
+    assert file.read_bytes() == before
+
+
+def test_every_number_of_a_file_is_checked(store):
+    layout = open_store(store).manifest.replicas
+    file = layout.file(2)
+    itemsizes = layout.itemsizes
+    rng = random.Random(1)
+    for begin, count, size in zip(file.begins, file.counts, itemsizes, strict=True):
+        for place in [begin, begin + count * size - 1, rng.randrange(begin, begin + count * size)]:
+            flip(store / "shard-0002.csr", place)
+            assert verify(store).damaged == [2]
+            flip(store / "shard-0002.csr", place)
+    assert is_whole(store)
+
+
+def test_files_that_were_exchanged_are_written_again(store):
+    one, other = store / "shard-0001.csr", store / "shard-0002.csr"
+    before = one.read_bytes(), other.read_bytes()
+    one.write_bytes(before[1])
+    other.write_bytes(before[0])
+    assert verify(store).damaged == [1, 2]
+    layout = open_store(store).manifest.replicas
+    if (1, 2) not in layout.holders:
+        repair(store)
+        assert (one.read_bytes(), other.read_bytes()) == before
+
+
+def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
+    layout = open_store(store).manifest.replicas
+    for machine in layout.holders[0]:
+        (store / f"shard-{machine:04d}.csr").unlink()
+    with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as told:
+        repair(store)
+    assert "no machine has a good copy" in str(told.value)
+    with pytest.raises(DamagedStoreError, match="rows 0"):
+        decode(store, tmp_path / "back.npz")
+    assert not (tmp_path / "back.npz").exists()
+
+
+def test_decode_takes_any_good_copy(store, tmp_path):
+    flip(store / "shard-0002.csr", 70)
+    (store / "shard-0002.csr").unlink()
+    decode(store, tmp_path / "back.npz")
+    assert abs(sp.load_npz(tmp_path / "back.npz") - X).max() == 0
+    with pytest.raises(InputError, match=r"expected \.npz"):
+        decode(store, tmp_path / "back.npy")
+
+
+def test_a_further_machine_has_its_share(store):
+    grown = add_machine(store)
+    assert len(grown.shards) == MACHINES + 1
+    assert is_whole(store)
+    held = held_by(grown.replicas, MACHINES + 1)
+    assert held
+    shard = open_store(store).open_shard(MACHINES + 1)
+    shard.load(held[:1])
+    (start, stop) = held[0]
+    out = np.empty((stop - start, 1))
+    shard.multiply(np.ones((1, 23)), held[:1], out)
+    np.testing.assert_allclose(out[:, 0], X.toarray()[start:stop].sum(axis=1), atol=1e-12)
+
+
+def test_staged_copies_are_files_of_the_store(store, tmp_path):
+    assert main(["stage", str(store), str(tmp_path / "copies")]) == 0
+    for machine in range(1, MACHINES + 1):
+        name = f"shard-{machine:04d}.csr"
+        assert (tmp_path / "copies" / name).read_bytes() == (store / name).read_bytes()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused(store, make):
+    name = store / "shard-0002.csr"
+    name.unlink()
+    make(name)
+    assert verify(store).damaged == [2]
+    with pytest.raises(CecError, match="shard-0002"):
+        repair(store)
+    with pytest.raises(DamagedStoreError, match="shard-0002"):
+        open_store(store).open_shard(2)
+
+
+def test_nothing_is_written_through_a_link(store, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"not yours")
+    (store / "shard-0002.csr").unlink()
+    (store / "shard-0002.csr").symlink_to(precious)
+    repair(store)
+    assert precious.read_bytes() == b"not yours"
+    assert not (store / "shard-0002.csr").is_symlink()
+    assert is_whole(store)
+
+
+VALUES = [
+    None, True, 0, -1, 1, 99, 2**31, 2**63, 10**400, 0.5, float("nan"), "", "../S", [], [[]], [0],
+    [None] * 3, [1] * 1000, {}, {"a": 1},
+]  # fmt: skip
+
+
+def places(value, above=()):
+    if above:
+        yield above
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*above, key))
+
+
+def test_altered_manifests_are_harmless_or_refused(store, tmp_path):
+    written = (store / "manifest.json").read_text()
+    rng = random.Random(3)
+    everywhere = list(places(json.loads(written)))
+    for _ in range(150):
+        content = json.loads(written)
+        *above, last = rng.choice(everywhere)
+        inner = content
+        for key in above:
+            inner = inner[key]
+        if rng.random() < 0.2:
+            del inner[last]
+        else:
+            inner[last] = rng.choice(VALUES)
+        content["sha256"] = own_sum(content)
+        for name in ("manifest.json", "manifest.copy.json"):
+            (store / name).write_text(json.dumps(content))
+        try:
+            opened = open_store(store)
+            verify(store)
+            for machine in range(1, len(opened.manifest.shards) + 1):
+                shard = opened.open_shard(machine)
+                rows = tuple(held_by(opened.manifest.replicas, machine))
+                shard.load(rows)
+                out = np.empty((sum(b - a for a, b in rows), 1))
+                shard.multiply(np.ones((1, opened.manifest.columns)), rows, out)
+        except StoreError:
+            continue
