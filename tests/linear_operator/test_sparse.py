@@ -1,0 +1,111 @@
+"""Runs with a sparse X that is stored as copies: products, losses, wrong answers and tasks."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import spsolve
+
+from cec_mpi import encode, open_operator
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.store import open_store
+from cec_mpi.tasks import pagerank
+from helpers.elastic_here import Kept, master_of
+from helpers.sparse import sparse
+
+X = sparse(300, 40)
+RNG = np.random.default_rng(2)
+W, V = RNG.standard_normal((40, 3)), RNG.standard_normal((300, 3))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sparse") / "S"
+    encode(X, path, 5, copies=3)
+    return path
+
+
+def check(A):
+    """Products with vectors and blocks, and with the transpose."""
+    np.testing.assert_allclose(A @ W[:, 0], X @ W[:, 0], atol=1e-12)
+    np.testing.assert_allclose(A @ W, X @ W, atol=1e-12)
+    np.testing.assert_allclose(A.T @ V[:, 0], X.T @ V[:, 0], atol=1e-12)
+    np.testing.assert_allclose(A.T @ V, X.T @ V, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"speeds": (1.0, 2.0, 3.0, 4.0, 5.0)},
+        {"availability": [{1, 2, 3, 4, 5}, {2, 3, 4, 5}, {1, 2, 4, 5}]},
+    ],
+    ids=str,
+)
+def test_products_are_those_of_scipy(store, options):
+    with open_operator(store, **options) as A:
+        for _ in range(3):
+            check(A)
+
+
+def test_a_run_ends_when_no_machine_holds_a_part(store):
+    with open_operator(store, availability=[{1}]) as A, pytest.raises(InfeasibleError):
+        A @ W[:, 0]
+
+
+def check_elastic(master):
+    np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-9)
+    np.testing.assert_allclose(master.rmatmat(V), X.T @ V, atol=1e-9)
+
+
+def elastic(store, **options):
+    recorder = Kept()
+    return *master_of(store, open_store(store).manifest, recorder, **options), recorder
+
+
+@pytest.mark.parametrize("options", [{}, {"stragglers": 1}], ids=str)
+def test_machines_that_die_are_replaced_by_others_with_the_same_rows(store, options):
+    master, hub, _ = elastic(store, **options)
+    check_elastic(master)
+    hub.dying = {2}
+    check_elastic(master)
+    hub.dying = {4}
+    check_elastic(master)
+
+
+CHECKS = [{"check": "parity", "stragglers": 1}, {"check": "sample"}]
+
+
+@pytest.mark.parametrize("options", CHECKS, ids=str)
+def test_four_copies_tell_which_machine_is_wrong(options, tmp_path):
+    encode(X, tmp_path / "S", 5, copies=4)
+    master, hub, recorder = elastic(tmp_path / "S", **options)
+    check_elastic(master)
+    hub.errors = {3: np.full((300, 40), 1e-3)}
+    for _ in range(4):
+        master.matmat(W)
+    np.testing.assert_allclose(master.matmat(W), X @ W, atol=1e-9)
+    assert any("3" in str(event) for event in recorder.happened)
+
+
+def test_speeds_are_learned_in_nonzeros(store):
+    master, _, recorder = elastic(store, speeds=None)
+    for _ in range(3):
+        check_elastic(master)
+    assert recorder.records[-1].available == (1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("links", ["rows", "columns"])
+def test_pagerank_of_a_graph_with_dangling_nodes(links, tmp_path):
+    graph = abs(sparse(80, 80, 0.05, seed=3))
+    graph = sp.csr_array(graph.multiply((np.arange(80) % 7 > 0)[:, None]))
+    encode(graph if links == "rows" else graph.T, tmp_path / "S", 4, copies=2)
+    with open_operator(tmp_path / "S") as A:
+        found = pagerank(A, tol=1e-12, links=links)
+    sums = graph.sum(axis=1)
+    share = np.divide(1, sums, out=np.zeros(80), where=sums > 0)
+    followed = (sp.diags_array(share) @ graph).T
+    dangling = sp.csr_array(np.outer(np.full(80, 1 / 80), sums == 0))
+    system = sp.eye_array(80) - 0.85 * (followed + dangling)
+    expected = spsolve(sp.csc_array(system), np.full(80, 0.15 / 80))
+    assert found["dangling"] == (sums == 0).sum() > 0
+    np.testing.assert_allclose(found["result"], expected, atol=1e-10)
