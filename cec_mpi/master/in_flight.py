@@ -349,8 +349,9 @@ class StepInFlight(ABC):
                 shards = f" with {plural(self.placement.count(left), 'shard')}"
             raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
-                f"({', '.join(map(str, left)) or 'none'}){shards}, and each row needs "
-                f"{self.master.manifest.code.recovery}{self._last_loss()}"
+                f"({', '.join(map(str, left)) or 'none'}){shards}, and "
+                f"{self.placement.needs(self.master.manifest.code.recovery, left)}"
+                f"{self._last_loss()}"
             ) from None
 
     def _last_loss(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
 from cec_mpi.core.plan.placement import Placement, Reach
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
 from cec_mpi.processes.waiting import Clock
@@ -255,11 +256,14 @@ class Schedule:
         gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; lost or gone: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
-        needed, held = recovery + spare, ""
+        needed, held = f"a step needs {recovery + spare}", ""
         if not placement.is_plain:
             without = f" without any {plural(spare, 'machine')} of them" if spare else ""
-            needed, held = recovery, f" shards{without}, and they have {placement.count(available)}"
+            needed = f"a step needs {recovery}"
+            held = f" shards{without}, and they have {placement.count(available)}"
+        elif isinstance(placement, ReplicaPlacement):
+            needed = placement.needs(recovery + spare, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
-            f"a step needs {needed}{held}{left}{hint}"
+            f"{needed}{held}{left}{hint}"
         )

@@ -9,7 +9,7 @@ from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.store import open_store
 from cec_mpi.tasks import pagerank
-from helpers.elastic_here import Kept, master_of
+from helpers.elastic_here import Kept, master_of, opened_here
 from helpers.sparse import sparse
 
 X = sparse(300, 40)
@@ -48,8 +48,32 @@ def test_products_are_those_of_scipy(store, options):
 
 
 def test_a_run_ends_when_no_machine_holds_a_part(store):
-    with open_operator(store, availability=[{1}]) as A, pytest.raises(InfeasibleError):
+    told = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
+    with open_operator(store, availability=[{1}]) as A, pytest.raises(InfeasibleError, match=told):
         A @ W[:, 0]
+
+
+def test_a_machine_that_is_left_takes_over_rows_that_nobody_holds(store):
+    recorder = Kept()
+    with opened_here(
+        store, recorder=recorder, adopt=True, availability=[{1, 2, 3, 4, 5}, {1}]
+    ) as A:
+        for _ in range(3):
+            check(A)
+    found = [event for record in recorder.records for event in record.events]
+    assert any(event.get("adopted") == 1 for event in found)
+
+
+def test_machines_of_equal_speeds_get_rows_with_equally_many_nonzeros(tmp_path):
+    dense, thin = sparse(400, 200, density=0.5), sparse(400, 200, density=0.05)
+    skewed = sp.csr_array(sp.vstack([dense, thin]))
+    encode(skewed, tmp_path / "S", 4, copies=4)
+    recorder = Kept()
+    with opened_here(tmp_path / "S", recorder=recorder, speeds=(1.0, 1.0, 1.0, 1.0)) as A:
+        np.testing.assert_allclose(A @ np.ones(200), skewed @ np.ones(200))
+    loads = recorder.records[0].rows
+    assert max(loads) > 2 * min(loads)
+    assert sum(loads) == skewed.shape[0]
 
 
 def check_elastic(master):

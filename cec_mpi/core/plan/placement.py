@@ -220,6 +220,10 @@ class Placement:
         there = self.among(machines)
         return without_most([len(there.asked(n)) for n in machines], recovery)
 
+    def needs(self, recovery: int, machines: Sequence[int]) -> str:
+        """Say what a step needs that these machines do not have, for messages."""
+        return f"each row needs {recovery}"
+
     def rows(self, of_shards: ArrayLike) -> Ints:
         """Turn rows of each shard, (N,), into rows of each machine, (M,).
 

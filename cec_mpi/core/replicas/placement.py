@@ -158,6 +158,16 @@ class ReplicaPlacement(Placement):
         """All machines: which of so many could hold all parts depends on who they are."""
         return tuple(self._numbers) if count else ()
 
+    def needs(self, recovery: int, machines: Sequence[int]) -> str:
+        """Say what a step needs that these machines do not have, for messages."""
+        there = set(machines)
+        for part, each in enumerate(self.holders):
+            if len(there.intersection(each)) < recovery:
+                start, stop = self.bounds[part : part + 2]
+                which = " or ".join(map(str, each))
+                return f"rows {start}..{stop - 1} are on machine {which}"
+        return f"each row needs {recovery}"
+
     def able(self, row: int) -> tuple[int, ...]:
         """The machines that hold a row."""
         return self.holders[bisect_right(self.bounds, row) - 1]

@@ -345,6 +345,7 @@ def write_npz(directory: Path, manifest: Manifest, out: Path) -> None:
         for name, array in (
             ("format", np.array(b"csr")),
             ("shape", np.array([rows, manifest.columns])),
+            ("_is_array", np.array(True)),
         ):
             with file.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

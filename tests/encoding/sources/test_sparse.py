@@ -177,7 +177,7 @@ NAN, INF = at(X.data, 3, np.nan), at(X.data, 3, -np.inf)
 ROW, COLUMN = (int(each[3]) for each in X.tocoo().coords)
 HIGH, LOW = at(X.indices, 4, 17), at(X.indices, 4, -1)
 C = X.tocsc()
-COMPLEX = "complex numbers are not supported"
+COMPLEX = "complex numbers (complex128), which are not supported"
 BAD = {
     "NaN": (lambda d: held(X, data=NAN), f"holds nan at row {ROW}, column {COLUMN} "),
     "NaN npz": (lambda d: write_npz(d / "X.npz", X, data=NAN), f"nan at row {ROW}, column"),
@@ -350,7 +350,7 @@ def test_numbers_that_single_precision_cannot_hold(tmp_path):
 def test_a_store_that_is_there_stays(tmp_path):
     encode(X, tmp_path / "S", 3, copies=2)
     before = content(tmp_path / "S")
-    with pytest.raises(InputError, match="S exists: give it a new name"):
+    with pytest.raises(InputError, match="S exists already: choose another name"):
         encode(X * 2, tmp_path / "S", 3, copies=2)
     assert content(tmp_path / "S") == before
 
