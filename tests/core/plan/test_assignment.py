@@ -443,16 +443,6 @@ def test_a_plan_says_what_it_is():
         ({"machines": [[1, 5], [1, 2]]}, "not available"),
         ({"machines": [[0, 4], [1, 2]]}, "not available"),
         ({"machines": [[1, 3], [1, 2]]}, "machine 3 is assigned 1 row: expected 0"),
-        (
-            {
-                "available": (1, 2),
-                "loads": [3, 3],
-                "starts": [0, 1, 2],
-                "stops": [1, 2, 3],
-                "machines": [[1, 2]] * 3,
-            },
-            "3 blocks for 2 machines",
-        ),
         ({"loads": [3, 2]}, "2 loads for 3 available machines"),
         ({"available": ()}, "expected ascending numbers from 1"),
         ({"available": (0, 1, 2)}, "expected ascending numbers from 1"),
