@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-from cec_mpi import encode
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.processes.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
@@ -151,7 +150,7 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
 
     if comm.rank == 0:
         np.save(here / "X.npy", X)
-        encode(here / "X.npy", here / "store", 3, 2)
+        encode_blocks(here / "X.npy", here / "store", 3, 2)
         shard = np.load(here / "store" / "shard-0002.npy", mmap_mode="r+")
         shard[400, 5] += 1
         shard.flush()
