@@ -65,7 +65,7 @@ def test_wrong_options_raise_on_all_ranks(comm, store, options, error, words):
 
 def test_a_store_that_is_missing_raises_on_all_ranks(comm, shared_directory):
     with (
-        pytest.raises(Exception, match="no such store"),
+        pytest.raises(Exception, match="does not exist, expected a store"),
         open_operator(shared_directory / "nowhere", comm),
     ):
         pass
