@@ -354,8 +354,8 @@ def test_a_task_of_the_users_own(run, write, here, square):
         ("svd", ("k=12",), "k 12: expected 1 to 11"),
         ("lstsq", (), "task lstsq needs the options? b"),
         ("lstsq", ("b=nowhere.npy",), "nowhere.npy does not exist"),
-        ("cg", ("b=b.npy",), "expected a square"),
-        ("pagerank", ("damping=2",), "expected a square"),
+        ("cg", ("b=b.npy",), "needs a square matrix"),
+        ("pagerank", ("damping=2",), "needs a square matrix"),
         ("ridge", ("y=b.npy", "alpha=much"), "alpha much"),
     ],
 )
