@@ -120,7 +120,7 @@ class Machine:
         Raises
         ------
         DamagedStoreError
-            Rows differ from what was written.
+            Rows do not match their checksum.
         """
         shard = self._shard
         if shard is None or (self._loaded and not shard.changed()):

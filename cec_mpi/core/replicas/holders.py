@@ -8,7 +8,6 @@ those next to each other hold the same parts.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations, pairwise, starmap
 from math import comb
@@ -187,23 +186,22 @@ def _slower(
     rates = check_speeds(speeds) * _TIMES ** random.uniform(-1, 1, len(speeds))
     gone = random.choice(len(speeds), away, replace=False)
     there = np.setdiff1d(np.arange(len(speeds)), gone)
-    groups = group_parts(holders, costs, (there + 1).tolist())
-    time, _ = Groups(list(groups.values()), list(groups), there.size).least(rates[there])
+    members = members_of(holders, (there + 1).tolist())
+    sums = [sum(costs[part] for part in mine) for mine in members.values()]
+    time, _ = Groups(sums, list(members), there.size).least(rates[there])
     return time / (float(np.sum(costs)) / float(rates[there].sum()))
 
 
-def group_parts(
-    holders: Holders, costs: Sequence[float], available: Sequence[int]
-) -> dict[tuple[int, ...], float]:
-    """What the parts cost that the same available machines (as positions from 0) hold.
+def members_of(holders: Holders, available: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
+    """Return the parts that the same available machines hold, by these, as positions from 0.
 
     Examples
     --------
-    >>> group_parts(((1, 2), (2, 3), (1, 2)), [1.0, 2.0, 4.0], (2, 3))
-    {(0,): 5.0, (0, 1): 2.0}
+    >>> members_of(((1, 2), (2, 3), (1, 2)), (2, 3))
+    {(0,): [0, 2], (0, 1): [1]}
     """
     at = {machine: place for place, machine in enumerate(available)}
-    sums: Counter[tuple[int, ...]] = Counter()
-    for each, cost in zip(holders, costs, strict=True):
-        sums[tuple(at[n] for n in each if n in at)] += cost  # type: ignore[assignment]
-    return dict(sums)
+    members: dict[tuple[int, ...], list[int]] = {}
+    for part, each in enumerate(holders):
+        members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
+    return members

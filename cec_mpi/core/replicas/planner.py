@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.plan.schemes import order_along_rows
-from cec_mpi.core.replicas.holders import Holders
+from cec_mpi.core.replicas.holders import members_of
 from cec_mpi.core.replicas.least import Groups
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -96,12 +95,12 @@ class ReplicaPlanner:
         blocks: list[tuple[int, int, NDArray[np.int32]]] = []
         late = np.zeros(len(speeds) + 1)  # time of each machine beyond what was meant, until here
         firsts = np.searchsorted(groups.group, np.arange(len(members) + 1))
+        parts_of = list(members.values())
         for g in np.argsort(-groups.whole, kind="stable").tolist():
             mine = slice(firsts[g], firsts[g + 1])
             machines = numbers[groups.machine[mine]].astype(np.int32)
             sizes, chosen = _shares(amounts[mine], copies)
-            parts = list(members.values())[g]
-            blocks += self._laid(parts, sizes, machines[chosen], late, speeds)
+            blocks += self._laid(parts_of[g], sizes, machines[chosen], late, speeds)
         blocks.sort(key=lambda block: block[0])
         starts = np.array([start for start, *_ in blocks])
         stops = np.array([stop for _, stop, _ in blocks])
@@ -236,21 +235,6 @@ class ReplicaDemand:
         time, amounts = groups.least(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)
         return time, sums * groups.unit
-
-
-def members_of(holders: Holders, available: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
-    """Parts that the same available machines hold, by these, as positions from 0.
-
-    Examples
-    --------
-    >>> members_of(((1, 2), (2, 3), (1, 2)), (2, 3))
-    {(0,): [0, 2], (0, 1): [1]}
-    """
-    at = {machine: place for place, machine in enumerate(available)}
-    members: dict[tuple[int, ...], list[int]] = {}
-    for part, each in enumerate(holders):
-        members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
-    return members
 
 
 def groups_of(

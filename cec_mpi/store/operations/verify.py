@@ -114,7 +114,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
                 problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
             else:
                 rows = rows_of(np.flatnonzero(~good[n - 1]), manifest)
-                problem = f"{rows} differ from what was written"
+                problem = f"{rows} do not match their checksum"
         problems.append(problem)
     others |= _problems_beside(directory, manifest)
     return Condition(manifest, sums, stated, good, problems, others, exchanged)

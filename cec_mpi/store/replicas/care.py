@@ -165,7 +165,7 @@ def condition_of(
         problem = problem_on_opening(directory / shard.file, manifest)
         bad = np.flatnonzero(mine & ~good[n - 1])
         if not problem and bad.size:
-            problem = f"{rows_of(bad, manifest)} differ from what was written"
+            problem = f"{rows_of(bad, manifest)} do not match their checksum"
         problems.append(problem)
     return sums, stated, good, problems, others
 

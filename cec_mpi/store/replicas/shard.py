@@ -163,7 +163,7 @@ class SparseShard(Shard):
         Raises
         ------
         DamagedStoreError
-            Names the file and the rows that differ from what was written.
+            Names the file and the rows that do not match their checksum.
         MachineError
             Rows that the machine does not hold.
         """
@@ -228,9 +228,9 @@ class SparseShard(Shard):
             refuse_shortage(error, self.path)
             return f"are unreadable ({error.strerror})"
         if got < data.nbytes:
-            return "are cut off"
+            return "are truncated"
         wrong = self._sums is not None and block_sum(data) != self._sums[block.number]
-        return "differ from what was written" if wrong else ""
+        return "do not match their checksum" if wrong else ""
 
     def _damaged(self, part: int, problem: str) -> DamagedStoreError:
         rows = f"rows {self._layout.bounds[part]}..{self._layout.bounds[part + 1] - 1}"
