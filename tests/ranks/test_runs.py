@@ -370,7 +370,11 @@ def test_options_that_a_task_cannot_use(run, write, here, small, task, settings,
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("leaves", "import sys\nsys.exit(0)\n", r"cannot be imported: it left with sys.exit\(0\)"),
+        (
+            "leaves",
+            "import sys\nsys.exit(0)\n",
+            r"cannot be imported: the module called sys.exit\(0\)",
+        ),
         ("broken", "def mine(:\n", "line 1: invalid syntax"),
         ("stops", "raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt"),
         ("late", "def mine(X, *, checkpoint):\n    raise SystemExit(0)\n", r"sys.exit\(0\)"),
