@@ -419,7 +419,9 @@ SEVERAL = [(2, 2, 1), (1, 3, 1), (2, 1, 1, 1), (3, 2)]
 def test_all_answer_for_several_shards(made, way, stragglers):
     X, make, recorder = made
     if stragglers and sum(way) - max(way) < RECOVERY:
-        with pytest.raises(InputError, match=r"stragglers 1: expected 0 to 0 \(then the others still have 3"):
+        with pytest.raises(
+            InputError, match=r"stragglers 1: expected 0 to 0 \(then the others still have 3"
+        ):
             make(shards_per_machine=way, stragglers=1)
         return
     master, hub = make(shards_per_machine=way, stragglers=stragglers)

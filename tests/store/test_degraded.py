@@ -191,7 +191,9 @@ def test_others_that_are_damaged_too_are_passed_over(path):
 def test_where_the_others_are_not_there_the_shard_does_not_open(path):
     for machine in (1, 2, 3, 4):
         missing(path / name_of(machine))
-    with pytest.raises(DamagedStoreError, match=r"shard-0003.npy: missing, .* only 1 shards can be read here"):
+    with pytest.raises(
+        DamagedStoreError, match=r"shard-0003.npy: missing, .* only 1 shards can be read here"
+    ):
         DegradedShard(open_store(path), 3)
 
 

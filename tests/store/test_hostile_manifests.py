@@ -146,4 +146,7 @@ def test_a_manifest_of_columns_that_no_disk_has_room_for_is_damaged(tmp_path, ca
         (tmp_path / "S" / name).write_text(json.dumps(content))
     for command in ("info", "verify", "repair", "add-machine"):
         assert main([command, str(tmp_path / "S")]) == 5
-        assert "manifest.json is damaged: no file has the size that it states" in capsys.readouterr().err
+        assert (
+            "manifest.json is damaged: no file has the size that it states"
+            in capsys.readouterr().err
+        )

@@ -330,7 +330,10 @@ BAD = {
     "a cube of dask": (dask.array.ones((2, 2, 2)), r"the dask Array has shape \(2, 2, 2\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
     "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\): exp"),
-    "complex": (X + 1j, r"the ndarray holds complex numbers \(complex128\), which are not supported"),
+    "complex": (
+        X + 1j,
+        r"the ndarray holds complex numbers \(complex128\), which are not supported",
+    ),
     "objects": (X.astype(object), r"the ndarray has dtype object, expected real numbers"),
     "texts": (X.astype(str), r"the ndarray has dtype <U32, expected real numbers"),
     "dates": (X.astype("M8[s]"), r"the ndarray has dtype datetime64\[s\], expected real"),

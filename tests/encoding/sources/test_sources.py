@@ -325,7 +325,10 @@ def a_store(directory):
 
 BAD = {
     "no matrices": (in_hdf5(v=X[0]), r"X\.h5 has 0 matrices \(none\): choose one"),
-    "two matrices": (in_hdf5(a=X, b=X), r"X\.h5 has 2 matrices \(/a, /b\): choose one with .*::/NAME"),
+    "two matrices": (
+        in_hdf5(a=X, b=X),
+        r"X\.h5 has 2 matrices \(/a, /b\): choose one with .*::/NAME",
+    ),
     "no such dataset": (
         lambda directory: f"{in_hdf5(a=X)(directory)}::/b",
         r"X\.h5 has no dataset /b, expected one of /a",
@@ -388,12 +391,16 @@ def test_a_matrix_cut_short_while_it_is_read_is_a_message(tmp_path):
         source = open_source(make(tmp_path))
         with source.array.path.open("r+b") as file:
             file.truncate(5000)
-        with pytest.raises(InputError, match=r"\.npy ends before its last .*: the file was truncated"):
+        with pytest.raises(
+            InputError, match=r"\.npy ends before its last .*: the file was truncated"
+        ):
             source.read(0, 203, 0, 7, np.empty(X.shape))
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
     path = hdf5(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    with pytest.raises(InputError, match=r"X\.h5 cannot be read without h5py: pip install 'cec_mpi\[hdf5\]'"):
+    with pytest.raises(
+        InputError, match=r"X\.h5 cannot be read without h5py: pip install 'cec_mpi\[hdf5\]'"
+    ):
         open_source(path)

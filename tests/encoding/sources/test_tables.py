@@ -156,7 +156,9 @@ def test_a_name_that_two_columns_have(table):
 def test_columns_of_other_formats_are_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.ones((4, 3)))
     for options in ({"columns": [1]}, {"header": True}, {"target": {1: tmp_path / "y.npy"}}):
-        with pytest.raises(InputError, match=r"is only for text tables \(\.csv, \.tsv\), not for .*X\.npy"):
+        with pytest.raises(
+            InputError, match=r"is only for text tables \(\.csv, \.tsv\), not for .*X\.npy"
+        ):
             encode(tmp_path / "X.npy", tmp_path / "store", 2, 1, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy"]
 

@@ -132,7 +132,9 @@ def test_nothing_stays_of_a_decode_that_fails(store, tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_room_is_said_before_any_work(store, tmp_path, name, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: _Full)
-    with pytest.raises(InputError, match=r"a\.\w+ needs \d+ bytes, but .* has only 1000 bytes free"):
+    with pytest.raises(
+        InputError, match=r"a\.\w+ needs \d+ bytes, but .* has only 1000 bytes free"
+    ):
         decode(store, f"{tmp_path}/{name}", runner=_Never())
 
 

@@ -193,7 +193,9 @@ def test_one_flipped_bit_anywhere_in_a_shard_is_found(flipping, machine, bit):
             if bit < 8 * 128:
                 assert "its header differs" in text
             else:
-                start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+) do not match", text).groups())
+                start, stop = map(
+                    int, re.search(r"rows (\d+)\.\.(\d+) do not match", text).groups()
+                )
                 assert start <= row <= stop
                 assert stop - start <= 5
     finally:
@@ -251,7 +253,9 @@ def test_only_blocks_that_were_asked_for_are_read_and_checked(flipping, tmp_path
         assert shard.load([(2, 9)]).bytes == 0
         assert shard.load([(0, 50), (120, 150)]).bytes == 70 * 8 * COLUMNS
         assert np.array_equal(shard.rows[:50], np.load(path / name_of(2))[:50])
-        with pytest.raises(DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 do not match"):
+        with pytest.raises(
+            DamagedStoreError, match=r"shard-0002\.npy: rows 100\.\.104 do not match"
+        ):
             shard.load([(90, 110)])
         unchecked = open_store(path).open_shard(2, holding, "never")
         read = unchecked.load([(90, 110)]).bytes
