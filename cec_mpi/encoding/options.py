@@ -271,7 +271,11 @@ class EncodeOptions(TableOptions):
 
     def resuming(self, source: Any, store: Path) -> str:
         """Return the command that resumes an interrupted encode."""
-        given = {name: value for name, value in self.written().items() if value and value != "auto"}
+        given = {
+            name: value
+            for name, value in self.written().items()
+            if value and value != _DEFAULTS[name]
+        }
         if not isinstance(source, str | os.PathLike):
             words = [f"{name}={value!r}" for name, value in (given | {"resume": True}).items()]
             return f"cec_mpi.encode(X, {str(store)!r}, {', '.join(words)})"

@@ -59,9 +59,10 @@ class StepPlanner:
 
     >>> from cec_mpi.availability.models import Listed
     >>> from cec_mpi.core.speeds import GivenSpeeds
+    >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
     >>> one_each = Placement.plain(6)
     >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
-    >>> steps = StepPlanner(schedule, GivenSpeeds([2, 2, 3, 3, 4, 4], 3, 420), one_each, 3, 420)
+    >>> steps = StepPlanner(schedule, speeds, one_each, 3, 420)
     >>> step = steps.plan(steps.next())
     >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)

@@ -23,7 +23,6 @@ from cec_mpi.store.format.checksums import read_row
 from cec_mpi.store.format.manifest import INCOMPLETE, MANIFEST, MANIFEST_COPY, Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
-from cec_mpi.store.replicas.care import copy_parts, is_whole
 
 _STAGED = "staged.json"
 
@@ -105,7 +104,9 @@ def stage_shard(
             if (directory / name).exists():
                 raise InputError(f"{directory} is a store, expected a directory for copies")
         if os.path.lexists(path) and not os.path.lexists(_label(path)):
-            raise InputError(f"{path} is no copy that stage has made: it is left as it is")
+            raise InputError(
+                f"{path} was not made by stage, so it was not replaced: choose another directory"
+            )
         check_room(path, manifest.shards[machine - 1].bytes)
         with replacing(path) as (descriptor, _):
             _copy(store, manifest, machine, descriptor, watch)
@@ -119,6 +120,8 @@ def stage_shard(
 def _is_good(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
     try:
         if manifest.replicas is not None:
+            from cec_mpi.store.replicas.care import is_whole  # few processes need it
+
             return is_whole(copy, store, manifest, machine)
         PlainShard(copy, store, manifest, machine).load([(0, manifest.rows_per_shard)])
     except DamagedStoreError:
@@ -134,6 +137,8 @@ def _copy(
     watch: Callable[[int], None],
 ) -> None:
     if manifest.replicas is not None:
+        from cec_mpi.store.replicas.care import copy_parts  # few processes need it
+
         copy_parts(store, manifest, machine, descriptor, watch)
         return
     sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)

@@ -6,11 +6,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from cec_mpi.core.plan.placement import Intervals, Placement
-from cec_mpi.core.replicas.holders import Holders
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    from cec_mpi.core.replicas.holders import Holders
 
 
 class ReplicaPlacement(Placement):

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning
 from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.core.replicas.holders import Holders
+
+if TYPE_CHECKING:
+    from cec_mpi.core.replicas.holders import Holders
 
 Ints = NDArray[np.int64]
 

@@ -329,7 +329,7 @@ BAD = {
     "a cube": (X[None], r"the ndarray has shape \(1, 203, 7\), expected \(q, r\)"),
     "a cube of dask": (dask.array.ones((2, 2, 2)), r"the dask Array has shape \(2, 2, 2\)"),
     "no rows": (X[:0], r"the ndarray has shape \(0, 7\), expected"),
-    "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\): exp"),
+    "no columns": (pandas.DataFrame(index=[1, 2]), r"the DataFrame has shape \(2, 0\), exp"),
     "complex": (
         X + 1j,
         r"the ndarray holds complex numbers \(complex128\), which are not supported",
@@ -344,7 +344,7 @@ BAD = {
     "columns of text": (
         text_frame(),
         r"the DataFrame has columns that do not hold numbers, 'b' \(.*\), 'day' \(datetime64.*\): "
-        r"expected real numbers, X\.drop\(columns=\.\.\.\)",
+        r"leave them out with X\.drop\(columns=\.\.\.\)",
     ),
     "NaN": (changed(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),
     "infinity": (Rows(changed(9, 6, -np.inf)), r"the Rows holds -inf at row 9, column 6"),

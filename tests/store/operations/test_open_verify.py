@@ -136,9 +136,9 @@ DAMAGES = [
     (truncated, r"120127 bytes, expected 120128"),
     (empty, r"0 bytes, expected 120128"),
     (longer, r"120129 bytes, expected 120128"),
-    (foreign, "rows 0..149 do not match from what was written"),
-    (another, r"rows 0..149 do not match from what was written"),
-    (first_number_altered, "rows 0..149 do not match from what was written"),
+    (foreign, "rows 0..149 do not match their checksum"),
+    (another, r"rows 0..149 do not match their checksum"),
+    (first_number_altered, "rows 0..149 do not match their checksum"),
     (magic_altered, "its header differs from what was written"),
     (a_directory, ""),
 ]
@@ -222,7 +222,7 @@ def test_verify_names_every_damaged_shard(made, path):
     missing(made, path)
     alter(path / name_of(1), 100_000)
     assert found(path) == {
-        name_of(1): "rows 0..149 do not match from what was written",
+        name_of(1): "rows 0..149 do not match their checksum",
         name_of(3): "missing",
     }
 
