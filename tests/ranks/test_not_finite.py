@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import MachineError
+from cec_mpi.errors import MachineError, ScaleWarning
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -53,7 +53,8 @@ def test_one_row_may_be_larger_than_the_shards_can_hold(comm, shared_directory, 
     path = shared_directory / f"large-row-{precision}"
     if comm.rank == 0:
         np.save(shared_directory / "large-row.npy", matrix)
-        encode(shared_directory / "large-row.npy", path, 3, 2, scaling="none")
+        with pytest.warns(ScaleWarning):
+            encode(shared_directory / "large-row.npy", path, 3, 2, scaling="none")
     comm.Barrier()
     with open_operator(path, comm, precision=precision) as operator:
         if operator is not None:
