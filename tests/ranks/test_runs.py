@@ -352,7 +352,7 @@ def test_a_task_of_the_users_own(run, write, here, square):
     ("task", "settings", "says"),
     [
         ("svd", ("k=12",), "k 12: expected 1 to 11"),
-        ("lstsq", (), "task lstsq needs the options? b"),
+        ("lstsq", (), "task lstsq needs b"),
         ("lstsq", ("b=nowhere.npy",), "nowhere.npy does not exist"),
         ("cg", ("b=b.npy",), "needs a square matrix"),
         ("pagerank", ("damping=2",), "needs a square matrix"),
