@@ -310,7 +310,7 @@ def test_the_results_without_mpi_are_the_same(comm, store):
 
 def test_speeds_are_learned_from_emulated_machines(comm, store):
     recorder = Kept()
-    emulated = {"emulate_speeds": (1.0, 2.0, 4.0), "emulate_base": 40_000.0}
+    emulated = {"emulate_speeds": (1.0, 2.0, 4.0), "emulate_base": 4_000.0}
     with open_operator(store, comm, recorder=recorder, **emulated) as operator:
         if operator is not None:
             for _ in range(6):
