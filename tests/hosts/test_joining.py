@@ -95,7 +95,9 @@ def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path
     assert "desk laptop attic" in loop
     assert "~/conn" in loop
     loop = loop.replace("desk laptop attic", " ".join(hosts.names))
-    run = f"cec-mpi run {made.store} --out {tmp_path}/out vectors={made.vectors}"
+    # All three machines are needed: one that comes when the run is over would wait for another.
+    cec_mpi.encode(made.store.parent / "X.npy", tmp_path / "store", 3, 3)
+    run = f"cec-mpi run {tmp_path}/store --out {tmp_path}/out vectors={made.vectors}"
     script = f"{run} --accept ~/conn --wait &\n{loop}".replace("~/conn", f"{tmp_path}/conn")
     done = hosts.on("node1", "bash", "-c", script)
     assert done.returncode == 0, done.stderr
