@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import random_array
 
 from cec_mpi import encode, open_operator
+from helpers.sparse import sparse
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
-X = random_array((200, 90), density=0.1, rng=np.random.default_rng(3), format="csr")
+X = sparse(200, 90, density=0.1)
 
 
 def test_products_and_adjoints_are_those_of_scipy(comm, shared_directory):
