@@ -85,7 +85,7 @@ class StepPlanner:
         self.by_speed = False
         self.placement, self._recovery = placement, recovery
         self._rows, self._scheme, self._parts = rows, scheme, parts
-        self._planners: dict[int, Planner | ReplicaPlanner] = {}
+        self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
         self._last_speeds: tuple[float, ...] = ()
@@ -157,7 +157,7 @@ class StepPlanner:
         step.changed = step.plan is not self._last
         return step
 
-    def _planner(self, stragglers: int) -> Planner | ReplicaPlanner:
+    def _planner(self, stragglers: int) -> Planner:
         if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
             return ReplicaPlanner(self._parts, self.placement, stragglers)
         given = self._recovery, self._rows, self._scheme, stragglers

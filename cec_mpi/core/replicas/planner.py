@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +9,7 @@ from cec_mpi.core.plan.algorithm_1 import fill
 from cec_mpi.core.plan.assignment import Assignment, check_available
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.placement import Placement
-from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
 from cec_mpi.core.replicas.holders import members_of
 from cec_mpi.core.replicas.least import Groups
@@ -22,11 +20,10 @@ from cec_mpi.text import plural
 
 Ints = NDArray[np.int64]
 
-_PLANS = 64  # that are remembered
 _Grouped = tuple[dict[tuple[int, ...], list[int]], Groups, int]
 
 
-class ReplicaPlanner:
+class ReplicaPlanner(Planner):
     """Plans steps of a store of replicas, and gives the same plan back while nothing changes.
 
     Parameters
@@ -53,39 +50,9 @@ class ReplicaPlanner:
     """
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
-        self._parts, self._placement, self._stragglers = parts, placement, stragglers
-        self._plans: OrderedDict[tuple[tuple[int, ...], tuple[float, ...]], Plan] = OrderedDict()
-        self._last: tuple[object, object, Plan | None] = (None, None, None)
+        super().__init__(1, int(parts.rows[-1]), stragglers=stragglers, placement=placement)
+        self._parts, self._held = parts, placement
         self._grouped: tuple[tuple[int, ...], _Grouped] | None = None
-
-    def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        """The plan for these machines and speeds, remembered.
-
-        Parameters
-        ----------
-        available : (N_t,) tuple of int
-            Ascending, from 1.
-        speeds : (N,) tuple of float
-            Of every machine, available or not: nonzeros per unit of time.
-
-        Raises
-        ------
-        InfeasibleError
-            No available machine holds some part.
-        """
-        last_available, last_speeds, last = self._last
-        if last is not None and available is last_available and speeds is last_speeds:
-            return last
-        key = available, speeds
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._planned(available, speeds)
-            self._plans[key] = plan
-            if len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(key)
-        self._last = available, speeds, plan
-        return plan
 
     def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         numbers = check_available(available)
@@ -113,14 +80,14 @@ class ReplicaPlanner:
         of_all = np.zeros(len(speeds))
         of_all[numbers - 1] = costs
         longest = float((costs / present).max())
-        return Plan(assignment, longest, time, self._placement, costs=of_all)
+        return Plan(assignment, longest, time, self._held, costs=of_all)
 
     def _groups(self, available: tuple[int, ...]) -> _Grouped:
         """Parts with the same available machines (as positions), and copies of each row."""
         if self._grouped is None or self._grouped[0] != available:
-            members = members_of(self._placement.holders, available)
+            members = members_of(self._held.holders, available)
             if missing := members.get(()):
-                which = " or ".join(map(str, self._placement.holders[missing[0]]))
+                which = " or ".join(map(str, self._held.holders[missing[0]]))
                 raise InfeasibleError(
                     f"{plural(len(missing), 'part')} of X, of {self._parts.count}, on no available "
                     f"machine: part {missing[0] + 1} needs machine {which}"
