@@ -47,15 +47,7 @@ def open_checked(path: Path, manifest: Manifest) -> int:
     ShortageError
         See `problem_on_opening`.
     """
-    try:
-        descriptor = open_regular(path)
-    except OSError as error:
-        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
-    problem = problem_of(descriptor, manifest)
-    if problem:
-        os.close(descriptor)
-        raise DamagedStoreError(f"{path}: {problem}")
-    return descriptor
+    return _open(path, manifest.shard_bytes, manifest.header.encode("latin-1"))
 
 
 def problem_of(descriptor: int, manifest: Manifest) -> str:
@@ -65,20 +57,24 @@ def problem_of(descriptor: int, manifest: Manifest) -> str:
 
 def open_parts(path: Path, file: FileLayout) -> int:
     """Open the file of a machine in a store of replicas, as `open_checked` does."""
-    try:
-        descriptor = open_regular(path)
-    except OSError as error:
-        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
-    problem = problem_of_parts(descriptor, file)
-    if problem:
-        os.close(descriptor)
-        raise DamagedStoreError(f"{path}: {problem}")
-    return descriptor
+    return _open(path, file.size, file.header)
 
 
 def problem_of_parts(descriptor: int, file: FileLayout) -> str:
     """What an open file of parts has against it, as `problem_of`."""
     return _problem(descriptor, file.size, file.header)
+
+
+def _open(path: Path, expected: int, expected_header: bytes) -> int:
+    try:
+        descriptor = open_regular(path)
+    except OSError as error:
+        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
+    problem = _problem(descriptor, expected, expected_header)
+    if problem:
+        os.close(descriptor)
+        raise DamagedStoreError(f"{path}: {problem}")
+    return descriptor
 
 
 def _problem(descriptor: int, expected: int, expected_header: bytes) -> str:
