@@ -138,6 +138,14 @@ class Layout:
         """How the file of a machine is laid out."""
         return self.files[machine - 1]
 
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """These rows, cut at the bounds of parts: the part of each piece, its first row and end."""
+        part = int(np.searchsorted(self.bounds, start, side="right")) - 1
+        while start < stop:
+            end = min(stop, int(self.bounds[part + 1]))
+            yield part, start, end
+            start, part = end, part + 1
+
     def rows_of(self, number: int) -> tuple[int, int]:
         """The rows of the part that has a block."""
         part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
@@ -205,14 +213,11 @@ class FileLayout:
         KeyError
             The machine does not hold a part with some of these rows.
         """
-        bounds = self._layout.bounds
-        part = int(np.searchsorted(bounds, start, side="right")) - 1
-        while start < stop:
-            begin, end = int(bounds[part]), int(bounds[part + 1])
+        for part, first, last in self._layout.pieces(start, stop):
             if part not in self.place_of:
                 raise KeyError(part)
-            yield part, start - begin, min(stop, end) - begin
-            start, part = min(stop, end), part + 1
+            begin = int(self._layout.bounds[part])
+            yield part, first - begin, last - begin
 
 
 def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int, int, int]]]:

@@ -107,15 +107,10 @@ class SparseShard(Shard):
         """The shard and parts of other machines that it does not have."""
         return Patchwork([self, *(each for each in others if isinstance(each, SparseShard))])
 
-    def parts_of(self, intervals: Intervals) -> Iterator[tuple[int, int, int]]:
-        """These rows, cut at the bounds of parts; and the part of each piece, from 0."""
-        bounds = self._layout.bounds
+    def pieces(self, intervals: Intervals) -> Iterator[tuple[int, int, int]]:
+        """These rows, cut at the bounds of parts: the part of each piece, its first row and end."""
         for start, stop in intervals:
-            part = int(np.searchsorted(bounds, start, side="right")) - 1
-            while start < stop:
-                end = min(stop, int(bounds[part + 1]))
-                yield start, end, part
-                start, part = end, part + 1
+            yield from self._layout.pieces(start, stop)
 
     def has(self, part: int) -> bool:
         """Whether the machine's own file has a part."""
@@ -349,7 +344,7 @@ class Patchwork(Shard):
         return patches
 
     def _owners(self, intervals: Intervals) -> Iterator[tuple[SparseShard, tuple[int, int]]]:
-        for start, stop, part in self.shards[0].parts_of(intervals):
+        for part, start, stop in self.shards[0].pieces(intervals):
             shard = next((each for each in self.shards if each.has(part)), self.shards[0])
             yield shard, (start, stop)
 
