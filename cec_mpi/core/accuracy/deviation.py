@@ -5,7 +5,7 @@ bound adds up the sizes of all roundings, so it always holds (Higham, Accuracy a
 Numerical Algorithms, chapter 3). The estimate assumes that roundings are independent: instead of a
 sum of sizes it has the root of a sum of squares, and ``sqrt(k) u`` instead of ``gamma_k`` (Higham
 and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). `docs/ideas/errors.md`
-derives both.
+says how close both are.
 """
 
 from __future__ import annotations
