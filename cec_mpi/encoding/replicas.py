@@ -15,7 +15,7 @@ from cec_mpi.core.replicas.parts import Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sparse import SparseRows, sparse_rows
 from cec_mpi.errors import InputError
-from cec_mpi.files.appearing import appearing, check_new
+from cec_mpi.files.appearing import appearing_directory, check_new
 from cec_mpi.files.durable import WriteHandles, check_room, make_file
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces
@@ -86,8 +86,7 @@ def encode_replicas(
         )
         files = [layout.file(n) for n in range(1, options.machines + 1)]
         check_room(directory, sum(file.size for file in files))
-        with appearing(directory) as partial:
-            partial.mkdir()
+        with appearing_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
                 make_file(partial / file_name(n), file.header, file.size)
             writing = _Writing(partial, layout, rows)

@@ -527,4 +527,5 @@ def test_killed_it_leaves_partial_names_that_the_next_one_removes(moment, tmp_pa
     assert left
     assert all(name.startswith(".S.partial.") for name in left)
     encode(X, tmp_path / "S", 4, copies=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
     assert open_store(tmp_path / "S").manifest.rows == 60
