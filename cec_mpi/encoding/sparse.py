@@ -30,7 +30,7 @@ from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
 
 _TOGETHER = 1 << 20  # entries that are read at once
-_BUCKET = 1 << 23  # entries of rows that are sorted at once
+_BUCKET = 1 << 22  # entries of rows that are sorted at once
 _MOST_BUCKETS = 200
 _MARKET_DTYPES = {"real": "f8", "double": "f8", "integer": "i8", "pattern": "f8"}
 
@@ -119,7 +119,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         file = _opened(text)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # whatever a library raises for a damaged file
         raise unreadable(text, error) from None
@@ -172,7 +172,7 @@ def _read(matrix: _Pieces | _Entries) -> Generator[Any, None, None]:
     """The pieces of a matrix; whatever a library raises for a damaged file is bad input."""
     try:
         yield from matrix.pieces()
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:
         raise unreadable(matrix.name, error) from None
@@ -223,7 +223,7 @@ def _as_rows(name: str, array: Any) -> Any:
         elif array.format == "coo":
             coo_array((array.data, (array.row, array.col)), shape=array.shape)
         return _summed(name, array)
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:
         raise InputError(f"{name} cannot be read: {reason_of(error)}") from None
