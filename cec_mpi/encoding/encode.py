@@ -80,7 +80,8 @@ def encode(
     comm : mpi4py.MPI.Intracomm, optional
         Communicator whose ranks all call this function and share the work, instead of a runner. All
         must have access to the files and to `store`. Each rank has its own X. Shapes and dtypes
-        must agree, but numbers are not compared: each row comes from one rank.
+        must agree, but numbers are not compared: each row comes from one rank. Without `recovery`,
+        rank 0 stores its X, and the others wait.
 
     Returns
     -------
@@ -108,6 +109,11 @@ def encode(
         return encode_with(source, Path(store), checked, runner or LocalRunner())
     if runner is not None:
         raise InputError("encode got both a runner and comm, expected only one of them")
+    if checked.recovery is None:
+        from cec_mpi.processes.together import check_start, on_master
+
+        check_start(comm)
+        return on_master(comm, lambda: encode_with(source, Path(store), checked, LocalRunner()))
     from cec_mpi.encoding.together import on_all_ranks
 
     return on_all_ranks(
@@ -133,7 +139,7 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     if options.recovery is None:
         from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
 
-        return encode_replicas(source, directory, options, runner)
+        return encode_replicas(source, directory, options, runner.watch)
     again = options.resuming(source, directory)
     found = is_there(directory)
     if found and not options.resume:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from cec_mpi.core.replicas.parts import Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sparse import SparseRows, sparse_rows
 from cec_mpi.errors import InputError
-from cec_mpi.files.appearing import appearing, check_new
+from cec_mpi.files.appearing import appearing_directory, check_new
 from cec_mpi.files.durable import WriteHandles, check_room, make_file
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces
@@ -32,7 +32,7 @@ from cec_mpi.store.format.manifest import (
     store_dtype,
 )
 from cec_mpi.store.replicas.layout import Layout, file_name
-from cec_mpi.store.work import Runner
+from cec_mpi.store.work import Watch
 
 _COPIES = 3  # where nobody says how many
 _PARTS_PER_MACHINE = 8
@@ -41,9 +41,9 @@ _ENTRIES_OF_INT32 = 2**31 - 1
 
 
 def encode_replicas(
-    source: Any, directory: Path, options: EncodeOptions, runner: Runner
+    source: Any, directory: Path, options: EncodeOptions, watch: Watch | None = None
 ) -> Manifest:
-    """Store the rows of a sparse X as CSR, each on several machines.
+    """Store the rows of a sparse X as CSR, each on several machines. This process does it all.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ def encode_replicas(
         Appears when all of it is written.
     options : EncodeOptions
         With `copies`.
-    runner : Runner
+    watch : callable, optional
+        Called with the progress.
 
     Raises
     ------
@@ -85,28 +86,30 @@ def encode_replicas(
         )
         files = [layout.file(n) for n in range(1, options.machines + 1)]
         check_room(directory, sum(file.size for file in files))
-        with appearing(directory) as partial:
-            partial.mkdir()
+        with appearing_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
                 make_file(partial / file_name(n), file.header, file.size)
-            work = _Writing(partial, layout, rows)
-            sums = np.zeros(layout.blocks, np.uint64)
-            for first, found in runner.run(work):
-                sums[first : first + len(found)] = found
-            return _finished(partial, layout, parts, rows, work, sums)
+            writing = _Writing(partial, layout, rows)
+            sums, done = [], 0
+            for part, holders_of in enumerate(holders):
+                sums += writing.write(part)
+                done += int(layout.sizes[part].sum()) * len(holders_of)
+                if watch is not None:
+                    watch(done, sum(file.size for file in files))
+            return _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
 
 
 def _finished(
     directory: Path,
     layout: Layout,
     parts: Parts,
-    rows: SparseRows,
-    work: _Writing,
+    writing: _Writing,
     sums: NDArray[np.uint64],
 ) -> Manifest:
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
-    sizes = np.stack([work.largest, np.sqrt(work.squares / rows.shape[0])])
+    rows = writing.rows
+    sizes = np.stack([writing.largest, writing.typical])
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -131,26 +134,26 @@ def _finished(
 
 @dataclass
 class _Writing:
-    """The work of writing all parts to the files of their holders: pieces are parts."""
+    """Writes parts to the files of their holders, the first part first."""
 
     directory: Path
     layout: Layout
     rows: SparseRows
-    threads: int = 1  # sizes of columns are added up
-    pieces: range = field(init=False)
-    largest: NDArray[np.float64] = field(init=False)
-    squares: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pieces = range(self.layout.parts)
-        self.largest, self.squares = np.zeros((2, self.rows.shape[1]))
+        # Of each column: the largest absolute value, and the sum of squares over its square.
+        self.largest, self._squares = np.zeros((2, self.rows.shape[1]))
 
-    def size(self, part: int) -> int:
-        """Bytes that are written."""
-        return int(self.layout.sizes[part].sum()) * len(self.layout.holders[part])
+    @property
+    def typical(self) -> NDArray[np.float64]:
+        """Root mean squares of the columns."""
+        rows = self.rows.shape[0]
+        means = np.clip(self._squares / rows, 1 / rows, 1)  # one is as large as the largest
+        typical: NDArray[np.float64] = np.sqrt(means) * self.largest
+        return typical
 
-    def do(self, part: int) -> tuple[int, list[int]]:
-        """Write one part; returns the number of its first block, and the checksums."""
+    def write(self, part: int) -> list[int]:
+        """Write one part; returns the checksums of its blocks."""
         layout, rows = self.layout, self.rows
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
@@ -159,13 +162,12 @@ class _Writing:
         with np.errstate(over="ignore"):
             stored = np.ascontiguousarray(values, layout.dtype)
         if not np.isfinite(stored).all():
+            advice = "use --dtype float64" if layout.dtype == "float32" else "they are too large"
             raise InputError(
                 f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows {start}.."
-                f"{stop - 1}: expected --dtype float64"
+                f"{stop - 1}: {advice}"
             )
-        sizes = np.abs(stored, dtype=np.float64)
-        np.maximum.at(self.largest, columns, sizes)
-        np.add.at(self.squares, columns, sizes * sizes)
+        self._measure(np.abs(stored, dtype=np.float64), columns)
         sections = (
             stored,
             np.ascontiguousarray(columns, layout.index),
@@ -178,7 +180,13 @@ class _Writing:
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:
                     handles.write(file_name(machine), data, layout.file(machine).place(block))
-        return int(layout.first_blocks[3 * part]), sums
+        return sums
 
-    def flush(self) -> None:
-        """All is synced when the store appears."""
+    def _measure(self, sizes: NDArray[np.float64], columns: NDArray[np.integer]) -> None:
+        """Add the sizes of entries, whose squares could overflow, to those of their columns."""
+        before = self.largest[columns]
+        np.maximum.at(self.largest, columns, sizes)
+        now = self.largest[columns]
+        now[now == 0] = 1  # a column of zeros
+        self._squares[columns] *= (before / now) ** 2
+        np.add.at(self._squares, columns, (sizes / now) ** 2)

@@ -11,7 +11,7 @@ import os
 import zipfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,18 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from cec_mpi.encoding.sources.arrays import is_a, name_of, shape_and_dtype
-from cec_mpi.encoding.sources.source import reason_of, unreadable
+from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.table import EXACT
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import HDF5_SUFFIXES, library
 from cec_mpi.files.npy import check_real
+from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
 
 _TOGETHER = 1 << 20  # entries that are read at once
-_BUCKET = 1 << 23  # entries of rows that are sorted at once
+_BUCKET = 1 << 22  # entries of rows that are sorted at once
 _MOST_BUCKETS = 200
-_MARKET_VALUES = {"real": 1, "double": 1, "integer": 1, "pattern": 0}
+_MARKET_DTYPES = {"real": "f8", "double": "f8", "integer": "i8", "pattern": "f8"}
 
 Ints = NDArray[np.int64]
 Triplets = tuple[Ints, Ints, NDArray[Any]]
@@ -82,14 +83,8 @@ class _Entries:
     pieces: Callable[[], Iterator[Triplets]]
 
 
-def is_sparse(source: Any) -> bool:
-    """Whether X is sparse: a file of a sparse format, or a sparse array of SciPy."""
-    if not isinstance(source, str | Path):
-        return is_a(source, "scipy", "_spbase", "spmatrix", "sparray")
-    path, _, inner = str(source).partition("::")
-    if path.lower().endswith((".npz", ".mtx", ".mtx.gz")):
-        return True
-    return path.lower().endswith(HDF5_SUFFIXES) and _is_group(Path(path), inner)
+def _is_sparse(array: Any) -> bool:
+    return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
 
 
 @contextmanager
@@ -108,14 +103,37 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
     Raises
     ------
     InputError
-        It is no matrix of real, finite numbers, or an index is out of range.
+        It is no matrix of real, finite numbers, an index is out of range, or a file changes while
+        it is read.
     """
-    if isinstance(source, str | Path):
-        opened = _opened(str(source))
-    elif is_a(source, "scipy", "_spbase", "spmatrix", "sparray"):
-        opened = _held(source)
-    else:
-        opened = _sliced(source)
+    if not isinstance(source, str | os.PathLike):
+        array = _held(name_of(source), source) if _is_sparse(source) else _sliced(source)
+        with _in_rows(array, store) as rows:
+            yield rows
+        return
+    text = os.fspath(source)
+    path = Path(text.partition("::")[0])
+    check_regular(path)
+    try:
+        stamps = stamps_of(path)
+        file = _opened(text)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # whatever a library raises for a damaged file
+        raise unreadable(text, error) from None
+    with _in_rows(file, store) as rows:
+        if not path.exists() or stamps_of(path) != stamps:
+            raise InputError(
+                f"{text} changed during the encode: encode it when no other program writes to it"
+            )
+        yield rows
+
+
+@contextmanager
+def _in_rows(opened: _Pieces | _Entries | SparseRows, store: Path) -> Iterator[SparseRows]:
+    """What was opened as rows, all of which are read in the beginning."""
     if isinstance(opened, SparseRows):
         yield opened
         return
@@ -154,7 +172,7 @@ def _read(matrix: _Pieces | _Entries) -> Generator[Any, None, None]:
     """The pieces of a matrix; whatever a library raises for a damaged file is bad input."""
     try:
         yield from matrix.pieces()
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:
         raise unreadable(matrix.name, error) from None
@@ -178,9 +196,7 @@ def _checked(rows: Any, name: str, columns: int, before: int) -> Any:
             f"{name} has column {low if low < 0 else high} (counted from 0) in rows "
             f"{before}..{before + rows.shape[0] - 1}: expected 0 to {columns - 1}"
         )
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
+    rows = _summed(name, rows)
     bad = np.flatnonzero(~np.isfinite(rows.data))
     if bad.size:
         row = before + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
@@ -191,8 +207,7 @@ def _checked(rows: Any, name: str, columns: int, before: int) -> Any:
     return rows
 
 
-def _held(array: Any) -> SparseRows:
-    name = name_of(array)
+def _held(name: str, array: Any) -> SparseRows:
     shape, dtype = shape_and_dtype(array)
     checked = _checked_shape(name, shape)
     check_real(name, dtype)
@@ -207,9 +222,28 @@ def _as_rows(name: str, array: Any) -> Any:
             array.check_format(full_check=True)
         elif array.format == "coo":
             coo_array((array.data, (array.row, array.col)), shape=array.shape)
-        return csr_array(array)
+        return _summed(name, array)
+    except (InputError, MemoryError):
+        raise
     except Exception as error:
         raise InputError(f"{name} cannot be read: {reason_of(error)}") from None
+
+
+def _summed(name: str, array: Any) -> Any:
+    """A sparse array in CSR, with columns in order and none of them twice."""
+    rows = csr_array(array)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    if rows.nnz < array.nnz and rows.dtype.kind in "iu":
+        exact = csr_array(array.astype(np.longdouble))
+        exact.sum_duplicates()
+        if (exact.data != rows.data).any():
+            raise InputError(
+                f"{name} has repeated entries whose sum {rows.dtype} cannot hold: convert it to "
+                "float64"
+            )
+    return rows
 
 
 def _checked_shape(name: str, shape: Any) -> tuple[int, int]:
@@ -244,16 +278,18 @@ def _sliced(array: Any) -> _Pieces:
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
-            if not is_sparse(some):
+            if not _is_sparse(some):
                 raise InputError(
                     f"{name} gives rows as {type(some).__name__}: expected a sparse array of "
                     "SciPy; a dense X is encoded with recovery, not with copies"
                 )
             if some.dtype != dtype:
                 raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
-            if some.shape[1:] != (columns,):
+            expected = (min(start + together, rows) - start, columns)
+            if some.shape != expected:
                 raise InputError(
-                    f"{name} gives rows of shape {some.shape}: expected {columns} numbers each"
+                    f"{name} gives rows of shape {some.shape} from row {start} on: expected "
+                    f"{expected}"
                 )
             yield _as_rows(name, some)
 
@@ -263,19 +299,12 @@ def _sliced(array: Any) -> _Pieces:
 def _opened(text: str) -> _Pieces | _Entries | SparseRows:
     path, _, inner = text.partition("::")
     name = path.lower()
-    if not Path(path).exists():
-        raise InputError(f"{path}: no such file")
-    try:
-        if name.endswith(".npz"):
-            return _npz(Path(path))
-        if name.endswith((".mtx", ".mtx.gz")):
-            return _market(Path(path))
-        if name.endswith(HDF5_SUFFIXES):
-            return _group(Path(path), inner)
-    except InputError:
-        raise
-    except Exception as error:  # whatever a library raises for a damaged file
-        raise unreadable(text, error) from None
+    if name.endswith(".npz"):
+        return _npz(Path(path))
+    if name.endswith((".mtx", ".mtx.gz")):
+        return _market(Path(path))
+    if name.endswith(HDF5_SUFFIXES):
+        return _group(Path(path), inner)
     raise InputError(
         f"{text} is no sparse matrix: expected .npz of SciPy, .mtx, or a group of CSR or CSC in "
         "HDF5; a dense X is encoded with recovery, not with copies"
@@ -334,7 +363,7 @@ def _compressed(
     values, indices = arrays
     _check_numbers(name, values, indices)
     found = _pointers(name, pointers, size[is_csc], values.shape[0], indices.shape[0])
-    dtype = values.dtype.newbyteorder("=")
+    dtype = _dtype(values)
 
     def triplets(values: Any, indices: Any, start: int, stop: int) -> Triplets:
         columns = np.repeat(np.arange(start, stop), np.diff(found[start : stop + 1]))
@@ -364,6 +393,12 @@ def _check_numbers(name: str, values: Any, *indices: Any) -> None:
             )
 
 
+def _dtype(values: Any) -> np.dtype[Any]:
+    """The dtype in which these values are summed: SciPy has no sparse arrays of float16."""
+    found: np.dtype[Any] = values.dtype.newbyteorder("=")
+    return np.dtype(np.float32) if found == np.float16 else found
+
+
 # Files of SciPy.
 
 
@@ -390,11 +425,12 @@ def _npz(path: Path) -> _Pieces | _Entries | SparseRows:
                 raise InputError(f"{path} holds a sparse array that is no matrix")
             values, *at = members("data", "row", "col")
             _check_numbers(name, values, *at)
-            dtype = values.dtype.newbyteorder("=")
-            return _Entries(name, size, dtype, values.shape[0], lambda: _npz_triplets(path))
+            return _Entries(
+                name, size, _dtype(values), values.shape[0], lambda: _npz_triplets(path)
+            )
     from scipy.sparse import load_npz
 
-    return replace(_held(load_npz(path)), name=name)
+    return _held(name, load_npz(path))
 
 
 def _array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
@@ -455,16 +491,6 @@ def _npz_triplets(path: Path) -> Iterator[Triplets]:
 # HDF5: groups as AnnData writes them.
 
 
-def _is_group(path: Path, inner: str) -> bool:
-    try:
-        h5py = library("h5py", path)
-        with h5py.File(path, "r") as file:
-            node = file[inner or "/"]
-            return isinstance(node, h5py.Group) and {"data", "indices", "indptr"} <= set(node)
-    except (InputError, OSError, KeyError):
-        return False
-
-
 def _group(path: Path, inner: str) -> _Pieces | _Entries:
     h5py = library("h5py", path)
     name = f"{path}::{inner}" if inner else str(path)
@@ -478,10 +504,11 @@ def _group(path: Path, inner: str) -> _Pieces | _Entries:
         shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
         if shape is None:
             raise InputError(f"{name} has no attribute shape: expected that of AnnData")
-        if not str(kind).startswith(("csr", "csc")):
+        kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+        if not kind.startswith(("csr", "csc")):
             raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
         pointers, arrays = group["indptr"][()], (group["data"], group["indices"])
-        is_csc = str(kind).startswith("csc")
+        is_csc = kind.startswith("csc")
         return _compressed(
             name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner or "/")
         )
@@ -502,46 +529,51 @@ def _market(path: Path) -> _Entries | SparseRows:
     from scipy.io import mminfo, mmread
 
     *shape, count, form, field, symmetry = mminfo(path)
-    if field not in _MARKET_VALUES:
+    if field not in _MARKET_DTYPES:
         raise InputError(f"{path} holds {field} numbers: expected real ones")
     if form != "coordinate":
-        return replace(_held(coo_array(mmread(path))), name=str(path))
+        return _held(str(path), coo_array(mmread(path)))
     rows, columns = _checked_shape(str(path), shape)
+    dtype = np.dtype(_MARKET_DTYPES[field])
+    opened: Any = gzip.open if path.suffix == ".gz" else open
 
     def pieces() -> Iterator[Triplets]:
         import pandas as pd
 
-        kinds: dict[str, Any] = {"row": np.int64, "column": np.int64}
-        if _MARKET_VALUES[field]:
-            kinds["value"] = np.float64
+        kinds = {"row": "i8", "column": "i8"} | ({} if field == "pattern" else {"value": dtype.str})
         version = tuple(map(int, pd.__version__.split(".")[:2]))
         seen = 0
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-            next(line for line in file if line.strip() and line[0] != "%")  # says how many
+        with opened(path, "rt", encoding="latin-1") as file:
+            next(line for line in file if line.strip() and line.lstrip()[0] != "%")  # how many
             chunks = pd.read_csv(
                 file,
                 sep=r"\s+",
                 comment="%",
                 header=None,
-                names=list(kinds),
-                dtype=kinds,
+                names=[*kinds, "more"],
+                dtype=kinds | {"more": "str"},
                 index_col=False,
                 **({} if version >= EXACT else {"float_precision": "round_trip"}),
                 chunksize=_TOGETHER,
             )
             for chunk in chunks if count else ():
+                if chunk["more"].notna().any():
+                    raise InputError(
+                        f"{path} has lines of more than {len(kinds)} numbers: expected "
+                        f"{' and '.join(kinds)}, as its first line says"
+                    )
                 seen += len(chunk)
                 at = chunk["row"].to_numpy() - 1, chunk["column"].to_numpy() - 1
                 values = chunk["value"].to_numpy() if "value" in chunk else np.ones(len(chunk))
                 yield *at, values
                 if symmetry != "general":
                     off = at[0] != at[1]
-                    sign = -1.0 if symmetry.startswith("skew") else 1.0
-                    yield at[1][off], at[0][off], sign * values[off]
+                    mirrored = values[off]
+                    yield at[1][off], at[0][off], -mirrored if symmetry[:4] == "skew" else mirrored
         if seen != count:
             raise InputError(f"{path} has {seen} entries: its first line says {count}")
 
-    return _Entries(str(path), (rows, columns), np.dtype(np.float64), count, pieces)
+    return _Entries(str(path), (rows, columns), dtype, count, pieces)
 
 
 def _sorted(matrix: _Entries, store: Path) -> Generator[Any, None, None]:
@@ -578,4 +610,4 @@ def _sorted(matrix: _Entries, store: Path) -> Generator[Any, None, None]:
                 )
             shape = (min(height, rows - start), columns)
             entries = some["value"], (some["row"] - start, some["column"])
-            yield csr_array(coo_array(entries, shape=shape))
+            yield _summed(matrix.name, coo_array(entries, shape=shape))

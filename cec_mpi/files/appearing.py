@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.replacing import partial_name, sync
+from cec_mpi.files.replacing import partial_name, sync, temporary_directory
 
 
 def check_new(target: Path) -> None:
@@ -48,7 +47,7 @@ def is_there(target: Path) -> bool:
 
 @contextmanager
 def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
-    """Yield a temporary name for a file or directory, which is renamed to `target` at the end.
+    """Yield a temporary name for a file, which is renamed to `target` at the end.
 
     If the block raises, the file is removed.
 
@@ -63,20 +62,28 @@ def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
     InputError
         Another process has created `target` meanwhile.
     """
-    parent = target.absolute().parent
     partial = partial_name(target)
     try:
         yield partial
-        _sync_all(partial)
-        if not again:
-            check_new(target)
-        partial.rename(target)
+        _appear(partial, target, again)
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial)
-        else:
-            partial.unlink(missing_ok=True)
-    sync(parent)
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def appearing_directory(target: Path) -> Iterator[Path]:
+    """Yield a new directory, which is renamed to `target` at the end, as `appearing` does."""
+    with temporary_directory(target) as partial:
+        yield partial
+        _appear(partial, target, again=False)
+
+
+def _appear(partial: Path, target: Path, again: bool) -> None:
+    _sync_all(partial)
+    if not again:
+        check_new(target)
+    partial.rename(target)
+    sync(target.absolute().parent)
 
 
 def _sync_all(path: Path) -> None:

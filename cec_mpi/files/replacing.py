@@ -11,8 +11,9 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 from cec_mpi.files.regular import NotAFileError, open_regular, with_descriptors
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o666  # less the process's mask
 _RANDOM_BYTES = 8
 
@@ -142,11 +144,29 @@ def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     """
     path = path.absolute()
     remove_abandoned(path)
-    descriptor, new = _create_locked(path, mode)
+    descriptor, new = _create_locked(path, lambda new: os.open(new, _NEW, mode))
     try:
         yield descriptor, new
     finally:
         new.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_directory(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary directory, as `temporary` yields that of a file."""
+    path = path.absolute()
+    remove_abandoned(path)
+
+    def make(new: Path) -> int:
+        new.mkdir(exist_ok=True)
+        return os.open(new, _DIRECTORY)
+
+    descriptor, new = _create_locked(path, make)
+    try:
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
         os.close(descriptor)
 
 
@@ -156,7 +176,7 @@ def partial_name(path: Path) -> Path:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove temporary files that killed processes left while they wrote a file."""
+    """Remove what killed processes left while they wrote a file or a directory."""
     name = re.compile(re.escape(f".{path.name}.partial.") + f"[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
     for other in path.parent.iterdir():
         if name.fullmatch(other.name):
@@ -164,11 +184,11 @@ def remove_abandoned(path: Path) -> None:
                 _remove_if_abandoned(other)
 
 
-def _create_locked(path: Path, mode: int) -> tuple[int, Path]:
-    """Create a temporary file, and lock it as a sign that it is in use."""
+def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
+    """Make a temporary file or directory, and lock it as a sign that it is in use."""
     while True:
         new = partial_name(path)
-        descriptor = with_descriptors(partial(os.open, new, _NEW, mode), path)
+        descriptor = with_descriptors(partial(make, new), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -184,10 +204,16 @@ def _remove_if_abandoned(path: Path) -> None:
     if path.is_symlink():
         path.unlink()
         return
-    descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    is_directory = path.is_dir()
+    descriptor = (
+        os.open(path, _DIRECTORY) if is_directory else open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
+        if is_directory:
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     finally:
         os.close(descriptor)
 

@@ -290,7 +290,9 @@ class Elastic(Group):
         recovery = manifest.code.recovery
         most = placement.to_spare(recovery)
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = "N - L" if placement.is_plain else f"then the others still have {recovery} shards"
+            why = f"then the others still have {recovery} shards"
+            if placement.is_plain:
+                why = "N - L" if manifest.replicas is None else "J - 1"
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.adopt or self.wait):
             held = placement.count(placement.largest(self.local))
@@ -303,6 +305,11 @@ class Elastic(Group):
             raise InputError(
                 "check parity needs stragglers of at least 1 (--stragglers 1), because each row "
                 "needs one answer more than for decoding"
+            )
+        if self.check != "none" and most < 1 and manifest.replicas is not None:
+            raise InputError(
+                f"check {self.check} compares answers, but some rows are on one machine: encode "
+                "with copies of at least 2"
             )
         if self.check != "none" and most < 1 and not placement.is_plain:
             raise InputError(

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import spsolve
 
 from cec_mpi import encode, open_operator
-from cec_mpi.errors import InfeasibleError
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
 from cec_mpi.tasks import pagerank
 from helpers.elastic_here import Kept, master_of, opened_here
@@ -116,6 +116,14 @@ def test_speeds_are_learned_in_nonzeros(store):
     for _ in range(3):
         check_elastic(master)
     assert recorder.records[-1].available == (1, 2, 3, 4, 5)
+
+
+def test_a_check_needs_two_copies(tmp_path):
+    encode(X, tmp_path / "S", 3, copies=1)
+    with pytest.raises(InputError, match="some rows are on one machine: encode with copies of"):
+        elastic(tmp_path / "S", check="sample")
+    with pytest.raises(InputError, match=r"stragglers 1: expected 0 to 0 \(J - 1\)"):
+        elastic(tmp_path / "S", stragglers=1)
 
 
 @pytest.mark.parametrize("links", ["rows", "columns"])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import save_npz
 
 from cec_mpi import encode, open_operator
 from helpers.sparse import sparse
@@ -26,3 +27,17 @@ def test_products_and_adjoints_are_those_of_scipy(comm, shared_directory):
                 np.testing.assert_allclose(operator @ W[:, 0], X @ W[:, 0], atol=1e-12)
                 np.testing.assert_allclose(operator.T @ V, X.T @ V, atol=1e-12)
                 np.testing.assert_allclose(operator.T @ V[:, 0], X.T @ V[:, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["csr", "coo", "file"])
+def test_one_rank_stores_what_all_ranks_have(kind, comm, shared_directory):
+    source = shared_directory / "X.npz" if kind == "file" else X.asformat(kind)
+    if comm.rank == 0:
+        encode(X, shared_directory / f"{kind} alone", 3, copies=2)
+        if kind == "file":
+            save_npz(source, X)
+    comm.Barrier()
+    manifest = encode(source, shared_directory / f"{kind} together", 3, copies=2, comm=comm)
+    assert manifest.rows == 200
+    for file in (shared_directory / f"{kind} alone").iterdir():
+        assert file.read_bytes() == (shared_directory / f"{kind} together" / file.name).read_bytes()

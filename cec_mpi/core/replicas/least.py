@@ -56,9 +56,11 @@ class Groups:
         machines: int,
         copies: int = 1,
     ) -> None:
-        self._costs, self._copies, self._machines = np.asarray(costs, float), copies, machines
-        self.unit = copies * float(self._costs.sum()) / _UNITS
-        self.whole = np.maximum(1, np.rint(self._costs / self.unit)).astype(np.int64)
+        self._copies, self._machines = copies, machines
+        ends = np.cumsum(np.append(0.0, costs))
+        self.unit = copies * float(ends[-1]) / _UNITS
+        self.whole = np.maximum(1, np.diff(np.rint(ends / self.unit))).astype(np.int64)
+        self._costs = self.whole * self.unit  # those of the flow, so that cuts are those of it too
         self.group = np.repeat(np.arange(len(holders)), [len(each) for each in holders])
         self.machine = np.fromiter(chain.from_iterable(holders), np.int64, self.group.size)
         pairs = list(zip(self.group.tolist(), self.machine.tolist(), strict=True))

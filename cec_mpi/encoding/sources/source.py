@@ -214,5 +214,5 @@ def reason_of(error: BaseException) -> str:
 
 def unreadable(path: object, error: BaseException) -> InputError:
     """Return an `InputError` for an error of a file or of the library that reads it."""
-    reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+    reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0]
     return InputError(f"{path} cannot be read: {reason}")

@@ -71,3 +71,10 @@ def test_machines_that_hold_everything_finish_together(machines):
     assert time == pytest.approx(1_000_005.001 / speeds.sum(), rel=1e-8)
     done = np.bincount(groups.machine, amounts, machines) * groups.unit
     np.testing.assert_allclose(done / speeds, time, rtol=1e-3)
+
+
+def test_many_groups_of_equal_work_take_no_longer_than_their_sum():
+    random = np.random.default_rng(0)
+    holders = [random.choice(100, 3, replace=False).tolist() for _ in range(800)]
+    time, _ = Groups(np.full(800, 7.0), holders, 100).least(np.ones(100))
+    assert time == pytest.approx(7 * 800 / 100, rel=1e-9)

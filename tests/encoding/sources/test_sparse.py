@@ -19,6 +19,9 @@ from cec_mpi.store import decode, open_store
 from helpers.sparse import Sliced, sparse, write_group, write_npz
 
 X = sparse(60, 17)
+TALL = sparse(3000, 5000, 0.001)  # of more than one slice
+TWICE = sp.coo_array(([1.0, 1.0], ([0, 0], [1, 1])), shape=(2, 2))
+MARKET = "%%MatrixMarket matrix coordinate real general"
 
 
 def content(store):
@@ -141,6 +144,85 @@ def test_files_of_other_formats_of_scipy(kind, tmp_path):
     assert np.array_equal(back.toarray(), given.toarray())
 
 
+def test_whole_numbers_of_matrix_market_may_be_rounded(tmp_path):
+    """As those of other files: float64 cannot hold all of them."""
+    given = sp.coo_array(([2**53 + 1], ([0], [0])), shape=(2, 2))
+    decoded(market(tmp_path / "X.mtx", given), tmp_path)
+    assert open_store(tmp_path / "S").manifest.rounded
+
+
+def test_comments_of_matrix_market_in_any_place_and_alphabet(tmp_path):
+    lines = [
+        f"{MARKET}",
+        "% N\xf6rlund",
+        "  % indented",
+        "",
+        "2 2 2",
+        "% here",
+        "1 1 3",
+        "2 2 4 % too",
+    ]
+    (tmp_path / "X.mtx").write_bytes("\n".join(lines).encode("latin-1"))
+    assert decoded(str(tmp_path / "X.mtx"), tmp_path).toarray().tolist() == [[3, 0], [0, 4]]
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_files_of_half_precision_become_stores_of_single_precision(form, tmp_path):
+    given = X.asformat(form)
+    path = write_npz(tmp_path / "X.npz", given, form, data=given.data.astype(np.float16))
+    back = decoded(path, tmp_path)
+    assert back.dtype == np.float32
+    assert np.array_equal(back.toarray(), X.toarray().astype(np.float16))
+
+
+def test_a_group_whose_kind_is_bytes(tmp_path):
+    import h5py
+
+    path = write_group(tmp_path / "X.h5", X.tocsc())
+    with h5py.File(tmp_path / "X.h5", "a") as file:
+        file["X"].attrs["encoding-type"] = np.bytes_("csc_matrix")
+    assert abs(decoded(path, tmp_path) - X).max() == 0
+
+
+def test_pieces_make_the_same_store_as_all_at_once(tmp_path, monkeypatch):
+    import cec_mpi.encoding.sparse as reading
+
+    twice = sp.csr_array(sp.vstack([X, sp.csr_array((3, 17)), X]))
+    encode(twice, tmp_path / "expected", 3, copies=2)
+    for name, size in (("_TOGETHER", 2), ("_BUCKET", 3), ("_MOST_BUCKETS", 7)):
+        monkeypatch.setattr(reading, name, size)
+    for k, make in enumerate(SOURCES.values()):
+        encode(make(tmp_path, twice), tmp_path / f"S{k}", 3, copies=2)
+        assert content(tmp_path / f"S{k}") == content(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_sizes_of_columns_whose_squares_are_no_numbers(size, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode(X * size, tmp_path / "S", 3, copies=2)
+    largest, typical = np.load(tmp_path / "S" / "column-sizes.npy") / size
+    dense = X.toarray()
+    np.testing.assert_allclose(largest, abs(dense).max(axis=0))
+    np.testing.assert_allclose(typical, np.sqrt((dense**2).mean(axis=0)))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    import cec_mpi.encoding.sparse as reading
+
+    path = saved(tmp_path / "X.npz", X)
+    read = reading._of_npz
+
+    def changed(*arguments):
+        saved(tmp_path / "X.npz", X * 2 + sp.csr_array(np.eye(60, 17)))
+        yield from read(*arguments)
+
+    monkeypatch.setattr(reading, "_of_npz", changed)
+    with pytest.raises(InputError):
+        encode(path, tmp_path / "S", 3, copies=2)
+    assert [file.name for file in tmp_path.iterdir()] == ["X.npz"]
+
+
 def test_a_group_whose_kind_is_not_said_is_csr(tmp_path):
     import h5py
 
@@ -159,7 +241,7 @@ def at(array, place, value):
     return changed
 
 
-def text(directory, *lines, first="%%MatrixMarket matrix coordinate real general"):
+def text(directory, *lines, first=MARKET):
     (directory / "X.mtx").write_text("\n".join([first, *lines, ""]))
     return str(directory / "X.mtx")
 
@@ -220,7 +302,7 @@ BAD = {
     "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "2 entries: its first line says 1"),
     "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "X.mtx cannot be read"),
     "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "X.mtx cannot be read"),
-    "four numbers mtx": (lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"), "X.mtx cannot be read"),
+    "four numbers mtx": (lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"), "more than 3 numbers"),
     "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "X.mtx cannot be read"),
     "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx "),
     "no mtx": (lambda d: text(d, first="hello"), "X.mtx cannot be read"),
@@ -299,11 +381,54 @@ BAD = {
     "slices that raise": (lambda d: Sliced(X, lambda rows: 1 / 0), "ZeroDivisionError"),
     "dense slices": (lambda d: Sliced(X, X.toarray().__getitem__), "gives rows as ndarray"),
     "no slices": (lambda d: Sliced(X, lambda rows: None), "gives rows as NoneType"),
-    "few rows": (lambda d: Sliced(X, lambda rows: X[:3]), "gives 3 rows: expected 60"),
-    "wide slices": (lambda d: Sliced(X, lambda rows: sparse(60, 18)), "(60, 18): expected 17"),
+    "few rows": (
+        lambda d: Sliced(X, lambda rows: X[:3]),
+        "gives rows of shape (3, 17) from row 0 on: expected (60, 17)",
+    ),
+    "wide slices": (
+        lambda d: Sliced(X, lambda rows: sparse(60, 18)),
+        "(60, 18) from row 0 on: expected (60, 17)",
+    ),
     "other slices": (
         lambda d: Sliced(X, lambda rows: X[rows].astype(np.float32)),
         "gives float32: expected float64",
+    ),
+    "moved slices": (
+        lambda d: Sliced(TALL, lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1]),
+        "gives rows of shape (",
+    ),
+    "a sum beyond int8": (
+        lambda d: sp.coo_array((np.full(2, 100, np.int8), ([1, 1], [2, 2])), shape=(4, 4)),
+        "has repeated entries whose sum int8 cannot hold",
+    ),
+    "a sum beyond uint8 npz": (
+        lambda d: write_npz(
+            d / "X.npz", TWICE, "coo", data=np.full(2, 200, np.uint8), row=[0, 0], col=[1, 1]
+        ),
+        "has repeated entries whose sum uint8 cannot hold",
+    ),
+    "values of a pattern mtx": (
+        lambda d: text(d, "2 2 2", "1 1 3", "2 2 3", first=MARKET.replace("real", "pattern")),
+        "X.mtx has lines of more than 2 numbers",
+    ),
+    "four numbers in all lines": (
+        lambda d: text(d, "2 2 2", "1 1 3 4", "1 2 3 4"),
+        "X.mtx has lines of more than 3 numbers",
+    ),
+    "NaN in an array mtx": (
+        lambda d: text(d, "1 2", "1", "nan", first=MARKET.replace("coordinate", "array")),
+        "X.mtx holds nan at row 0, column 1",
+    ),
+    **{
+        f"a FIFO {name}": (
+            lambda d, name=name: os.mkfifo(d / f"X.{name}") or str(d / f"X.{name}"),
+            f"X.{name} is a FIFO, expected a file",
+        )
+        for name in ("npz", "mtx", "mtx.gz", "h5")
+    },
+    "beyond float64": (
+        lambda d: write_npz(d / "X.npz", X, data=np.full(X.nnz, np.longdouble("1e400"))),
+        "has numbers that float64 cannot hold",
     ),
 }
 
@@ -346,7 +471,7 @@ def test_options_that_cannot_be(options, says, tmp_path):
 
 
 def test_numbers_that_single_precision_cannot_hold(tmp_path):
-    with pytest.raises(InputError, match="expected --dtype float64"):
+    with pytest.raises(InputError, match="use --dtype float64"):
         encode(X * 1e300, tmp_path / "S", 3, copies=2, dtype="float32")
     assert not list(tmp_path.iterdir())
 
@@ -402,4 +527,5 @@ def test_killed_it_leaves_partial_names_that_the_next_one_removes(moment, tmp_pa
     assert left
     assert all(name.startswith(".S.partial.") for name in left)
     encode(X, tmp_path / "S", 4, copies=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
     assert open_store(tmp_path / "S").manifest.rows == 60
