@@ -81,7 +81,7 @@ def described(manifest: Manifest) -> str:
     """Describe a store in one line."""
     if manifest.replicas is not None:
         layout, size = manifest.replicas, sum(shard.bytes for shard in manifest.shards)
-        needed = layout.machines - layout.copies + 1  # L of a code that tolerates as many losses
+        needed = manifest.enough  # L of a code that tolerates as many losses
         share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
@@ -97,10 +97,8 @@ def described(manifest: Manifest) -> str:
 
 def machines_of(manifest: Manifest) -> str:
     """Return the number of machines of a store, and how many of them suffice."""
-    machines, needed = manifest.code.machines, manifest.code.recovery
-    if manifest.replicas is not None:
-        needed = machines - manifest.replicas.copies + 1
-    return f"{plural(machines, 'machine')}, any {needed} of them suffice"
+    machines, enough = manifest.code.machines, manifest.enough
+    return f"{plural(machines, 'machine')}, any {enough} of them suffice"
 
 
 def code_of(manifest: Manifest) -> str:

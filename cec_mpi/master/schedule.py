@@ -254,7 +254,7 @@ class Schedule:
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
-        left = f"; lost or gone: {gone}" if gone else ""
+        left = f"; not there: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
         needed, held = f"a step needs {recovery + spare}", ""
         if not placement.is_plain:

@@ -122,7 +122,7 @@ class Session:
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
         if self._gather is not None:
-            self._places = self._gather(manifest.code.recovery)
+            self._places = self._gather(manifest.enough)
         options = options.checked(manifest, self.started)
         machines = options.machines or ()
         if self._running is Running.LOCKSTEP:

@@ -222,7 +222,7 @@ class Placement:
 
     def needs(self, recovery: int, machines: Sequence[int]) -> str:
         """Say what a step needs that these machines do not have, for messages."""
-        return f"each row needs {recovery}"
+        return f"a step with this store needs {recovery}"
 
     def rows(self, of_shards: ArrayLike) -> Ints:
         """Turn rows of each shard, (N,), into rows of each machine, (M,).

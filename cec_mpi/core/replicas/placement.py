@@ -169,7 +169,7 @@ class ReplicaPlacement(Placement):
                 start, stop = self.bounds[part : part + 2]
                 which = " or ".join(map(str, each))
                 return f"rows {start}..{stop - 1} are on machine {which}"
-        return f"each row needs {recovery}"
+        return f"a step with this store needs {recovery} for each row"
 
     def able(self, row: int) -> tuple[int, ...]:
         """The machines that hold a row."""
