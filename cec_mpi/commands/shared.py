@@ -12,7 +12,7 @@ from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.text import plural, printable
+from cec_mpi.text import plural, printable, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -86,8 +86,8 @@ def described(manifest: Manifest) -> str:
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
             f"{plural(int(layout.entries[-1]), 'nonzero')}, on {machines_of(manifest)}; "
-            f"{code_of(manifest)}; {plural(size, 'byte')} (--recovery {needed}: "
-            f"{layout.machines * share})"
+            f"{code_of(manifest)}; {size_words(size)} (a code with --recovery {needed}: "
+            f"{size_words(layout.machines * share)})"
         )
     return (
         f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {machines_of(manifest)}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.replicas.holders import spread_copies
 from cec_mpi.core.replicas.parts import Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sparse import SparseRows, sparse_rows
+from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import WriteHandles, check_room, make_file
@@ -60,11 +61,10 @@ def encode_replicas(
     InputError
         X is no such matrix or has no nonzeros, the store exists, or there is no room.
     """
+    check_is_sparse(source)
     options.refuse_of_codes()
     check_new(directory)
     with storing(directory), sparse_rows(source, directory) as rows:
-        if not rows.values.size:
-            raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
         parts = cut_parts(rows.pointers, _PARTS_PER_MACHINE * options.machines, _CELLS)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:
@@ -83,6 +83,9 @@ def encode_replicas(
             dtype=store_dtype(options.dtype, rows.values.dtype).name,
             index="int64" if wide else "int32",
         )
+        sizes = _column_sizes(rows, layout)
+        if not sizes.any():
+            raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
         files = [layout.file(n) for n in range(1, options.machines + 1)]
         check_room(directory, sum(file.size for file in files))
         with appearing(directory) as partial:
@@ -93,7 +96,20 @@ def encode_replicas(
             sums = np.zeros(layout.blocks, np.uint64)
             for first, found in runner.run(work):
                 sums[first : first + len(found)] = found
-            return _finished(partial, layout, parts, rows, work, sums)
+            return _finished(partial, layout, parts, rows, sizes, sums)
+
+
+def _column_sizes(rows: SparseRows, layout: Layout) -> NDArray[np.float64]:
+    """The largest and the root mean square of the absolute entries of each column: (2, r)."""
+    largest, squares = np.zeros((2, rows.shape[1]))
+    parts = list(pairwise(layout.entries.tolist()))
+    for low, high in parts:
+        np.maximum.at(largest, rows.columns[low:high], np.abs(rows.values[low:high]))
+    unit = np.where(largest > 0, largest, 1.0)
+    for low, high in parts:
+        columns = rows.columns[low:high]
+        np.add.at(squares, columns, (rows.values[low:high] / unit[columns]) ** 2)
+    return np.stack([largest, unit * np.sqrt(squares / rows.shape[0])])
 
 
 def _finished(
@@ -101,12 +117,11 @@ def _finished(
     layout: Layout,
     parts: Parts,
     rows: SparseRows,
-    work: _Writing,
+    sizes: NDArray[np.float64],
     sums: NDArray[np.uint64],
 ) -> Manifest:
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
-    sizes = np.stack([work.largest, np.sqrt(work.squares / rows.shape[0])])
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -136,14 +151,11 @@ class _Writing:
     directory: Path
     layout: Layout
     rows: SparseRows
-    threads: int = 1  # sizes of columns are added up
+    threads: int = 1  # a part may need much memory
     pieces: range = field(init=False)
-    largest: NDArray[np.float64] = field(init=False)
-    squares: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.pieces = range(self.layout.parts)
-        self.largest, self.squares = np.zeros((2, self.rows.shape[1]))
 
     def size(self, part: int) -> int:
         """Bytes that are written."""
@@ -163,9 +175,6 @@ class _Writing:
                 f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows {start}.."
                 f"{stop - 1}: expected --dtype float64"
             )
-        sizes = np.abs(stored, dtype=np.float64)
-        np.maximum.at(self.largest, columns, sizes)
-        np.add.at(self.squares, columns, sizes * sizes)
         sections = (
             stored,
             np.ascontiguousarray(columns, layout.index),

@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,14 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.formats import HDF5_SUFFIXES, library
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.replacing import temporary
+from cec_mpi.text import shown
 
 _TOGETHER = 1 << 20  # entries that are read at once
 _BUCKET = 1 << 23  # entries of rows that are sorted at once
 _MOST_BUCKETS = 200
+_SUFFIXES = (".npz", ".mtx", ".mtx.gz", *HDF5_SUFFIXES)
+_LISTED = 5  # groups of a file
+_DENSE = "a dense X needs a recovery threshold (--recovery L), any L machines then give X back"
 _MARKET_VALUES = {"real": 1, "double": 1, "integer": 1, "pattern": 0}
 
 Ints = NDArray[np.int64]
@@ -60,6 +65,34 @@ class SparseRows:
     columns: NDArray[np.integer]
     pointers: NDArray[np.integer]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Other ranks map the files, too, instead of getting their content in a message.
+        return {name: _as_file(value) for name, value in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        mapped = {name: x.map() if isinstance(x, _File) else x for name, x in state.items()}
+        self.__dict__.update(mapped)
+
+
+class _File(NamedTuple):
+    """A file of plain numbers."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    size: int
+
+    def map(self) -> NDArray[Any]:
+        found: NDArray[Any] = np.memmap(self.path, self.dtype, "r", shape=(self.size,))
+        return found
+
+
+def _as_file(value: Any) -> Any:
+    if isinstance(value, np.memmap) and value.filename is not None:
+        path = Path(value.filename)
+        if value.ndim == 1 and path.stat().st_size == value.nbytes:  # all of the file
+            return _File(path, value.dtype, value.size)
+    return value
+
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
@@ -82,14 +115,27 @@ class _Entries:
     pieces: Callable[[], Iterator[Triplets]]
 
 
-def is_sparse(source: Any) -> bool:
-    """Whether X is sparse: a file of a sparse format, or a sparse array of SciPy."""
-    if not isinstance(source, str | Path):
-        return is_a(source, "scipy", "_spbase", "spmatrix", "sparray")
-    path, _, inner = str(source).partition("::")
-    if path.lower().endswith((".npz", ".mtx", ".mtx.gz")):
-        return True
-    return path.lower().endswith(HDF5_SUFFIXES) and _is_group(Path(path), inner)
+def _is_sparse(array: Any) -> bool:
+    return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
+
+
+def check_is_sparse(source: Any) -> None:
+    """Raise if a file has no format of sparse matrices.
+
+    Raises
+    ------
+    InputError
+        Says what a dense X needs.
+    """
+    if isinstance(source, str | Path):
+        path = str(source).partition("::")[0]
+        if not Path(path).exists():
+            raise InputError(f"{path} does not exist")
+        if not path.lower().endswith(_SUFFIXES):
+            raise InputError(
+                f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
+                f"in HDF5); {_DENSE}"
+            )
 
 
 @contextmanager
@@ -112,7 +158,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
     """
     if isinstance(source, str | Path):
         opened = _opened(str(source))
-    elif is_a(source, "scipy", "_spbase", "spmatrix", "sparray"):
+    elif _is_sparse(source):
         opened = _held(source)
     else:
         opened = _sliced(source)
@@ -244,10 +290,10 @@ def _sliced(array: Any) -> _Pieces:
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
-            if not is_sparse(some):
+            if not _is_sparse(some):
                 raise InputError(
-                    f"{name} gives rows as {type(some).__name__}: expected a sparse array of "
-                    "SciPy; a dense X is encoded with recovery, not with copies"
+                    f"{name} gives rows as {type(some).__name__}, not as a sparse array of SciPy; "
+                    f"{_DENSE}"
                 )
             if some.dtype != dtype:
                 raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
@@ -263,23 +309,16 @@ def _sliced(array: Any) -> _Pieces:
 def _opened(text: str) -> _Pieces | _Entries | SparseRows:
     path, _, inner = text.partition("::")
     name = path.lower()
-    if not Path(path).exists():
-        raise InputError(f"{path}: no such file")
     try:
         if name.endswith(".npz"):
             return _npz(Path(path))
         if name.endswith((".mtx", ".mtx.gz")):
             return _market(Path(path))
-        if name.endswith(HDF5_SUFFIXES):
-            return _group(Path(path), inner)
+        return _group(Path(path), inner)
     except InputError:
         raise
     except Exception as error:  # whatever a library raises for a damaged file
         raise unreadable(text, error) from None
-    raise InputError(
-        f"{text} is no sparse matrix: expected .npz of SciPy, .mtx, or a group of CSR or CSC in "
-        "HDF5; a dense X is encoded with recovery, not with copies"
-    )
 
 
 def _pointers(name: str, pointers: Any, size: int, *counts: int) -> Ints:
@@ -455,25 +494,33 @@ def _npz_triplets(path: Path) -> Iterator[Triplets]:
 # HDF5: groups as AnnData writes them.
 
 
-def _is_group(path: Path, inner: str) -> bool:
-    try:
-        h5py = library("h5py", path)
-        with h5py.File(path, "r") as file:
-            node = file[inner or "/"]
-            return isinstance(node, h5py.Group) and {"data", "indices", "indptr"} <= set(node)
-    except (InputError, OSError, KeyError):
-        return False
+def _is_group(node: Any) -> bool:
+    return hasattr(node, "keys") and {"data", "indices", "indptr"} <= set(node)
+
+
+def _groups(file: Any) -> list[str]:
+    """The sparse matrices in a file."""
+    found: list[str] = ["/"] if _is_group(file) else []
+    file.visititems(lambda name, node: found.append(f"/{name}") if _is_group(node) else None)
+    return found
 
 
 def _group(path: Path, inner: str) -> _Pieces | _Entries:
-    h5py = library("h5py", path)
-    name = f"{path}::{inner}" if inner else str(path)
-    with h5py.File(path, "r") as file:
-        group = file[inner or "/"]
-        if not isinstance(group, h5py.Group) or not {"data", "indices", "indptr"} <= set(group):
-            raise InputError(
-                f"{name} holds no sparse matrix: expected a group with data, indices and indptr"
+    with library("h5py", path).File(path, "r") as file:
+        is_it = inner and inner in file and _is_group(file[inner])
+        found = [inner] if is_it else _groups(file)
+        if len(found) != 1 or (inner and not is_it):
+            name = f"{path}::{inner}" if inner else str(path)
+            which = (
+                f"expected one of {', '.join(f'{path}::{each}' for each in found[:_LISTED])}"
+                if found
+                else _DENSE
             )
+            raise InputError(
+                f"{name} is not a sparse matrix (a group with data, indices and indptr); {which}"
+            )
+        inner = found[0]
+        name, group = f"{path}::{inner}", file[inner]
         kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
         shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
         if shape is None:
@@ -482,9 +529,7 @@ def _group(path: Path, inner: str) -> _Pieces | _Entries:
             raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
         pointers, arrays = group["indptr"][()], (group["data"], group["indices"])
         is_csc = str(kind).startswith("csc")
-        return _compressed(
-            name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner or "/")
-        )
+        return _compressed(name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner))
 
 
 def _of_group(path: Path, inner: str, make: Callable[..., Any], pointers: Ints) -> Iterator[Any]:
@@ -516,7 +561,7 @@ def _market(path: Path) -> _Entries | SparseRows:
             kinds["value"] = np.float64
         version = tuple(map(int, pd.__version__.split(".")[:2]))
         seen = 0
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        with _text(path) as file:
             next(line for line in file if line.strip() and line[0] != "%")  # says how many
             chunks = pd.read_csv(
                 file,
@@ -530,9 +575,17 @@ def _market(path: Path) -> _Entries | SparseRows:
                 chunksize=_TOGETHER,
             )
             for chunk in chunks if count else ():
-                seen += len(chunk)
                 at = chunk["row"].to_numpy() - 1, chunk["column"].to_numpy() - 1
                 values = chunk["value"].to_numpy() if "value" in chunk else np.ones(len(chunk))
+                for is_bad, expected in (
+                    ((at[0] < 0) | (at[0] >= rows), f"a row from 1 to {rows}"),
+                    ((at[1] < 0) | (at[1] >= columns), f"a column from 1 to {columns}"),
+                    (np.isnan(values), "a row, a column and a finite number"),
+                ):
+                    if is_bad.any():
+                        line = _entry_line(path, seen + int(np.argmax(is_bad)))
+                        raise InputError(f"{path}: {line}, expected {expected}")
+                seen += len(chunk)
                 yield *at, values
                 if symmetry != "general":
                     off = at[0] != at[1]
@@ -542,6 +595,18 @@ def _market(path: Path) -> _Entries | SparseRows:
             raise InputError(f"{path} has {seen} entries: its first line says {count}")
 
     return _Entries(str(path), (rows, columns), np.dtype(np.float64), count, pieces)
+
+
+def _text(path: Path) -> Any:
+    return gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+
+
+def _entry_line(path: Path, entry: int) -> str:
+    """Name and show the line of an entry, counted from 0."""
+    with _text(path) as file:
+        lines = ((n, x) for n, x in enumerate(file, start=1) if x.strip() and x[0] != "%")
+        number, text = next(islice(lines, entry + 1, None))
+    return f"line {number} is {shown(text.strip())}"
 
 
 def _sorted(matrix: _Entries, store: Path) -> Generator[Any, None, None]:

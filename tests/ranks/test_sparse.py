@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import save_npz
 
 from cec_mpi import encode, open_operator
 from helpers.sparse import sparse
@@ -26,3 +27,16 @@ def test_products_and_adjoints_are_those_of_scipy(comm, shared_directory):
                 np.testing.assert_allclose(operator @ W[:, 0], X @ W[:, 0], atol=1e-12)
                 np.testing.assert_allclose(operator.T @ V, X.T @ V, atol=1e-12)
                 np.testing.assert_allclose(operator.T @ V[:, 0], X.T @ V[:, 0], atol=1e-12)
+
+
+def test_several_ranks_write_the_store_that_one_writes(comm, shared_directory):
+    alone, together = shared_directory / "alone", shared_directory / "together"
+    if comm.rank == 0:
+        save_npz(shared_directory / "X.npz", X)
+        encode(X, alone, 3, copies=2)
+    comm.Barrier()
+    encode(str(shared_directory / "X.npz"), together, 3, copies=2, comm=comm)
+    if comm.rank == 0:
+        for path in alone.iterdir():
+            assert path.read_bytes() == (together / path.name).read_bytes(), path.name
+    comm.Barrier()
