@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Parser, Processes
@@ -12,7 +12,7 @@ from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.text import plural, printable, size_words
+from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -109,6 +109,40 @@ def code_of(manifest: Manifest) -> str:
     family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
     worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
     return f"{family} code, condition number {found.median:.1f} ({worst})"
+
+
+def losses_of(
+    copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
+) -> list[tuple[str, str]]:
+    """Return which losses end a run with copies of sparse rows, as facts.
+
+    Parameters
+    ----------
+    copies : int
+        Machines that hold each row, of those that are available.
+    lost : mapping of int to float
+        Probability that so many random machines hold all copies of some rows.
+    fatal : sequence of sequences of int
+        The sets of machines that hold all copies of some rows.
+    """
+    may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
+    chances = ", ".join(f"{n}: {share:.1%}" for n, share in lost.items())
+    often = f"; probability that random losses end a run ({chances})" if lost else ""
+    sets = few([" ".join(map(str, each)) for each in fatal], _LISTED)
+    return [
+        ("losses", f"{may} may leave{often}"),
+        ("", f"a run ends when all machines of one of these sets have left: {sets}"),
+    ]
+
+
+def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
+    """Return how well work can be balanced with copies of sparse rows, as a fact."""
+    return (
+        "balance",
+        f"a step takes {mean:.3f} times as long as if all machines held all of X, at most "
+        f"{worst:.3f} times (speeds up to twice or half as expected, "
+        f"{plural(away, 'machine')} away)",
+    )
 
 
 def column_line(manifest: Manifest) -> str:

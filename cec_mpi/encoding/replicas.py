@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.replicas.holders import spread_copies
-from cec_mpi.core.replicas.parts import Parts, cut_parts
+from cec_mpi.core.replicas.parts import PARTS, Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
@@ -36,8 +36,6 @@ from cec_mpi.store.replicas.layout import Layout, file_name
 from cec_mpi.store.work import Runner
 
 _COPIES = 3  # where nobody says how many
-_PARTS_PER_MACHINE = 8
-_CELLS = 64  # of a part: what plans tell apart
 _ENTRIES_OF_INT32 = 2**31 - 1
 
 
@@ -65,7 +63,7 @@ def encode_replicas(
     options.refuse_of_codes()
     check_new(directory)
     with storing(directory), sparse_rows(source, directory) as rows:
-        parts = cut_parts(rows.pointers, _PARTS_PER_MACHINE * options.machines, _CELLS)
+        parts = cut_parts(rows.pointers, PARTS * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:
             raise InputError(
