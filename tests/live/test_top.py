@@ -134,10 +134,10 @@ def test_how_a_run_is(out):
     (out / "summary.json").unlink()
     assert state_of(out) == "stopped without a checkpoint"
     (out / "checkpoint.npz").touch()
-    assert state_of(out) == "stopped, --resume goes on"
+    assert state_of(out) == "stopped, --resume continues"
     write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert state_of(out) == "broke off, --resume goes on"
+    assert state_of(out) == "broke off, --resume continues"
     (out / "checkpoint.npz").unlink()
     assert state_of(out) == "broke off without a checkpoint"
 
