@@ -184,6 +184,7 @@ def _plan_of_copies(
             zip(speeds, plan["held"], plan["loads"], strict=True), start=1
         )
     ]
+    makespan = _makespan(plan).removeprefix("makespan ")
     fewest = min(map(len, plan["fatal"]))
     facts = losses_of(fewest, plan["lost"] if len(there) == len(speeds) else {}, plan["fatal"])
     put(
@@ -191,8 +192,7 @@ def _plan_of_copies(
             [
                 *aligned(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
                 "",
-                facts_table([*facts, balance_of(**plan["over_optimum"])]),
-                _makespan(plan),
+                facts_table([*facts, balance_of(**plan["over_optimum"]), ("makespan", makespan)]),
             ]
         )
     )

@@ -126,8 +126,8 @@ def losses_of(
         The sets of machines that hold all copies of some rows.
     """
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
-    chances = ", ".join(f"{n}: {share:.1%}" for n, share in lost.items())
-    often = f"; probability that random losses end a run ({chances})" if lost else ""
+    chances = [f"{share:.1%} ({n} machines)" for n, share in lost.items()]
+    often = f"; random losses end a run with probability {', '.join(chances)}" if lost else ""
     sets = few([" ".join(map(str, each)) for each in fatal], _LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
