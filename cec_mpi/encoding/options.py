@@ -150,7 +150,7 @@ class EncodeOptions(TableOptions):
         "--spread K",
         "with copies: use so many random orders of the machines, in which neighbours hold the "
         "same rows; with more, work is balanced better, and J machines that leave together are "
-        "likelier to have all copies of some row (default: 4; cec-mpi plan shows both)",
+        "likelier to hold all copies of some row (default: 4)",
         values.positive,
     )
     code: str = option(

@@ -307,7 +307,7 @@ def test_options_that_do_not_go_together_are_refused(given, expected, store):
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (each row is on 2 machines)"),
         ({"scheme": "cyclic"}, "scheme cyclic is only for a code"),
         ({"machines": (1,)}, "1 machine takes part, but rows "),
-        ({"shards_per_machine": 2}, "have the parts that encode gave them"),
+        ({"shards_per_machine": 2}, "have the rows that encode gave them"),
     ],
 )
 def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):
