@@ -153,7 +153,8 @@ def add_decode(commands: Any) -> None:
         "out",
         metavar="OUT",
         type=values.path,
-        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; .npz if X is sparse",
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; for a sparse X "
+        ".npz",
     )
     add_flag(
         p,

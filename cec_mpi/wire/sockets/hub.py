@@ -111,7 +111,7 @@ class Shortage:
             largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
             spare = max(sum(largest[: self._spare]), self._spare)
             needed = opening.manifest.code.recovery + spare
-            missing = max(missing, needed - placement.count(able))
+            missing = max(missing, placement.missing(needed, able))
             shards = shards or not placement.is_plain
         if not missing:
             self._since, self._said = None, 0
