@@ -253,8 +253,8 @@ def test_it_follows_a_run_to_its_end(out, on_terminal, on_screen):
         assert is_locked_now.wait(60)
         assert on_screen(terminal, out, "--every", 0.05) == 0
         run.result()
-    print("end")
-    terminal.await_text("end")
+    print("the very last")
+    terminal.await_text("the very last")
     assert terminal.is_clean
     left = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # what stays on the usual screen
     assert b": done" in left
