@@ -33,6 +33,11 @@ def test_a_run_starts_as_many_machines_as_it_needs(multiply):
     assert "on 6 machines" in multiply()  # any 5, and one that may be lost
 
 
+def test_a_run_continues_without_a_machine_whose_rows_are_gone(multiply, tmp_path):
+    (tmp_path / "store" / "shard-0002.csr").unlink()
+    assert "shard-0002.csr: missing (cec-mpi repair " in multiply("--local", "6")
+
+
 def test_a_run_whose_machines_have_taken_over_parts_waits_for_nobody(multiply):
     slow = "--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", "2000"
     faults = "kill:1@2,kill:2@2,kill:3@2,kill:4@2"
