@@ -70,8 +70,8 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     module_name, colon, function_name = name.partition(":")
     if not colon:
-        module = name.removesuffix(".py")
-        own = f"{module}:function" if Path(f"{module}.py").is_file() else "my_module:function"
+        stem = name.removesuffix(".py")
+        own = f"{stem}:function" if Path(f"{stem}.py").is_file() else "my_module:function"
         raise InputError(
             f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{closest(name, TASKS)}"
         )
