@@ -111,7 +111,10 @@ def encode(
     from cec_mpi.encoding.together import on_all_ranks
 
     return on_all_ranks(
-        comm, source, lambda own, runner: encode_with(own, Path(store), checked, runner)
+        comm,
+        source,
+        lambda own, runner: encode_with(own, Path(store), checked, runner),
+        sparse=recovery is None,
     )
 
 

@@ -22,12 +22,21 @@ if TYPE_CHECKING:
 
 
 def on_all_ranks(
-    comm: MPI.Intracomm, source: Any, encode: Callable[[Any, Runner], Manifest]
+    comm: MPI.Intracomm,
+    source: Any,
+    encode: Callable[[Any, Runner], Manifest],
+    *,
+    sparse: bool = False,
 ) -> Manifest:
-    """Encode the X of all ranks with a runner of all ranks (collective)."""
+    """Encode the X of all ranks with a runner of all ranks (collective).
+
+    A sparse X is that of rank 0.
+    """
     check_start(comm)
     with ExitStack() as stack:
-        source = _agreed(comm, source)
+        agreed = _agreed(comm, source)
+        if not sparse:
+            source = agreed
         if isinstance(source, HeldSource):
             stack.enter_context(shared(source))
         done: list[Manifest | CecError] = []
