@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 
+_SIZES = "kMGTPE"
 _ENDINGS = ("s", "x", "ch", "sh")  # of words with -es
 
 # Blanks, and the joiners that some scripts need: str.isprintable is False, but they are harmless.
@@ -60,6 +61,21 @@ def plural(count: float, word: str, *verb: str) -> str:
     ending = "" if count == 1 else "es" if word.endswith(_ENDINGS) else "s"
     number = count if isinstance(count, Integral) else f"{count:g}"
     return " ".join([f"{number} {word}{ending}", *([verb[count != 1]] if verb else [])])
+
+
+def size_words(count: float) -> str:
+    """Return a number of bytes with three digits.
+
+    Examples
+    --------
+    >>> size_words(0), size_words(999), size_words(1_043_776), size_words(1.2e11)
+    ('0 bytes', '999 bytes', '1.04 MB', '120 GB')
+    """
+    if count < 1000:
+        return plural(int(count), "byte")
+    digits, _, power = f"{count:.2e}".partition("e")
+    thousands, more = divmod(int(power), 3)
+    return f"{float(digits) * 10**more:.{2 - more}f} {_SIZES[thousands - 1]}B"
 
 
 def counted(count: int, word: str) -> str:

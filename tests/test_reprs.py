@@ -13,6 +13,7 @@ from cec_mpi.options.values import Interval
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.run.checkpoints import CheckpointFile, Found
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT
+from helpers.sparse import sparse
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,12 @@ def test_an_operator_says_what_it_is_and_who_is_available(store):
         assert repr(Y) == f"{about}, closed>"
         assert "31x12" in repr(X.H @ X) or "12x12" in repr(X.H @ X)
     assert repr(X) == f"{about}, closed>"
+
+
+def test_an_operator_of_a_sparse_store_says_how_many_machines_suffice(tmp_path):
+    cec_mpi.encode(sparse(30, 12), tmp_path / "sparse", 5, copies=2)
+    with cec_mpi.open_operator(tmp_path / "sparse") as X:
+        assert "any 4 of 5 machines" in repr(X)
 
 
 def test_looking_at_an_operator_asks_nobody(store):

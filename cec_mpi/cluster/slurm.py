@@ -62,7 +62,7 @@ def batch_script(
     sbatch : mapping
         Further options of sbatch from the user; None for an option without value.
     launcher : str
-        A key of `LAUNCHERS`.
+        A key of `LAUNCHERS`. A job of one process has none.
     setup : sequence of str
         Shell commands before the run.
     parameters : sequence of sequences of str
@@ -84,6 +84,8 @@ def batch_script(
         Options contradict each other, or cannot be part of a script.
     """
     options = options or {}
+    if options.get("ntasks") == 1:  # which starts its machines itself, without MPI
+        launcher, elastic = "pmix", True
     _check_warning(warning if preemptible else 0, options)
     _check_printable(*words, out or "", *setup, *chain.from_iterable(parameters))
     for key in sbatch or {}:

@@ -9,11 +9,18 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.commands.shared import add_json, code_of, column_line, machines_of
+from cec_mpi.commands.shared import (
+    add_json,
+    balance_of,
+    code_of,
+    column_line,
+    losses_of,
+    machines_of,
+)
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.tables import facts_table
 from cec_mpi.terminal import put
-from cec_mpi.text import plural
+from cec_mpi.text import plural, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Spread
@@ -52,12 +59,13 @@ def _text(name: str, manifest: Manifest) -> str:
 
 
 def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tuple[str, str]]:
+    from cec_mpi.core.replicas.explain import fatal_sets
     from cec_mpi.store.replicas.layout import BLOCK_BYTES
 
     entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
     share = entries / (manifest.rows * manifest.columns)
     spread = _spread(layout)
-    lost = ", ".join(f"{n} with {share:.2g}" for n, share in spread.lost.items())
+    fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
     return [
         ("store", name),
         (
@@ -71,16 +79,11 @@ def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tu
             f"{code_of(manifest)}; {plural(layout.parts, 'part')} with {spread.sets} different "
             "sets of machines",
         ),
-        ("losses", f"machines that leave together hold all copies of some rows: {lost}"),
-        (
-            "balance",
-            f"a step takes {spread.slower:.3f} times as long as if all machines held all of X, at "
-            f"most {spread.slowest:.3f} times (speeds up to twice or half as expected, "
-            f"{plural(spread.away, 'machine')} away)",
-        ),
+        *losses_of(layout.copies, spread.lost, fatal),
+        balance_of(spread.slower, spread.slowest, spread.away),
         (
             "shards",
-            f"{size} bytes in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+            f"{size_words(size)} in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
         ),
     ]
 
@@ -191,6 +194,8 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
 
     manifest = store.manifest
     if (layout := manifest.replicas) is not None:
+        from cec_mpi.core.replicas.explain import fatal_sets
+
         spread = _spread(layout)
         return {
             "store": name,
@@ -202,6 +207,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
             "copies": layout.copies,
             "parts": layout.parts,
             "sets_of_holders": spread.sets,
+            "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
             "lost": spread.lost,
             "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
             "bytes": sum(shard.bytes for shard in manifest.shards),

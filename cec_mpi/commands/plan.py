@@ -9,20 +9,25 @@ import shutil
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cec_mpi.commands.shared import add_json
+from cec_mpi.commands.shared import add_json, balance_of, losses_of
 from cec_mpi.drawing.shares import Shares, letter
 from cec_mpi.drawing.steps import steps_table
 from cec_mpi.drawing.typed import left_out, typed
+from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
-from cec_mpi.tables import aligned
+from cec_mpi.tables import aligned, facts_table
 from cec_mpi.terminal import put
 from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    from cec_mpi.core.replicas.holders import Holders
+    from cec_mpi.core.replicas.parts import Parts
 
 _MOST_DRAWN = 2000  # machines
 _MOST_SHARDS = 1_000_000
@@ -30,22 +35,25 @@ _MOST_SHARDS = 1_000_000
 
 def add_plan(commands: Any) -> None:
     """``cec-mpi plan``."""
-    p = commands.add_parser("plan", help="show which machine would compute which rows")
+    p = commands.add_parser(
+        "plan",
+        help="show which machine would compute which rows, and which losses end a run",
+        description="Show which machine would compute which rows: with a store, or with --speeds, "
+        "--rows and either --recovery (a code) or --copies (of sparse rows) before there is one.",
+    )
+    p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_flag(
         p,
         "--speeds LIST",
-        "relative speeds of machines 1 to N, such as 2,2,3 or 1/3,1,1",
+        "relative speeds of machines 1 to N, such as 2,2,3 or 1/3,1,1 (default with STORE: equal)",
         values.fractions,
-        required=True,
     )
+    add_flag(p, "--recovery L", "number of machines that compute each row", values.positive)
     add_flag(
-        p,
-        "--recovery L",
-        "number of machines that compute each row",
-        values.positive,
-        required=True,
+        p, "--copies J", "number of machines that hold each row of a sparse X", values.positive
     )
-    add_flag(p, "--rows R", "rows per shard", values.positive, required=True)
+    add_option(p, EncodeOptions, "spread")
+    add_flag(p, "--rows R", "rows per shard; with --copies, rows of X", values.positive)
     add_flag(
         p,
         "--shards-per-machine LIST",
@@ -82,6 +90,7 @@ def add_plan(commands: Any) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    copied = _with_store(arguments)
     everyone = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
@@ -95,12 +104,98 @@ def _plan(arguments: argparse.Namespace) -> int:
                 f"--{flag}: found machine {max(given)}, but {speeds} given: expected machines "
                 f"from 1 to {len(everyone)}"
             )
+    if copied is not None:
+        return _plan_of_copies(arguments, *copied, arguments.available or everyone)
     if arguments.shards_per_machine is not None:
         return _plan_of_holding(arguments, arguments.available or everyone)
     plan = _explained(arguments, arguments.available or everyone)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
     put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
+    return 0
+
+
+def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
+    """Complete the arguments with what a store says; returns parts and holders if it has copies."""
+    given = ("recovery", "copies", "rows")
+    if arguments.store is None:
+        missing = [name for name in ("speeds", "rows") if getattr(arguments, name) is None]
+        if missing or (arguments.recovery is None) == (arguments.copies is None):
+            raise InputError(
+                "expected a store, or --speeds, --rows and one of --recovery and --copies"
+            )
+        if arguments.copies is None:
+            return None
+        return _copies_of(arguments)
+    for name in given:
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name} cannot be combined with a store, which has its own")
+    from cec_mpi.store import open_store
+
+    store = open_store(arguments.store)
+    code = store.manifest.code
+    if arguments.speeds is None:
+        arguments.speeds = (Fraction(1),) * code.machines
+    if len(arguments.speeds) != code.machines:
+        raise InputError(
+            f"--speeds: found {plural(len(arguments.speeds), 'speed')}, expected one for each of "
+            f"the {code.machines} machines of {arguments.store}"
+        )
+    if store.manifest.replicas is not None:
+        from cec_mpi.store.replicas.parts import read_parts
+
+        return read_parts(store.path, store.manifest), store.manifest.replicas.holders
+    arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
+    return None
+
+
+def _copies_of(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
+    """Return what encode would choose for rows that all cost the same."""
+    import numpy as np
+
+    from cec_mpi.core.replicas.holders import spread_copies
+    from cec_mpi.core.replicas.parts import PARTS, cut_parts
+
+    speeds = [float(speed) for speed in arguments.speeds]
+    parts = cut_parts(np.arange(arguments.rows + 1), PARTS * len(speeds))
+    return parts, spread_copies(parts.count, speeds, arguments.copies, arguments.spread)
+
+
+def _plan_of_copies(
+    arguments: argparse.Namespace, parts: Parts, holders: Holders, available: Sequence[int]
+) -> int:
+    """Print the plan of machines that hold copies of sparse rows."""
+    for flag in ("figure", "steps", "exact", "shards_per_machine"):
+        if getattr(arguments, flag):
+            raise InputError(f"--{flag.replace('_', '-')} is only for a code, not for copies")
+    if arguments.scheme != "heterogeneous":
+        raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
+    from cec_mpi.core.replicas.explain import explain_copies
+
+    speeds = [float(speed) for speed in arguments.speeds]
+    plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)
+    if arguments.json:
+        put(json.dumps(plan, allow_nan=False))
+        return 0
+    there = set(available)
+    rows = [
+        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in there else "preempted"]
+        for n, (speed, held, load) in enumerate(
+            zip(speeds, plan["held"], plan["loads"], strict=True), start=1
+        )
+    ]
+    makespan = _makespan(plan).removeprefix("makespan ")
+    fewest = min(map(len, plan["fatal"]))
+    facts = losses_of(fewest, plan["lost"] if len(there) == len(speeds) else {}, plan["fatal"])
+    put(
+        "\n".join(
+            [
+                *aligned(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
+                "",
+                facts_table([*facts, balance_of(**plan["over_optimum"]), ("makespan", makespan)]),
+            ]
+        )
+    )
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Parser, Processes
@@ -12,7 +12,7 @@ from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
-from cec_mpi.text import plural, printable
+from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -81,13 +81,13 @@ def described(manifest: Manifest) -> str:
     """Describe a store in one line."""
     if manifest.replicas is not None:
         layout, size = manifest.replicas, sum(shard.bytes for shard in manifest.shards)
-        needed = layout.machines - layout.copies + 1  # L of a code that tolerates as many losses
+        needed = manifest.enough  # L of a code that tolerates as many losses
         share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
             f"{plural(int(layout.entries[-1]), 'nonzero')}, on {machines_of(manifest)}; "
-            f"{code_of(manifest)}; {plural(size, 'byte')} (--recovery {needed}: "
-            f"{layout.machines * share})"
+            f"{code_of(manifest)}; {size_words(size)} (a code with --recovery {needed}: "
+            f"{size_words(layout.machines * share)})"
         )
     return (
         f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {machines_of(manifest)}; "
@@ -97,10 +97,8 @@ def described(manifest: Manifest) -> str:
 
 def machines_of(manifest: Manifest) -> str:
     """Return the number of machines of a store, and how many of them suffice."""
-    machines, needed = manifest.code.machines, manifest.code.recovery
-    if manifest.replicas is not None:
-        needed = machines - manifest.replicas.copies + 1
-    return f"{plural(machines, 'machine')}, any {needed} of them suffice"
+    machines, enough = manifest.code.machines, manifest.enough
+    return f"{plural(machines, 'machine')}, any {enough} of them suffice"
 
 
 def code_of(manifest: Manifest) -> str:
@@ -111,6 +109,40 @@ def code_of(manifest: Manifest) -> str:
     family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
     worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
     return f"{family} code, condition number {found.median:.1f} ({worst})"
+
+
+def losses_of(
+    copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
+) -> list[tuple[str, str]]:
+    """Return which losses end a run with copies of sparse rows, as facts.
+
+    Parameters
+    ----------
+    copies : int
+        Machines that hold each row, of those that are available.
+    lost : mapping of int to float
+        Probability that so many random machines hold all copies of some rows.
+    fatal : sequence of sequences of int
+        The sets of machines that hold all copies of some rows.
+    """
+    may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
+    chances = [f"{share:.1%} ({n} machines)" for n, share in lost.items()]
+    often = f"; random losses end a run with probability {', '.join(chances)}" if lost else ""
+    sets = few([" ".join(map(str, each)) for each in fatal], _LISTED)
+    return [
+        ("losses", f"{may} may leave{often}"),
+        ("", f"a run ends when all machines of one of these sets have left: {sets}"),
+    ]
+
+
+def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
+    """Return how well work can be balanced with copies of sparse rows, as a fact."""
+    return (
+        "balance",
+        f"a step takes {mean:.3f} times as long as if all machines held all of X, at most "
+        f"{worst:.3f} times (speeds up to twice or half as expected, "
+        f"{plural(away, 'machine')} away)",
+    )
 
 
 def column_line(manifest: Manifest) -> str:

@@ -79,8 +79,9 @@ def add_repair(commands: Any) -> None:
         "repair",
         _repair,
         help="rebuild damaged and missing blocks of a store",
-        description="Rebuild damaged blocks from any L good shards. If more than L are good, also "
-        "compare them with each other. Under mpirun all ranks share the work.",
+        description="Rebuild damaged blocks from any L good shards, of a sparse X from another "
+        "copy. If more than L shards are good, also compare them with each other. Under mpirun all "
+        "ranks share the work.",
     )
     add_flag(
         p,
@@ -145,13 +146,15 @@ def add_decode(commands: Any) -> None:
         "decode",
         _decode,
         help="decode the matrix X from a store",
-        description="Decode X from any L good shards. Under mpirun all ranks share the work.",
+        description="Decode X from any L good shards, or a sparse X from its copies. Under mpirun "
+        "all ranks share the work.",
     )
     p.add_argument(
         "out",
         metavar="OUT",
         type=values.path,
-        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; of replicas .npz",
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; for a sparse X "
+        ".npz",
     )
     add_flag(
         p,

@@ -151,8 +151,10 @@ def _good_for(facts: Facts) -> Iterator[tuple[str, str]]:
         if facts.shards:
             says += f" with {', '.join(map(str, facts.shards))} shards"
         if costs is not None and costs.machines == facts.machines:
-            compute = _time(costs.computation(rows, columns))
-            says += f": a step takes {compute} of computing and "
+            compute = costs.computation(rows, columns)
+            if (layout := manifest.replicas) is not None:  # one copy of its nonzeros
+                compute *= float(layout.sizes.sum()) / (BYTES * rows * columns)
+            says += f": a step takes {_time(compute)} of computing and "
             says += f"{_time(costs.overhead(rows, columns))} of all else"
         yield "store", says
 

@@ -123,14 +123,20 @@ class EncodeOptions(TableOptions):
 
     title: ClassVar[str] = ""
 
-    machines: int = option(0, "--machines N", "shards to make", values.positive, required=True)
+    machines: int = option(
+        0, "--machines N", "number of machines, N", values.positive, required=True
+    )
     recovery: int | None = option(
-        None, "--recovery L", "any L of them give X back", values.positive
+        None,
+        "--recovery L",
+        "any L of the machines give X back; a dense X needs it",
+        values.positive,
     )
     copies: int | None = option(
         None,
         "--copies J",
-        "in place of a code, for a sparse X: store each row on J machines (default: 3)",
+        "of a sparse X, in place of --recovery: store each row on J machines (default: 3, at most "
+        "N)",
         values.positive,
     )
     speeds: Sequence[float] | None = option(
@@ -142,8 +148,9 @@ class EncodeOptions(TableOptions):
     spread: int = option(
         4,
         "--spread K",
-        "with copies: random orders of the machines in which neighbours hold the same rows; "
-        "with more, work is balanced better and a loss of J machines is likelier to lose rows",
+        "with copies: use so many random orders of the machines, in which neighbours hold the "
+        "same rows; with more, work is balanced better, and J machines that leave together are "
+        "likelier to hold all copies of some row (default: 4)",
         values.positive,
     )
     code: str = option(
@@ -233,8 +240,8 @@ class EncodeOptions(TableOptions):
         for name in (*_OF_CODES, *self.of_files):
             if getattr(self, name) != _DEFAULTS[name]:
                 raise InputError(
-                    f"{name}: expected none with a sparse X that is stored as copies, which is "
-                    "written at once and as it is"
+                    f"{name} is only for a code (with recovery): a sparse X is stored as copies "
+                    "of its rows, as it is and all at once"
                 )
 
     @property

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.replicas.holders import spread_copies
-from cec_mpi.core.replicas.parts import Parts, cut_parts
+from cec_mpi.core.replicas.parts import PARTS, Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sparse import SparseRows, sparse_rows
+from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing_directory, check_new
 from cec_mpi.files.durable import WriteHandles, check_room, make_file
@@ -35,8 +35,6 @@ from cec_mpi.store.replicas.layout import Layout, file_name
 from cec_mpi.store.work import Watch
 
 _COPIES = 3  # where nobody says how many
-_PARTS_PER_MACHINE = 8
-_CELLS = 64  # of a part: what plans tell apart
 _ENTRIES_OF_INT32 = 2**31 - 1
 
 
@@ -61,12 +59,11 @@ def encode_replicas(
     InputError
         X is no such matrix or has no nonzeros, the store exists, or there is no room.
     """
+    check_is_sparse(source)
     options.refuse_of_codes()
     check_new(directory)
     with storing(directory), sparse_rows(source, directory) as rows:
-        if not rows.values.size:
-            raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-        parts = cut_parts(rows.pointers, _PARTS_PER_MACHINE * options.machines, _CELLS)
+        parts = cut_parts(rows.pointers, PARTS * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:
             raise InputError(
@@ -96,6 +93,8 @@ def encode_replicas(
                 done += int(layout.sizes[part].sum()) * len(holders_of)
                 if watch is not None:
                     watch(done, sum(file.size for file in files))
+            if not writing.largest.any():
+                raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
             return _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
 
 

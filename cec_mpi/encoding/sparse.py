@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,14 @@ from cec_mpi.files.formats import HDF5_SUFFIXES, library
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
+from cec_mpi.text import shown
 
 _TOGETHER = 1 << 20  # entries that are read at once
 _BUCKET = 1 << 22  # entries of rows that are sorted at once
 _MOST_BUCKETS = 200
+_SUFFIXES = (".npz", ".mtx", ".mtx.gz", *HDF5_SUFFIXES)
+_LISTED = 5  # groups of a file
+_DENSE = "a dense X needs a recovery threshold (--recovery L), any L machines then give X back"
 _MARKET_DTYPES = {"real": "f8", "double": "f8", "integer": "i8", "pattern": "f8"}
 
 Ints = NDArray[np.int64]
@@ -85,6 +90,25 @@ class _Entries:
 
 def _is_sparse(array: Any) -> bool:
     return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
+
+
+def check_is_sparse(source: Any) -> None:
+    """Raise if a file has no format of sparse matrices.
+
+    Raises
+    ------
+    InputError
+        Says what a dense X needs.
+    """
+    if isinstance(source, str | Path):
+        path = str(source).partition("::")[0]
+        if not Path(path).exists():
+            raise InputError(f"{path} does not exist")
+        if not path.lower().endswith(_SUFFIXES):
+            raise InputError(
+                f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
+                f"in HDF5); {_DENSE}"
+            )
 
 
 @contextmanager
@@ -280,8 +304,8 @@ def _sliced(array: Any) -> _Pieces:
                 ) from error
             if not _is_sparse(some):
                 raise InputError(
-                    f"{name} gives rows as {type(some).__name__}: expected a sparse array of "
-                    "SciPy; a dense X is encoded with recovery, not with copies"
+                    f"{name} gives rows as {type(some).__name__}, not as a sparse array of SciPy; "
+                    f"{_DENSE}"
                 )
             if some.dtype != dtype:
                 raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
@@ -303,12 +327,7 @@ def _opened(text: str) -> _Pieces | _Entries | SparseRows:
         return _npz(Path(path))
     if name.endswith((".mtx", ".mtx.gz")):
         return _market(Path(path))
-    if name.endswith(HDF5_SUFFIXES):
-        return _group(Path(path), inner)
-    raise InputError(
-        f"{text} is no sparse matrix: expected .npz of SciPy, .mtx, or a group of CSR or CSC in "
-        "HDF5; a dense X is encoded with recovery, not with copies"
-    )
+    return _group(Path(path), inner)
 
 
 def _pointers(name: str, pointers: Any, size: int, *counts: int) -> Ints:
@@ -491,15 +510,33 @@ def _npz_triplets(path: Path) -> Iterator[Triplets]:
 # HDF5: groups as AnnData writes them.
 
 
+def _is_group(node: Any) -> bool:
+    return hasattr(node, "keys") and {"data", "indices", "indptr"} <= set(node)
+
+
+def _groups(file: Any) -> list[str]:
+    """The sparse matrices in a file."""
+    found: list[str] = ["/"] if _is_group(file) else []
+    file.visititems(lambda name, node: found.append(f"/{name}") if _is_group(node) else None)
+    return found
+
+
 def _group(path: Path, inner: str) -> _Pieces | _Entries:
-    h5py = library("h5py", path)
-    name = f"{path}::{inner}" if inner else str(path)
-    with h5py.File(path, "r") as file:
-        group = file[inner or "/"]
-        if not isinstance(group, h5py.Group) or not {"data", "indices", "indptr"} <= set(group):
-            raise InputError(
-                f"{name} holds no sparse matrix: expected a group with data, indices and indptr"
+    with library("h5py", path).File(path, "r") as file:
+        is_it = inner and inner in file and _is_group(file[inner])
+        found = [inner] if is_it else _groups(file)
+        if len(found) != 1 or (inner and not is_it):
+            name = f"{path}::{inner}" if inner else str(path)
+            which = (
+                f"expected one of {', '.join(f'{path}::{each}' for each in found[:_LISTED])}"
+                if found
+                else _DENSE
             )
+            raise InputError(
+                f"{name} is not a sparse matrix (a group with data, indices and indptr); {which}"
+            )
+        inner = found[0]
+        name, group = f"{path}::{inner}", file[inner]
         kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
         shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
         if shape is None:
@@ -509,9 +546,7 @@ def _group(path: Path, inner: str) -> _Pieces | _Entries:
             raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
         pointers, arrays = group["indptr"][()], (group["data"], group["indices"])
         is_csc = kind.startswith("csc")
-        return _compressed(
-            name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner or "/")
-        )
+        return _compressed(name, shape, is_csc, pointers, arrays, partial(_of_group, path, inner))
 
 
 def _of_group(path: Path, inner: str, make: Callable[..., Any], pointers: Ints) -> Iterator[Any]:
@@ -535,7 +570,6 @@ def _market(path: Path) -> _Entries | SparseRows:
         return _held(str(path), coo_array(mmread(path)))
     rows, columns = _checked_shape(str(path), shape)
     dtype = np.dtype(_MARKET_DTYPES[field])
-    opened: Any = gzip.open if path.suffix == ".gz" else open
 
     def pieces() -> Iterator[Triplets]:
         import pandas as pd
@@ -543,8 +577,8 @@ def _market(path: Path) -> _Entries | SparseRows:
         kinds = {"row": "i8", "column": "i8"} | ({} if field == "pattern" else {"value": dtype.str})
         version = tuple(map(int, pd.__version__.split(".")[:2]))
         seen = 0
-        with opened(path, "rt", encoding="latin-1") as file:
-            next(line for line in file if line.strip() and line.lstrip()[0] != "%")  # how many
+        with _text(path) as file:
+            next(line for line in file if _is_content(line))  # says how many
             chunks = pd.read_csv(
                 file,
                 sep=r"\s+",
@@ -562,9 +596,17 @@ def _market(path: Path) -> _Entries | SparseRows:
                         f"{path} has lines of more than {len(kinds)} numbers: expected "
                         f"{' and '.join(kinds)}, as its first line says"
                     )
-                seen += len(chunk)
                 at = chunk["row"].to_numpy() - 1, chunk["column"].to_numpy() - 1
                 values = chunk["value"].to_numpy() if "value" in chunk else np.ones(len(chunk))
+                for is_bad, expected in (
+                    ((at[0] < 0) | (at[0] >= rows), f"a row from 1 to {rows}"),
+                    ((at[1] < 0) | (at[1] >= columns), f"a column from 1 to {columns}"),
+                    (np.isnan(values), "a row, a column and a finite number"),
+                ):
+                    if is_bad.any():
+                        line = _entry_line(path, seen + int(np.argmax(is_bad)))
+                        raise InputError(f"{path}: {line}, expected {expected}")
+                seen += len(chunk)
                 yield *at, values
                 if symmetry != "general":
                     off = at[0] != at[1]
@@ -574,6 +616,23 @@ def _market(path: Path) -> _Entries | SparseRows:
             raise InputError(f"{path} has {seen} entries: its first line says {count}")
 
     return _Entries(str(path), (rows, columns), dtype, count, pieces)
+
+
+def _text(path: Path) -> Any:
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    return opened(path, "rt", encoding="latin-1")
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and line.lstrip()[0] != "%"
+
+
+def _entry_line(path: Path, entry: int) -> str:
+    """Name and show the line of an entry, counted from 0."""
+    with _text(path) as file:
+        lines = ((n, x) for n, x in enumerate(file, start=1) if _is_content(x))
+        number, text = next(islice(lines, entry + 1, None))
+    return f"line {number} is {shown(text.strip())}"
 
 
 def _sorted(matrix: _Entries, store: Path) -> Generator[Any, None, None]:

@@ -9,7 +9,7 @@ from typing import Any
 from cec_mpi.errors import InputError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf")
+HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}  # extra that installs a library
 _NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 

@@ -199,7 +199,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)
 
     def __repr__(self) -> str:
-        code = self._master.manifest.code
+        manifest = self._master.manifest
         available = self._session.schedule.known
         if self._session.ended or self._master.closed:
             state = "closed"
@@ -210,7 +210,8 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
         rows, columns = self.shape
         return (
             f"<{rows}x{columns} CodedOperator with dtype={self.dtype}, store "
-            f"{str(self._master.path)!r}, any {code.recovery} of {code.machines} machines, {state}>"
+            f"{str(self._master.path)!r}, any {manifest.enough} of "
+            f"{manifest.code.machines} machines, {state}>"
         )
 
     def __reduce__(self) -> NoReturn:

@@ -102,5 +102,5 @@ class WatchedRun:
         if self.seen.last is None:
             return State(f"{how} before a step", True)
         if has_checkpoint(self.out):
-            return State(f"{how}, --resume goes on", True)
+            return State(f"{how}, --resume continues", True)
         return State(f"{how} without a checkpoint", True)

@@ -136,16 +136,16 @@ class ForwardStep(StepInFlight):
         machines = dict.fromkeys(map(self.placement.holder, shards))
         more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
         who = " or ".join(str(self.placement.holder(n)) for n, *_ in self._answers.candidates())
-        tell = self.master.manifest.code.recovery + 3
+        manifest = self.master.manifest
+        tell = f"{manifest.code.recovery + 3} answers tell which"
+        if manifest.replicas is not None and manifest.replicas.copies < manifest.code.recovery + 3:
+            tell = f"{tell}: encode with --copies {manifest.code.recovery + 3}"
+        whose = "of their shards " if manifest.replicas is None else ""
         return MachineError(
             f"step {self.step.number} has failed: the answers of machines "
-            f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} of their shards "
+            f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} {whose}"
             f"disagree{more}, and no other machine is available: "
-            + (
-                f"machine {who} is wrong, or several are ({tell} answers tell which)"
-                if who
-                else "several are wrong"
-            )
+            + (f"machine {who} is wrong, or several are ({tell})" if who else "several are wrong")
         )
 
     def next_job(self, machine: int) -> None:

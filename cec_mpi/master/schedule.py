@@ -168,12 +168,13 @@ class Schedule:
     ) -> None:
         """Report what the next step waits for, and why machines are away."""
         of: Literal["machine", "shard"] = "machine"
-        there = len(available)
-        if isinstance(placement, Placement) and not placement.is_plain:
-            of, there = "shard", placement.count(available)
+        missing = recovery + spare - len(available)
+        if isinstance(placement, Placement):
+            missing = placement.missing(recovery + spare, available)
+            of = "machine" if placement.is_plain else "shard"
         others = sorted(self._present.difference(available))
         away = {n: self._why(n, False) for n in others if n <= placement.machines}
-        self.short(max(1, recovery + spare - there), of, available, away)
+        self.short(max(1, missing), of, available, away)
 
     def taken(self, step: Step, machines: int) -> None:
         """Note that a step of a store with this number of machines has begun."""
@@ -254,7 +255,7 @@ class Schedule:
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
-        left = f"; lost or gone: {gone}" if gone else ""
+        left = f"; not there: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
         needed, held = f"a step needs {recovery + spare}", ""
         if not placement.is_plain:

@@ -138,6 +138,6 @@ def check_enough(machines: Sequence[int], placement: Placement, recovery: int) -
     if (held := placement.count(machines)) < recovery:
         shards = "" if placement.is_plain else f", with {plural(held, 'shard')}"
         raise InfeasibleError(
-            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}, but a step with "
-            f"this store needs {recovery}"
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}, but "
+            f"{placement.needs(recovery, machines)}"
         )

@@ -290,9 +290,9 @@ class Elastic(Group):
         recovery = manifest.code.recovery
         most = placement.to_spare(recovery)
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = f"then the others still have {recovery} shards"
-            if placement.is_plain:
-                why = "N - L" if manifest.replicas is None else "J - 1"
+            why = "N - L" if placement.is_plain else f"then the others still have {recovery} shards"
+            if manifest.replicas is not None:
+                why = f"each row is on {plural(most + 1, 'machine')}"
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.adopt or self.wait):
             held = placement.count(placement.largest(self.local))
@@ -301,15 +301,15 @@ class Elastic(Group):
                     f"local {self.local}: these machines have {plural(held, 'shard')}, but a step "
                     f"needs {recovery}: start more, or let others join (--accept FILE, or --wait)"
                 )
+        if self.check != "none" and manifest.replicas is not None and most < 1:
+            raise InputError(
+                f"check {self.check} compares answers, but each row is on 1 machine: encode with "
+                "more copies"
+            )
         if self.check == "parity" and self.stragglers < 1:
             raise InputError(
-                "check parity needs stragglers of at least 1 (--stragglers 1), because each row "
-                "needs one answer more than for decoding"
-            )
-        if self.check != "none" and most < 1 and manifest.replicas is not None:
-            raise InputError(
-                f"check {self.check} compares answers, but some rows are on one machine: encode "
-                "with copies of at least 2"
+                "check parity needs stragglers of at least 1 (--stragglers 1), because it compares "
+                "more answers to each row than a result needs"
             )
         if self.check != "none" and most < 1 and not placement.is_plain:
             raise InputError(

@@ -84,8 +84,7 @@ class Emulated(Group):
             speeds = checked_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
             raise InputError(
-                "the emulation of a base, noise or a change needs emulated speeds "
-                "(--emulate-speeds LIST)"
+                "--emulate-base, --emulate-noise and --emulate-change need --emulate-speeds LIST"
             )
         if base is not None and not 0 < base < float("inf"):
             raise InputError(f"emulation base {base}: expected a positive number")

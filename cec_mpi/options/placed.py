@@ -96,8 +96,8 @@ class Placed(Group):
         if manifest.replicas is not None:
             if given is not None:
                 raise InputError(
-                    f"shards per machine {shown(given)}: machines of a store of replicas have the "
-                    "parts that encode gave them"
+                    f"shards per machine {shown(given)}: machines of a sparse X have the rows "
+                    "that encode gave them"
                 )
             found = replica_placement(manifest.replicas)
         elif given is None:

@@ -63,6 +63,11 @@ class Sharing(Group):
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
         check_scheme(self.scheme)
+        if self.scheme != "heterogeneous" and manifest.replicas is not None:
+            raise InputError(
+                f"scheme {self.scheme} is only for a code: rows of a sparse X go to machines that "
+                "hold them"
+            )
         if self.threads is not None and whole_number("threads", self.threads) < 1:
             raise InputError(f"threads {self.threads}: expected at least 1")
         return {"speeds": as_speeds(self.speeds, placement.machines)}

@@ -126,10 +126,10 @@ def find_crowds(
             too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
     remedies = (
         (
-            "ranks",
+            "machines",
             ranks,
-            "measured speeds mean little: use more nodes, or fewer ranks per node (fine for a "
-            "trial)",
+            "this is fine for a trial, but measured speeds mean little: use more nodes, or fewer "
+            "machines on each",
         ),
         (
             "threads",

@@ -37,16 +37,17 @@ def comparisons_of(run: Run) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if not costs.compared:
         return found
-    found.append(
-        _row(
-            "Cyclic",
-            "The coded scheme without speeds: each available machine computes as many rows as any "
-            "other.",
-            costs.compared,
-            (costs.measured, {}),
-            (costs.cyclic, {}),
+    if run.header.get("copies") is None:
+        found.append(
+            _row(
+                "Cyclic",
+                "The coded scheme without speeds: each available machine computes as many rows as "
+                "any other.",
+                costs.compared,
+                (costs.measured, {}),
+                (costs.cyclic, {}),
+            )
         )
-    )
     reload = costs.reload_seconds(bytes_per_row(run.header)) if costs.shared_anew else 0.0
     if reload is None:
         return found

@@ -12,7 +12,7 @@ from cec_mpi.report.away import Absence
 from cec_mpi.report.comparisons import unknown_of
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
 from cec_mpi.report.reading import Floats
-from cec_mpi.text import counted, duration, few, listed
+from cec_mpi.text import counted, duration, few, listed, plural
 
 _NAMED = 5  # machines, hosts or parts
 _LEAST = 5e-10  # seconds that are worth saying
@@ -34,6 +34,17 @@ class Figure(NamedTuple):
     note: str
 
 
+def _enough(run: Run) -> dict[str, str]:
+    """Return the code or the copies, and how many machines are enough."""
+    copies, machines = run.header.get("copies"), counted(run.machines, "machine")
+    if isinstance(copies, int):
+        enough = run.machines - copies + 1
+        where = plural(copies, "machine")
+        return {"Copies": f"each row is on {where}: any {enough} of {machines} are enough"}
+    family, enough = _text(run.header, "code"), run.header["recovery"]
+    return {"Code": f"{family}: any {enough} of {machines} are enough"}
+
+
 def facts_of(run: Run) -> list[dict[str, str]]:
     """Return what ran, as labels and texts."""
     header, summary = run.header, run.summary
@@ -42,8 +53,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
     found = {
         "Options": _options(options) if isinstance(options, dict) else "",
         "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
-        "Code": f"{_text(header, 'code')}: any {run.header['recovery']} of "
-        f"{counted(run.machines, 'machine')} are enough",
+        **_enough(run),
         "Scheme": _text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),

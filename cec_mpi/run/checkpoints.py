@@ -298,8 +298,15 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
         if name == _SHARDS:
             continue
         if found.get(name) != wanted.get(name):
+            were, are = (_value(each.get(name)) for each in (found, wanted))
             raise InputError(
-                f"{path} has {name} {shown(found.get(name))}, but this run has "
-                f"{shown(wanted.get(name))}: --resume continues only with the same task, options "
-                "and matrix"
+                f"{path} has {name} {were}, but this run has {are}: --resume continues only with "
+                "the same task, options and matrix"
             )
+
+
+def _value(value: Any) -> str:
+    """Return a value as text, options of the task as they are given."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={text}" for name, text in value.items()) or "(none)"
+    return shown(value)

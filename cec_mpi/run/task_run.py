@@ -254,9 +254,9 @@ class TaskRun:
 
         One for each core, and at least one more than a step needs, so that one can be lost.
         """
-        code, wanted = self.manifest.code, self.options
-        needed = code.recovery + max(wanted.stragglers, wanted.check != "none") + 1
-        return min(code.machines, max(needed, place_here().cores))
+        wanted, enough = self.options, self.manifest.enough
+        needed = enough + max(wanted.stragglers, wanted.check != "none") + 1
+        return min(self.manifest.code.machines, max(needed, place_here().cores))
 
     def gate(self) -> None:
         """Raise if a signal, the time limit or a changed file ends the run."""

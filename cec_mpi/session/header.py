@@ -79,6 +79,7 @@ def run_header(
         "machines": placement.machines,
         "recovery": manifest.code.recovery,
         "code": manifest.code.family,
+        "copies": None if manifest.replicas is None else manifest.replicas.copies,
         **({} if placement.is_plain else {"store_shards": placement.shards} | placed),
         "taking_part": options.machines,
         "scheme": options.scheme,

@@ -192,6 +192,10 @@ def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOp
     try:
         return store.open_shard(number, options.shards, options.verify, copy)
     except DamagedStoreError as error:
+        if options.mends:
+            raise DamagedStoreError(
+                f"{error} (cec-mpi repair {store.path} copies it from other machines)"
+            ) from None
         file = store.path / store.manifest.shards[number - 1].file
         if not (file.exists() and problem_on_opening(file, store.manifest)):
             raise

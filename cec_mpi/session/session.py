@@ -122,7 +122,7 @@ class Session:
         path = Path(store)
         manifest = open_store(node_directory(path)).manifest
         if self._gather is not None:
-            self._places = self._gather(manifest.code.recovery)
+            self._places = self._gather(manifest.enough)
         options = options.checked(manifest, self.started)
         machines = options.machines or ()
         if self._running is Running.LOCKSTEP:
@@ -311,7 +311,9 @@ def problem_of_opening(
     remedy = ""
     if any(each.unseen for each in opened):
         remedy = "; cec-mpi repair rebuilds a shard, --machines leaves its machine out"
-        if not opening.options.mends:
+        if opening.manifest.replicas is not None:
+            remedy = "; cec-mpi repair copies it from other machines, --elastic continues without"
+        elif not opening.options.mends:
             remedy += ", --elastic rebuilds it in memory"
     return MachineError(f"{problems[0]}{more}{remedy}")
 

@@ -70,9 +70,10 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     module_name, colon, function_name = name.partition(":")
     if not colon:
+        stem = name.removesuffix(".py")
+        own = f"{stem}:function" if Path(f"{stem}.py").is_file() else "my_module:function"
         raise InputError(
-            f"task {name!r}: expected one of {', '.join(TASKS)}, or my_module:function"
-            f"{closest(name, TASKS)}"
+            f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{closest(name, TASKS)}"
         )
     here = str(Path.cwd())
     if here not in sys.path:  # as `python -m` does
@@ -86,7 +87,7 @@ def find_task(name: str) -> Task:
             f"{closest(function_name, _functions_in(module))}"
         ) from None
     if not callable(function):
-        raise InputError(f"task {name!r} is a {type(function).__name__}, expected a function")
+        raise InputError(f"task {name!r} has type {type(function).__name__}, expected a function")
     return function  # type: ignore[no-any-return]
 
 
@@ -102,7 +103,7 @@ def _imported(name: str, module: str) -> ModuleType:
     except BaseException as error:
         reason = _reason(error)
         if module.endswith(".py"):
-            reason += f", expected {module.removesuffix('.py')}:function"
+            reason += f", expected {name.replace('.py:', ':', 1)}"
     raise InputError(f"task {name!r} cannot be imported: {reason}")
 
 

@@ -91,6 +91,13 @@ def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
     assert f"#SBATCH --ntasks={ranks}\n" in out
 
 
+def test_a_job_of_one_process_needs_no_mpi(slurm, store):
+    code, script, _ = slurm("--ntasks", 1, "run", store, "svd", "--out", "o", "--local", 4)
+    assert code == 0
+    assert "srun --mpi=none" in script
+    assert "mpirun" not in script
+
+
 def test_ranks_that_are_to_share_the_shards_have_to_be_known(slurm, store):
     code, _, err = slurm("run", store, "--out", "results", "--shards-per-machine", "auto")
     assert code == 2

@@ -17,6 +17,7 @@ from cec_mpi.processes.launcher import Continuity, Launcher
 from cec_mpi.processes.library import Library
 from cec_mpi.processes.places import Place
 from cec_mpi.store import open_store
+from helpers.sparse import sparse
 
 VERSIONS = {"cec_mpi": "0.1.0", "Python": "3.12.1", "NumPy": "2.1", "BLAS": "openblas 0.3"}
 OPEN_MPI = Library("Open MPI v5.0.11", "Open MPI", 5)
@@ -97,6 +98,15 @@ def test_a_store_is_estimated_for_its_own_machines_only(manifest):
     few = facts_of(3, 1, manifest=manifest, store="S")
     assert "store 40 x 10 float32 on 3 machines " in " ".join(report(few).split())
     assert texts(few, "error")[0].startswith("3 ranks were started: the store needs 4")
+
+
+def test_a_sparse_store_is_estimated_by_its_nonzeros(tmp_path):
+    X = sparse(400, 500, density=0.01)
+    made = cec_mpi.encode(X, tmp_path / "S", 3, copies=2)
+    facts = facts_of(4, 1, manifest=made, store="S")
+    size = 12 * X.nnz + 4 * (400 + made.replicas.parts)  # a copy of X: int32 indices and pointers
+    told = " ".join(report(facts).split())
+    assert f"a step takes {1e3 * size / 30e9:.3g} ms of computing" in told
 
 
 def test_machines_with_several_shards(manifest):

@@ -104,7 +104,7 @@ def warnings_of(done):
 def test_more_ranks_than_cores_are_a_warning(run, words, tmp_path):
     done = run([mpirun(), "-n", 4, *ONE_CORE, *words], variables=SHOWN)
     (told,) = warnings_of(done)
-    assert told.startswith("oversubscribed: more ranks than cores on ")
+    assert told.startswith("oversubscribed: more machines than cores on ")
     assert "(3 machines on 1 core); " in told
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["warnings"] == [told]
 
@@ -142,7 +142,7 @@ def test_a_program_warns_once(run, program):
     """Other tests hide this, with PYTHONWARNINGS."""
     shown = run([mpirun(), "-n", 4, *ONE_CORE, *program], variables=SHOWN)
     assert shown.returncode == 0
-    assert shown.told.count("SlowWarning: oversubscribed: more ranks than cores") == 1
+    assert shown.told.count("SlowWarning: oversubscribed: more machines than cores") == 1
 
 
 def test_too_few_ranks(run, words):

@@ -134,10 +134,10 @@ def test_how_a_run_is(out):
     (out / "summary.json").unlink()
     assert state_of(out) == "stopped without a checkpoint"
     (out / "checkpoint.npz").touch()
-    assert state_of(out) == "stopped, --resume goes on"
+    assert state_of(out) == "stopped, --resume continues"
     write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert state_of(out) == "broke off, --resume goes on"
+    assert state_of(out) == "broke off, --resume continues"
     (out / "checkpoint.npz").unlink()
     assert state_of(out) == "broke off without a checkpoint"
 
@@ -253,8 +253,8 @@ def test_it_follows_a_run_to_its_end(out, on_terminal, on_screen):
         assert is_locked_now.wait(60)
         assert on_screen(terminal, out, "--every", 0.05) == 0
         run.result()
-    print("end")
-    terminal.await_text("end")
+    print("the very last")
+    terminal.await_text("the very last")
     assert terminal.is_clean
     left = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # what stays on the usual screen
     assert b": done" in left

@@ -14,7 +14,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import build_parser, main
-from cec_mpi.errors import InputError
+from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.available import AvailabilityFlags
 from cec_mpi.options.elastic import implies_elastic
 from cec_mpi.options.option import from_flags, own_options
@@ -22,6 +22,7 @@ from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.options.sharing import as_speeds
 from cec_mpi.processes.launcher import without_launcher
 from cec_mpi.run.options import RunOptions
+from helpers.sparse import sparse
 
 # What no other function of Python has: the first three say what to open, and for whom.
 NOT_OPTIONS = {"store", "comm", "recorder"}
@@ -298,6 +299,21 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
 def test_options_that_do_not_go_together_are_refused(given, expected, store):
     with pytest.raises(InputError, match=re.escape(expected)):
         SessionOptions(**given).checked(cec_mpi.open_store(store).manifest)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (each row is on 2 machines)"),
+        ({"scheme": "cyclic"}, "scheme cyclic is only for a code"),
+        ({"machines": (1,)}, "1 machine takes part, but rows "),
+        ({"shards_per_machine": 2}, "have the rows that encode gave them"),
+    ],
+)
+def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):
+    manifest = cec_mpi.encode(sparse(40, 9), tmp_path / "sparse", 3, copies=2)
+    with pytest.raises(CecError, match=re.escape(expected)):
+        SessionOptions(**given).checked(manifest)
 
 
 def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(store):

@@ -53,14 +53,16 @@ def test_a_core_for_each_machine_is_enough_since_the_master_waits():
 
 def test_more_ranks_than_cores():
     assert crowds(nodes(7, cores=2)) == [
-        "oversubscribed: more ranks than cores on n1 (6 machines on 2 cores); measured speeds "
-        "mean little: use more nodes, or fewer ranks per node (fine for a trial)"
+        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine for "
+        "a trial, but measured speeds mean little: use more nodes, or fewer machines on each"
     ]
 
 
 def test_a_hundred_ranks_on_twenty_nodes_are_one_message():
     (told,) = crowds(nodes(*[5] * 20))
-    assert "more ranks than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)" in told
+    assert (
+        "more machines than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)" in told
+    )
     assert len(told) < 250
 
 

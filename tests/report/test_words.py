@@ -1,12 +1,15 @@
 """What a report says of a run whose numbers are known."""
 
+import numpy as np
 import pytest
 
+from cec_mpi import encode
 from cec_mpi.report.comparisons import comparisons_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.sums import sum_of
 from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
 from helpers.made_runs import step_of
+from helpers.sparse import sparse
 
 LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
 
@@ -63,6 +66,18 @@ def test_a_small_run_in_words(make_run):
     assert facts["X"] == "200 x 10, float64"
     assert facts["Code"] == "cauchy: any 2 of 4 machines are enough"
     assert facts["Hosts"] == "front, node1, node2"
+
+
+def test_copies_are_not_called_a_code(tmp_path, call):
+    encode(sparse(90, 12), tmp_path / "store", 5, copies=2)
+    np.save(tmp_path / "W.npy", np.ones((12, 12)))
+    words = ["run", "store", "vectors=W.npy", "--out", "out", "--serial", "-q"]
+    assert call(words, tmp_path)[0] == 0
+    run = Run(str(tmp_path / "out"))
+    facts = {each["label"]: each["text"] for each in facts_of(run)}
+    assert facts["Copies"] == "each row is on 2 machines: any 4 of 5 machines are enough"
+    assert "Code" not in facts
+    assert "Cyclic" not in [each["label"] for each in comparisons_of(run)]
 
 
 def test_what_others_would_have_cost_when_machines_leave(make_run):

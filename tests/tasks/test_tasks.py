@@ -119,7 +119,13 @@ def test_a_file_named_like_a_module_of_python_is_told_from_it(module, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("powr", "power"), ("{}:fist", "first"), ("Ridge", "ridge"), ("{}.py:first", "{}:function")],
+    [
+        ("powr", "power"),
+        ("{}:fist", "first"),
+        ("Ridge", "ridge"),
+        ("{}.py:first", "{}:first"),
+        ("{}", "{}:function"),
+    ],
 )
 def test_what_was_perhaps_meant(module, name, meant):
     with pytest.raises(InputError) as refused:

@@ -220,9 +220,13 @@ class Placement:
         there = self.among(machines)
         return without_most([len(there.asked(n)) for n in machines], recovery)
 
+    def missing(self, needed: int, machines: Sequence[int]) -> int:
+        """How many more shards these machines need to have so many different ones."""
+        return max(0, needed - self.count(machines))
+
     def needs(self, recovery: int, machines: Sequence[int]) -> str:
         """Say what a step needs that these machines do not have, for messages."""
-        return f"each row needs {recovery}"
+        return f"a step with this store needs {recovery}"
 
     def rows(self, of_shards: ArrayLike) -> Ints:
         """Turn rows of each shard, (N,), into rows of each machine, (M,).

@@ -13,6 +13,10 @@ from cec_mpi.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+PARTS = 8
+"""Parts for each machine."""
+CELLS = 64
+"""Cells of a part: what plans tell apart."""
 ROW_COST = 2.0
 """Nonzeros that take as long as the rest of a row: about 6 ns."""
 
@@ -80,7 +84,7 @@ class Parts:
         return before - np.interp(starts, self.rows, self.cost_before)
 
 
-def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int) -> Parts:
+def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS) -> Parts:
     """Cut rows into parts that cost about the same, and each of these into cells.
 
     Parameters

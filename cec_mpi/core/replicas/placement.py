@@ -161,6 +161,24 @@ class ReplicaPlacement(Placement):
         """All machines: which of so many could hold all parts depends on who they are."""
         return tuple(self._numbers) if count else ()
 
+    def missing(self, needed: int, machines: Sequence[int]) -> int:
+        """How many more machines are needed so that each part has so many holders.
+
+        Examples
+        --------
+        >>> placement = ReplicaPlacement(((1, 2), (2, 3), (3, 4)), (0, 10, 20, 30), 4)
+        >>> placement.missing(1, (1,)), placement.missing(1, (1, 3)), placement.missing(2, (1, 3))
+        (1, 0, 2)
+        """
+        there, added = set(machines), 0
+        while lacking := [each for each in self._sets if len(each & there) < needed]:
+            gains = Counter(n for each in lacking for n in each - there)
+            if not gains:
+                return max(1, added)
+            there.add(max(gains, key=lambda n: (gains[n], -n)))
+            added += 1
+        return added
+
     def needs(self, recovery: int, machines: Sequence[int]) -> str:
         """Say what a step needs that these machines do not have, for messages."""
         there = set(machines)
@@ -169,7 +187,7 @@ class ReplicaPlacement(Placement):
                 start, stop = self.bounds[part : part + 2]
                 which = " or ".join(map(str, each))
                 return f"rows {start}..{stop - 1} are on machine {which}"
-        return f"each row needs {recovery}"
+        return f"a step with this store needs {recovery} for each row"
 
     def able(self, row: int) -> tuple[int, ...]:
         """The machines that hold a row."""

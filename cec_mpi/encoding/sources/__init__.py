@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 FORMATS = (
-    "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, .mtx, "
-    "or raw binary with --shape"
+    "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, raw "
+    "binary with --shape, or a sparse .npz, .mtx or file.h5ad::/group"
 )
 
 

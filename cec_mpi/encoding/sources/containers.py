@@ -70,7 +70,13 @@ def hdf5_source(path: Path, inner: str) -> Source:
                 )
             dataset = file[inner]
             if not isinstance(dataset, h5py.Dataset):
-                raise InputError(f"{path}::{inner} is a group, expected a dataset")
+                is_sparse = {"data", "indices", "indptr"} <= set(dataset)
+                raise InputError(
+                    f"{path}::{inner} is a sparse matrix, which is stored as copies of its rows: "
+                    "expected no --recovery"
+                    if is_sparse
+                    else f"{path}::{inner} is a group, expected a dataset"
+                )
             shape, dtype = dataset.shape, dataset.dtype
     except InputError:
         raise

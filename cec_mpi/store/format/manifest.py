@@ -547,6 +547,13 @@ class Manifest:
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property
+    def enough(self) -> int:
+        """Number of machines that can make a step, whichever they are: L, or N - J + 1."""
+        if self.replicas is not None:
+            return self.replicas.machines - self.replicas.copies + 1
+        return self.code.recovery
+
+    @property
     def rows_per_shard(self) -> int:
         """Number of rows of each shard, R."""
         return self.grid.rows

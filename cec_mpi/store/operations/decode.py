@@ -63,16 +63,13 @@ def decode(
     InputError
         `out` has an unknown format, exists, or cannot be written.
     """
-    output = None
-    if Path(out).suffix.lower() != ".npz":  # which is for a sparse X: only the store says of what
-        output = open_output(out, delimiter)
-        check_new(output.path)
     opened = open_store(store)
     manifest = opened.manifest
     if manifest.replicas is not None:
         _write_sparse(opened, Path(out))
         return 0.0
-    output = output or open_output(out, delimiter)
+    output = open_output(out, delimiter)
+    check_new(output.path)
     runner = runner or LocalRunner()
     check_room(output.path, output.size(manifest))
     with (

@@ -83,21 +83,35 @@ class Shortage:
         self._said = 0  # shards that were missing
         self._next_look = 0.0
 
-    def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
-        """Report what is missing for the store that needs most, if that has changed."""
+    def look(
+        self,
+        openings: Mapping[int, tuple[Opening, Emulation | None]],
+        adopted: Mapping[tuple[int, int], tuple[int, ...]],
+    ) -> None:
+        """Report what is missing for the store that needs most, if that has changed.
+
+        Parameters
+        ----------
+        openings : mapping
+        adopted : mapping of (int, int) to tuple of int
+            Shards of a store that a machine has taken over.
+        """
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         missing, shards = 0, False
-        for opening, _ in openings.values():
+        for store, (opening, _) in openings.items():
             placement = opening.placement
+            for (of_store, machine), taken in adopted.items():
+                if of_store == store:
+                    placement = placement.adopting(machine, taken)
             able = [n for n in here if n <= placement.machines]
             largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
             spare = max(sum(largest[: self._spare]), self._spare)
             needed = opening.manifest.code.recovery + spare
-            missing = max(missing, needed - placement.count(able))
+            missing = max(missing, placement.missing(needed, able))
             shards = shards or not placement.is_plain
         if not missing:
             self._since, self._said = None, 0
@@ -397,6 +411,8 @@ class SocketHub:
             raise RuntimeError(f"machine {job.machine} has no process")
         self.roster.ask(peer.rank)
         peer.job, peer.answer, job.content = job, None, content
+        if job.adopted is not None:
+            peer.adopted[job.store] = job.adopted
         order, alone = packed(job, content)
         peer.send(ORDER, order, *(() if alone is None else pieces(alone)))
         job.asked = True
@@ -422,8 +438,15 @@ class SocketHub:
         for peer in self._living():
             if peer.process.state is State.JOINING:
                 self._look_at_joining(peer)
-        if not self._stopped:
-            self._shortage.look(self._openings)
+        if not self._stopped and not any(
+            peer.job and peer.job.adopted is not None for peer in self._living()
+        ):
+            adopted = {
+                (store, peer.machine): shards
+                for peer in self._living()
+                for store, shards in peer.adopted.items()
+            }
+            self._shortage.look(self._openings, adopted)
         yield from self._happened()
         for peer in self._living():
             if peer.job is not None:

@@ -41,6 +41,11 @@ def zipped(path, X):
     return str(packed)
 
 
+def lines(path, *lines):
+    path.write_text("\n".join(["%%MatrixMarket matrix coordinate real general", *lines, ""]))
+    return str(path)
+
+
 def saved(path, X):
     sp.save_npz(path, X)
     return str(path)
@@ -59,6 +64,8 @@ SOURCES = {
         d / "X.npz", X, data=X.data.astype(X.dtype.newbyteorder(">"))
     ),
     "csr.h5": lambda d, X: write_group(d / "X.h5", X),
+    "csr.h5ad": lambda d, X: write_group(d / "X.h5ad", X),
+    "the only group": lambda d, X: write_group(d / "X.h5ad", X).partition("::")[0],
     "csc.h5": lambda d, X: write_group(d / "X.h5", X.tocsc(), "csc_matrix"),
     "mtx": lambda d, X: market(d / "X.mtx", X),
     "mtx.gz": lambda d, X: zipped(d / "X.mtx", X),
@@ -268,7 +275,7 @@ BAD = {
     "NaN": (lambda d: held(X, data=NAN), f"holds nan at row {ROW}, column {COLUMN} "),
     "NaN npz": (lambda d: write_npz(d / "X.npz", X, data=NAN), f"nan at row {ROW}, column"),
     "infinity h5": (lambda d: write_group(d / "X.h5", X, data=INF), f"-inf at row {ROW}, col"),
-    "NaN mtx": (lambda d: text(d, "2 2 1", "2 1 nan"), "nan at row 1, column 0 "),
+    "NaN mtx": (lambda d: text(d, "2 2 1", "2 1 nan"), "line 3 is '2 1 nan', expected a row"),
     "a sum that overflows": (
         lambda d: sp.coo_array(([1e308, 1e308], ([1, 1], [2, 2])), shape=(4, 4)),
         "holds inf at row 1, column 2",
@@ -296,15 +303,15 @@ BAD = {
         lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", row=at(X.tocoo().row, 0, -1)),
         "has row -1 ",
     ),
-    "row 0 mtx": (lambda d: text(d, "2 2 1", "0 1 3"), "has row -1 (counted from 0)"),
-    "column 3 mtx": (lambda d: text(d, "2 2 1", "1 3 3"), "has column 2 (counted from 0)"),
+    "row 0 mtx": (lambda d: text(d, "2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
+    "column 3 mtx": (lambda d: text(d, "2 2 1", "1 3 3"), "expected a column from 1 to 2"),
     "few mtx": (lambda d: text(d, "2 2 3", "1 1 3"), "has 1 entries: its first line says 3"),
     "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "2 entries: its first line says 1"),
     "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "X.mtx cannot be read"),
     "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "X.mtx cannot be read"),
     "four numbers mtx": (lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"), "more than 3 numbers"),
     "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "X.mtx cannot be read"),
-    "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx "),
+    "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx"),
     "no mtx": (lambda d: text(d, first="hello"), "X.mtx cannot be read"),
     "an mtx of 2^60 rows": (lambda d: text(d, f"{2**60} 2 1", "1 1 3"), "there is no memory"),
     "complex": (lambda d: X * 1j, COMPLEX),
@@ -345,7 +352,7 @@ BAD = {
     ),
     "no indices h5": (
         lambda d: write_group(d / "X.h5", X, indices=None),
-        "holds no sparse matrix: expected a group with data, indices and indptr",
+        "is not a sparse matrix (a group with data, indices and indptr)",
     ),
     "no shape h5": (lambda d: write_group(d / "X.h5", X, shape=None), "has no attribute shape"),
     "one length": (lambda d: write_npz(d / "X.npz", X, shape=np.array([60])), "expected (q, r)"),
@@ -368,15 +375,28 @@ BAD = {
     ),
     "half an npz": (lambda d: half(saved(d / "X.npz", X)), "X.npz cannot be read"),
     "half an h5": (lambda d: half(write_group(d / "X.h5", X)), "cannot be read"),
-    "no file": (lambda d: str(d / "X.npz"), "X.npz: no such file"),
+    "no file": (lambda d: str(d / "X.npz"), "X.npz does not exist"),
     "no rows": (lambda d: sp.csr_array((0, 5)), "has shape (0, 5): expected at least one"),
     "no columns": (lambda d: sp.csr_array((5, 0)), "has shape (5, 0): expected at least one"),
     "no entry": (lambda d: sp.csr_array((5, 5)), "has no nonzero entry"),
+    "zeros alone": (
+        lambda d: sp.csr_array((np.zeros(2), ([0, 1], [0, 1])), shape=(5, 5)),
+        "has no nonzero entry",
+    ),
+    "no value mtx": (
+        lambda d: lines(d / "X.mtx", "3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
+        "X.mtx: line 6 is '2 3', expected a row, a column and a finite number",
+    ),
+    "another group": (
+        lambda d: write_group(d / "X.h5ad", X).replace("::/X", "::/raw"),
+        "X.h5ad::/raw is not a sparse matrix (a group with data, indices and indptr); expected "
+        "one of ",
+    ),
     "one dimension": (lambda d: sp.coo_array(np.array([0, 1.0])), "has shape (2,): expected"),
-    "dense": (lambda d: X.toarray(), "a dense X is encoded with recovery, not with copies"),
+    "dense": (lambda d: X.toarray(), "a dense X needs a recovery threshold (--recovery L)"),
     "dense npy": (
         lambda d: np.save(d / "X.npy", X.toarray()) or str(d / "X.npy"),
-        "X.npy is no sparse matrix",
+        "X.npy is not a sparse matrix",
     ),
     "slices that raise": (lambda d: Sliced(X, lambda rows: 1 / 0), "ZeroDivisionError"),
     "dense slices": (lambda d: Sliced(X, X.toarray().__getitem__), "gives rows as ndarray"),
@@ -453,10 +473,10 @@ def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
         ({"copies": 1.5}, "copies 1.5: expected a whole number"),
         ({"copies": 2, "recovery": 2}, "copies and recovery: expected one of them"),
         ({"recovery": 2, "speeds": [1, 1, 1, 1]}, "speeds and recovery: expected one of them"),
-        ({"copies": 2, "systematic": True}, "systematic: expected none with a sparse X"),
-        ({"copies": 2, "scaling": "rows"}, "scaling: expected none with a sparse X"),
-        ({"copies": 2, "resume": True}, "resume: expected none with a sparse X"),
-        ({"copies": 2, "shape": (3, 3)}, "shape: expected none with a sparse X"),
+        ({"copies": 2, "systematic": True}, "systematic is only for a code"),
+        ({"copies": 2, "scaling": "rows"}, "scaling is only for a code"),
+        ({"copies": 2, "resume": True}, "resume is only for a code"),
+        ({"copies": 2, "shape": (3, 3)}, "shape is only for a code"),
         ({"copies": 2, "speeds": [1, 2]}, "2 speeds for 4 machines"),
         ({"copies": 2, "speeds": []}, "speeds have shape"),
         ({"copies": 2, "speeds": [1, 2, 0, 1]}, "the speed at position 3 is 0"),
@@ -474,6 +494,15 @@ def test_numbers_that_single_precision_cannot_hold(tmp_path):
     with pytest.raises(InputError, match="use --dtype float64"):
         encode(X * 1e300, tmp_path / "S", 3, copies=2, dtype="float32")
     assert not list(tmp_path.iterdir())
+
+
+def test_columns_of_any_size_have_sizes(tmp_path):
+    given = X * np.array([1e300] + [1e-300] * (X.shape[1] - 1))
+    manifest = encode(given, tmp_path / "S", 3, copies=2)
+    largest, mean = np.load(tmp_path / "S" / manifest.column_sizes.file)
+    np.testing.assert_allclose(largest, abs(given).max(axis=0).toarray(), rtol=1e-15)
+    scaled = np.sqrt((X.toarray() ** 2).mean(axis=0)) * (largest / abs(X).max(axis=0).toarray())
+    np.testing.assert_allclose(mean, scaled, rtol=1e-12)
 
 
 def test_a_store_that_is_there_stays(tmp_path):

