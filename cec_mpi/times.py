@@ -52,6 +52,7 @@ ENDING_SECONDS = 3.0  # for a launcher to end all ranks
 
 # Between two looks. Each costs its time, and delays what it would see.
 LOOK_SECONDS = 0.05  # of a rank that looks for its master, and of a master for machines
+PAGE_SECONDS = 5.0  # of `report --watch` at a run that goes on
 LEAVE_LOOK_SECONDS = 0.1  # of a machine whether it is to leave
 END_LOOK_SECONDS = 0.01  # of the master for connections that have ended
 MISSED_LOOK_SECONDS = 1.0  # and for those whose end was missed

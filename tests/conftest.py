@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(items):
 def pytest_terminal_summary(terminalreporter):
     """Say what was skipped to whoever runs several stages and names a file for it."""
     launcher = detect_launcher()
-    if "CEC_SKIPPED" not in os.environ or (launcher and launcher.rank):
+    is_first = "PYTEST_XDIST_WORKER" not in os.environ and not (launcher and launcher.rank)
+    if "CEC_SKIPPED" not in os.environ or not is_first:
         return
     with Path(os.environ["CEC_SKIPPED"]).open("a") as file:
         for report in terminalreporter.stats.get("skipped", ()):

@@ -18,7 +18,11 @@ echo "${0##*/} $*" >> "$RAN"
 case "${0##*/} $*" in
     "ruff check"*) exit 7 ;;
     *pytest*tests/packages) exit 3 ;;
-    *pytest*tests/docs) trap 'exit 2' INT; touch "$RAN.waits"; while :; do sleep 0.01; done ;;
+    *pytest*tests/docs | *pytest*tests/hosts)
+        trap 'echo interrupted >> "$RAN"; exit 2' INT
+        echo waits >> "$RAN"
+        while :; do sleep 0.01; done
+        ;;
 esac
 """
 
@@ -71,16 +75,15 @@ def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
     process = script("lint,types,packages,slurm")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert [line.split(" -q")[0] for line in ran(tmp_path)] == [
+    words = [line.split(" -q")[0] for line in ran(tmp_path)]
+    assert sorted(words) == ["lint-imports ", "mypy "] + 2 * ["python -m pytest"] + [
         "ruff check .",
         "ruff format --check .",
-        "lint-imports ",
-        "mypy ",
-        "python -m pytest",
-        "python -m pytest",
     ]
+    assert "\n== packages" in said
     *_, head, first, second = said.splitlines()
     assert head.startswith("Failed, after ")
+    first, second = sorted((first, second))
     assert first == "  lint: ruff check . (exit code 7)"
     assert second.startswith("  packages: ")
     assert second.endswith("python -m pytest -q tests/packages (exit code 3)")
@@ -93,17 +96,18 @@ def test_without_failures_it_says_so(script):
     assert said.splitlines()[-1].startswith("All passed with ")
 
 
-def test_an_interrupt_ends_it_at_once(script, tmp_path):
-    process = script("docs,slurm")
+def test_an_interrupt_ends_all_at_once(script, tmp_path):
+    process = script("docs,ranks,packages,hosts,slurm")
     due = time.monotonic() + 60
-    while not (tmp_path / "ran.waits").exists():
+    while not (tmp_path / "ran").exists() or ran(tmp_path).count("waits") < 2:
         assert time.monotonic() < due
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert ran(tmp_path)[-1] == "python -m pytest -q tests/docs"
+    assert ran(tmp_path)[-2:] == ["interrupted", "interrupted"]
     assert "All passed" not in said
+    assert not list(tmp_path.glob("cec.*"))
 
 
 STUDIES = [

@@ -21,11 +21,11 @@ from cec_mpi.records.reading import LONGEST_LINE
 from cec_mpi.run.options import RunOptions
 from cec_mpi.terminal import say, tell, warn
 from cec_mpi.text import few, listed, printable
+from cec_mpi.times import PAGE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.report.gathered import Run
 
-_EVERY = 5.0  # seconds between two pages of a run that goes on
 _LOOK = 0.2  # seconds between two looks whether a run has begun
 _SMALLEST_PAUSE = 2.0  # times what a page took to make
 
@@ -113,7 +113,7 @@ class _Anew:
 def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) -> None:
     """Write the files until the runs end, and show it as --progress says."""
     runs = listed(arguments.runs, 5)
-    view = _Anew(f"{made}: updated every {_EVERY:g} s until the end of {runs}")
+    view = _Anew(f"{made}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with shown(view, arguments.progress) as lock:
         if lock is not None:
             tell(f"cec-mpi: {view.line()}")
@@ -128,7 +128,7 @@ def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) ->
                 with lock:
                     steps = listed([run.steps for run in found], 5)
                     view.words = f"{made}: written at {time.strftime('%X')}, {runs} at step {steps}"
-            time.sleep(max(_EVERY, _SMALLEST_PAUSE * (time.monotonic() - begin)))
+            time.sleep(max(PAGE_SECONDS, _SMALLEST_PAUSE * (time.monotonic() - begin)))
 
 
 def _is_beginning(run: str) -> bool:
@@ -210,7 +210,8 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
     going = _are_going(runs)
     _check_asked(asked, runs, arguments.watch)
     about = About(
-        arguments.title or listed(arguments.runs, 5), _EVERY if arguments.watch and going else None
+        arguments.title or listed(arguments.runs, 5),
+        PAGE_SECONDS if arguments.watch and going else None,
     )
     make: dict[str, Callable[[], bytes]] = {
         "out": lambda: page(data_of(runs, about)).encode(),

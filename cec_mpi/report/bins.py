@@ -15,7 +15,7 @@ from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES
 from cec_mpi.report.reading import Chunk, Floats
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
-_FEWEST, _MOST = 64, 4096  # bins
+_FEWEST, MOST_BINS = 64, 4096
 _NONE = len(STATES)
 _OF_EVENTS = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
 _STATE_OF_WHY = STATE_OF | {"given up": STATE_OF["lost"]}
@@ -23,6 +23,11 @@ _STATE_OF_WHY = STATE_OF | {"given up": STATE_OF["lost"]}
 
 class MachineBins:
     """What each machine did in each bin; bins become wider while steps come.
+
+    Parameters
+    ----------
+    most : int
+        Most bins.
 
     Attributes
     ----------
@@ -38,9 +43,9 @@ class MachineBins:
         Why it was away, the state that matters most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_BINS) -> None:
         self.width, self.count = 1, 0
-        self._most = 0
+        self._limit, self._most = most, 0
         self._set(0, 0)
 
     @property
@@ -136,7 +141,7 @@ class MachineBins:
         return np.array([each or rows_per_shard for each in found], np.float64)[:, None]
 
     def _widen(self, machines: int) -> None:
-        self._most = max(_FEWEST, min(_MOST, _MOST_CELLS // machines)) // 2 * 2
+        self._most = max(_FEWEST, min(self._limit, _MOST_CELLS // machines)) // 2 * 2
         while self.bins > self._most:
             self._merge()
         before = self._arrays()

@@ -17,7 +17,7 @@ from cec_mpi.records.events import Event
 from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
-from cec_mpi.report.bins import MachineBins
+from cec_mpi.report.bins import MOST_BINS, MachineBins
 from cec_mpi.report.costs import Costs, Counts
 from cec_mpi.report.kinds import said_of
 from cec_mpi.report.reading import NUMBERS, Chunk, read_chunks
@@ -37,6 +37,8 @@ class Run:
         The directory.
     asked : set of int
         Steps whose assignments are to be shown.
+    most_bins : int
+        Steps from which on bins have several.
 
     Attributes
     ----------
@@ -62,14 +64,17 @@ class Run:
         What was last missing before a step, after so many steps.
     """
 
-    def __init__(self, name: str, asked: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, name: str, asked: frozenset[int] = frozenset(), most_bins: int = MOST_BINS
+    ) -> None:
         self.name, path = name, Path(name)
         if not path.is_dir():
             what = "is no directory" if path.exists() else "is missing"
             raise InputError(f"{name} {what}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
         self.several = False
-        self.bins, self.costs, self.assignments = MachineBins(), Costs(), Assignments(asked)
+        self.bins, self.costs = MachineBins(most_bins), Costs()
+        self.assignments = Assignments(asked)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
         self.hosts: dict[int, list[str]] = {}

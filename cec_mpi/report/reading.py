@@ -21,7 +21,7 @@ from multiprocessing import get_context, parent_process
 from operator import itemgetter
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import UNSET
@@ -84,16 +84,37 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
 
 _IN_STRETCHES = {*_CHANGES, "store"}
 _LENGTHS = [name for name in PER_MACHINE if name != "seconds"]
-_STEPS, _CELLS = 512, 1 << 20  # of a chunk: steps, and steps by machines
+_CELLS = 1 << 20  # of a chunk: steps by machines
 _FEW = 8  # steps, where their machines are not known: it may be many
-_SMALLEST = 1 << 27  # bytes: what is smaller is read before other processes have started
 _MOST = 3  # processes: this one is as fast with what they find
-_PIECE, _LOOK = 1 << 22, 1 << 16  # bytes that are read at once, about
+_LOOK = 1 << 16  # bytes in which the end of a line is looked for
 _DEFAULTS = {name: DEFAULTS[name] for name in DEFAULTS if name in {*NUMBERS, *_CHANGES}}
 _BEFORE = {**dict.fromkeys(NUMBERS, -inf), "time": None}  # of what is as in the chunk before
 _SAME: tuple[float, ...] = ()  # seconds that are as in the step before
 _pack_numbers = Struct(f"{len(NUMBERS)}d").pack_into
 _numbers_of = itemgetter(*NUMBERS)
+
+
+class Sizes(NamedTuple):
+    """How a record is cut.
+
+    Attributes
+    ----------
+    steps : int
+        Most steps of a chunk.
+    piece : int
+        Bytes that are read at once, about.
+    shared : int
+        Bytes of a file from which on further processes read it: one that is smaller is read before
+        they have started.
+    """
+
+    steps: int = 512
+    piece: int = 1 << 22
+    shared: int = 1 << 27
+
+
+SIZES = Sizes()
 
 
 @dataclass
@@ -179,8 +200,8 @@ class Chunk:
         return here
 
 
-def chunks_of(data: bytes) -> list[Chunk]:
-    """Return chunks of whole lines, without fields of the lines before.
+def chunks_of(data: bytes, most: int) -> list[Chunk]:
+    """Return chunks of so many steps at most, of whole lines, without fields of the lines before.
 
     Raises
     ------
@@ -188,12 +209,12 @@ def chunks_of(data: bytes) -> list[Chunk]:
         A line is not what a run writes.
     """
     found = []
-    taken = _Taken({}, False)
+    taken = _Taken({}, False, most)
     for line in data.split(b"\n")[:-1]:
         told = decoded(line)
         if isinstance(told, Header):
             found.append(taken.chunk())
-            taken = _Taken(told.about, True)
+            taken = _Taken(told.about, True, most)
         elif isinstance(told, Note):
             taken.notes.append((len(taken.times), told))
         else:
@@ -201,7 +222,7 @@ def chunks_of(data: bytes) -> list[Chunk]:
             seconds = step.pop("seconds", _SAME)
             if not taken.has_room(seconds):
                 found.append(taken.chunk())
-                taken = _Taken(taken.header, False, taken.state)
+                taken = _Taken(taken.header, False, most, taken.state)
             taken.take(step, seconds)
     return [*found, taken.chunk()]
 
@@ -215,22 +236,24 @@ class _Taken:
         Of its part, empty where that is not known.
     begins : bool
         Whether its first step is the first of a part, and has every field.
+    most : int
+        Steps that it has room for.
     state : dict
         Fields of the step before it, as far as they are known.
     """
 
     def __init__(
-        self, header: dict[str, Any], begins: bool, state: dict[str, Any] | None = None
+        self, header: dict[str, Any], begins: bool, most: int, state: dict[str, Any] | None = None
     ) -> None:
         self.header = header
         self.state = {**({} if begins else _BEFORE), **(state or {}), **_DEFAULTS}
         self.times: list[str | None] = []
         self.notes: list[tuple[int, Note]] = []
-        self._begins, self._most, self._machines = begins, _STEPS, 0
+        self._begins, self._most, self._machines = begins, most, 0
         self._stretches: list[Stretch] = []
         self._delays: list[tuple[int, dict[int, float]]] = []
         self._unanswered: list[tuple[int, list[int]]] = []
-        self._numbers = bytearray(8 * len(NUMBERS) * _STEPS)
+        self._numbers = bytearray(8 * len(NUMBERS) * most)
         self._seconds = bytearray()
 
     def has_room(self, seconds: Sequence[float]) -> bool:
@@ -253,7 +276,7 @@ class _Taken:
                 raise ValueError("it has a step without machines")
             if not count:
                 self._machines = len(seconds)
-                self._most = max(1, min(_STEPS, _CELLS // max(self._machines, 1)))
+                self._most = max(1, min(self._most, _CELLS // max(self._machines, 1)))
                 self._seconds = bytearray(8 * self._machines * self._most)
                 self._pack = Struct(f"{self._machines}d").pack_into
             self._pack(self._seconds, 8 * self._machines * count, *seconds)
@@ -296,7 +319,7 @@ class _Taken:
         )
 
 
-def read_chunks(path: Path) -> Iterator[Chunk]:
+def read_chunks(path: Path, sizes: Sizes = SIZES) -> Iterator[Chunk]:
     """Chunks of the steps of a run, each part with at least one, maybe without steps.
 
     A last line that was cut off is ignored, because a run may be writing it.
@@ -310,7 +333,7 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
     try:
         with os.fdopen(open_regular(path), "rb", buffering=0) as stream:
             file = stream.fileno()
-            for chunk in _chunks_in(file, _pieces(file)):
+            for chunk in _chunks_in(file, _pieces(file, sizes.piece), sizes):
                 joiner.join(chunk)
                 if chunk.steps or chunk.notes or chunk.begins:
                     yield chunk
@@ -323,13 +346,13 @@ def read_chunks(path: Path) -> Iterator[Chunk]:
         raise InputError(f"{path} is no record of steps that can be read: {problem}") from None
 
 
-def _pieces(file: int) -> list[Piece]:
+def _pieces(file: int, length: int) -> list[Piece]:
     """Return where pieces of a file begin and end, at ends of lines."""
     size = os.fstat(file).st_size
     pieces = []
     begin = 0
     while begin < size:
-        end = _after_line(file, begin + _PIECE, size)
+        end = _after_line(file, begin + length, size)
         pieces.append((begin, end))
         begin = end
     return pieces
@@ -346,12 +369,12 @@ def _after_line(file: int, at: int, size: int) -> int:
     return size
 
 
-def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
+def _chunks_in(file: int, pieces: Sequence[Piece], sizes: Sizes) -> Iterator[Chunk]:
     """Yield chunks of pieces of a file, made by further processes if it is large."""
     cores = len(os.sched_getaffinity(0))
-    if cores < 2 or not pieces or pieces[-1][1] < _SMALLEST:
+    if cores < 2 or not pieces or pieces[-1][1] < sizes.shared:
         for piece in pieces:
-            yield from chunks_of(_read(file, piece))
+            yield from chunks_of(_read(file, piece), sizes.steps)
         return
     workers = min(cores, _MOST)
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
@@ -360,7 +383,8 @@ def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
     try:
         for at in range(len(pieces) + workers):
             try:
-                asked.extend(pool.submit(_chunks_at, same, each) for each in pieces[at : at + 1])
+                for piece in pieces[at : at + 1]:
+                    asked.append(pool.submit(_chunks_at, same, piece, sizes.steps))
                 found = asked.popleft().result() if at >= workers else []
             except BrokenProcessPool:
                 break
@@ -368,7 +392,7 @@ def _chunks_in(file: int, pieces: Sequence[Piece]) -> Iterator[Chunk]:
         else:
             return
         for piece in pieces[max(at - workers, 0) :]:
-            yield from chunks_of(_read(file, piece))
+            yield from chunks_of(_read(file, piece), sizes.steps)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -386,9 +410,9 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _chunks_at(path: str, piece: Piece) -> list[Chunk]:
+def _chunks_at(path: str, piece: Piece, most: int) -> list[Chunk]:
     with Path(path).open("rb", buffering=0) as stream:
-        return chunks_of(_read(stream.fileno(), piece))
+        return chunks_of(_read(stream.fileno(), piece), most)
 
 
 def _read(file: int, piece: Piece) -> bytes:

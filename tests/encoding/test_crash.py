@@ -27,7 +27,16 @@ SIZES = (5, 3)
 def test_killed_at_random_moments_nothing_is_lost():
     """A short run of the campaign in scripts."""
     done = subprocess.run(
-        [sys.executable, CAMPAIGNS / "crash_store.py", "--kills", "1", "--seed", "5"],
+        [
+            sys.executable,
+            CAMPAIGNS / "crash_store.py",
+            "--kills",
+            "1",
+            "--rows",
+            "20000",
+            "--seed",
+            "5",
+        ],
         capture_output=True,
         text=True,
         timeout=500,

@@ -31,9 +31,10 @@ class Block:
 
 def pages_of_docs(*suffixes: str) -> list[Path]:
     """All pages, by default those of Markdown, without what is built of them."""
-    built, known = ROOT / "docs" / "_build", suffixes or (".md",)
-    found = (path for path in (ROOT / "docs").rglob("*") if path.suffix in known)
-    return sorted(path for path in found if built not in path.parents)
+    known = suffixes or (".md",)
+    written = [path for path in (ROOT / "docs").iterdir() if path.name != "_build"]
+    found = (path for top in written for path in (top, *top.rglob("*")))
+    return sorted(path for path in found if path.suffix in known)
 
 
 def blocks_of(page: str) -> list[Block]:

@@ -28,12 +28,12 @@ def test_what_shows_errors_is_taken(options, tmp_path):
 
 
 def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
-    manifest = manifest_of(tmp_path / "store", 20, 10, "float32", columns=100, code="fourier")
+    manifest = manifest_of(tmp_path / "store", 16, 8, "float32", columns=100, code="fourier")
     for options in CHECKS:
         says = (
-            rf"check {options['check']}: with this code \(fourier, N = 20, L = 10\) in float32, "
-            "the answers of some 11 machines hide errors as large as X w, expected at most 0.001: "
-            "encode with dtype float64, a smaller L, or another code$"
+            rf"check {options['check']}: with this code \(fourier, N = 16, L = 8\) in float32, "
+            r"the answers of some 9 machines hide errors of up to 0\.\d+ of X w, expected at most "
+            "0.001: encode with dtype float64, a smaller L, or another code$"
         )
         with pytest.raises(InputError, match=says):
             SessionOptions(**options).checked(manifest)

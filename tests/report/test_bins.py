@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
 from cec_mpi.records.events import KINDS
-from cec_mpi.report import bins as bins_module
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.bins import binned
 from cec_mpi.report.gathered import Run
@@ -123,11 +122,7 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
             steps.append(step)
     directory = tmp_path_factory.mktemp("run")
     (directory / "steps.jsonl").write_text(text)
-    most, bins_module._MOST = bins_module._MOST, 64
-    try:
-        run = Run(str(directory))
-    finally:
-        bins_module._MOST = most
+    run = Run(str(directory), most_bins=64)
     width, count = run.bins.width, run.bins.bins
     assert (width == 1) == (len(steps) <= 64)
     assert count == -(-len(steps) // width) <= 64

@@ -19,15 +19,15 @@ from cec_mpi.live.watched import WatchedRun
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting
-from cec_mpi.report import reading
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
-from cec_mpi.report.reading import read_chunks
+from cec_mpi.report.reading import SIZES, Sizes, read_chunks
 from helpers.made_runs import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}
+SHARED = Sizes(piece=5000, shared=1)  # with readers
 ODD = [None, True, False, 0, 1, -1, 7, 2**53 - 1, 2**53, 2**63, 2**64, 10**400, 0.5, -0.5, 1.0, 3.0]
 ODD += [1e-31, 1e31, 1e300, 1e308, float("inf"), float("nan"), "x", "5", "true", [], [1], [[1]], {}]
 ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4], [], [], []]]
@@ -139,9 +139,9 @@ def shown(directory):
     return rendered(top_lines(run, 120, None, False), 120, "utf-8")
 
 
-def whole(path):
+def whole(path, sizes):
     """Steps as `read_steps` gives them, of what the chunks say."""
-    for chunk in read_chunks(path):
+    for chunk in read_chunks(path, sizes):
         for at, stretch in enumerate(chunk.stretch_of):
             step = chunk.stretches[stretch].step
             numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
@@ -162,9 +162,9 @@ def whole(path):
             }
 
 
-def check(path):
+def check(path, sizes=SIZES):
     _, steps = read_steps(path)
-    found = list(whole(path))
+    found = list(whole(path, sizes))
     assert len(found) == len(steps)
     for mine, step in zip(found, steps, strict=True):
         for name, value in mine.items():
@@ -178,12 +178,10 @@ def check(path):
 
 @pytest.mark.parametrize("most", [1, 2, 512])
 @pytest.mark.parametrize("piece", [1, 700, 1 << 22])
-def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, monkeypatch, most, piece):
-    monkeypatch.setattr(reading, "_STEPS", most)
-    monkeypatch.setattr(reading, "_PIECE", piece)
+def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most, piece):
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
-    check(path)
+    check(path, Sizes(most, piece))
 
 
 def test_stores_of_other_machines_within_a_part(make_run):
@@ -198,9 +196,7 @@ def test_stores_of_other_machines_within_a_part(make_run):
 @pytest.fixture
 def many(make_run, monkeypatch):
     """A run that is read in pieces, by readers."""
-    monkeypatch.setattr(reading, "_SMALLEST", 1)
-    monkeypatch.setattr(reading, "_PIECE", 5000)
-    monkeypatch.setattr(reading.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     steps = [
         step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
         for n in range(99)
@@ -208,15 +204,13 @@ def many(make_run, monkeypatch):
     return make_run(steps[:50], steps[50:])
 
 
-def test_readers_find_what_one_process_finds(many, monkeypatch):
-    check(many / "steps.jsonl")
-    by_readers = data_of([Run(str(many))], About("x"))["runs"]
-    monkeypatch.setattr(reading, "_SMALLEST", 1 << 40)
-    assert by_readers == data_of([Run(str(many))], About("x"))["runs"]
+def test_readers_find_what_one_process_finds(many):
+    for sizes in (SHARED, Sizes(piece=5000)):
+        check(many / "steps.jsonl", sizes)
 
 
 def test_a_reader_that_ends_is_done_without(many):
-    found = read_chunks(many / "steps.jsonl")
+    found = read_chunks(many / "steps.jsonl", SHARED)
     first = list(islice(found, 2))
     for process in multiprocessing.active_children():
         process.kill()
@@ -225,7 +219,7 @@ def test_a_reader_that_ends_is_done_without(many):
 
 
 def test_a_report_that_is_left_leaves_no_reader(many):
-    found = read_chunks(many / "steps.jsonl")
+    found = read_chunks(many / "steps.jsonl", SHARED)
     next(found)
     assert len(multiprocessing.active_children()) == 2
     found.close()
@@ -235,10 +229,10 @@ def test_a_report_that_is_left_leaves_no_reader(many):
 def test_readers_end_with_the_process_that_started_them(many):
     """Also where it is killed."""
     code = (
-        "import multiprocessing, os, sys, pathlib; from cec_mpi.report import reading\n"
-        "reading._SMALLEST, reading._PIECE = 1, 5000\n"
+        "import multiprocessing, os, sys, pathlib\n"
+        "from cec_mpi.report.reading import Sizes, read_chunks\n"
         "os.sched_getaffinity = lambda _: {0, 1}\n"
-        "found = reading.read_chunks(pathlib.Path(sys.argv[1]))\n"
+        "found = read_chunks(pathlib.Path(sys.argv[1]), Sizes(piece=5000, shared=1))\n"
         "next(found)\n"
         "print(*[each.pid for each in multiprocessing.active_children()], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
@@ -248,9 +242,8 @@ def test_readers_end_with_the_process_that_started_them(many):
     assert len(done.stdout.split()) == 2  # standard output has ended: nobody holds it any more
 
 
-def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many, monkeypatch):
-    monkeypatch.setattr(reading, "_SMALLEST", 1 << 40)
-    found = read_chunks(many / "steps.jsonl")
+def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many):
+    found = read_chunks(many / "steps.jsonl", Sizes(piece=5000))
     next(found)
     os.truncate(many / "steps.jsonl", 6000)
     with pytest.raises(InputError, match="cut off while it was read"):

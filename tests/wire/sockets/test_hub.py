@@ -202,7 +202,7 @@ def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
     hub = make()
     for rank in (3, 1, 4, 0, 2, 0):
         come(rank=rank, machine=0 if rank else 6)
-    places = hub.gather(lambda: 6, 2, LIMIT)
+    places = hub.gather(lambda: 6, 2, 3.0)  # those that no launcher has started are waited for
     assert len(places) == 7
     assert {place.ranks for place in places} == {7}
     numbers, again = hub.assigned((1, 3, 4, 6, 7), places)
@@ -216,7 +216,7 @@ def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, c
     hub = make()
     for machine in (2, 2, 1, 9):
         come(machine=machine)
-    places = hub.gather(lambda: 4, 2, LIMIT)
+    places = hub.gather(lambda: 4, 2, 3.0)
     assert sorted(hub.assigned((1, 2, 3), places)[0]) == [0, 1, 2, 3]
     assert len(hub.roster.spares()) == 4  # until they have opened
 
