@@ -16,7 +16,7 @@ from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
-from cec_mpi.processes.waiting import Patience
+from cec_mpi.processes.waiting import RESOLUTION, Patience, never
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
 from cec_mpi.text import plural
@@ -223,7 +223,7 @@ class StepInFlight(ABC):
                 if self.use_the_time():
                     continue
                 self.master.steps.schedule.gate()
-                patience.pause()
+                patience.pause(self._next_look)
             patience.over()
         step.unanswered = sorted(n for n, job in self.outstanding.items() if job.adopted is None)
         step.delays = self._delays(self._clock.monotonic() - self._begin)
@@ -384,6 +384,17 @@ class StepInFlight(ABC):
         if late:
             self._hand_on()
         self.master.give_up_silent(allowed)
+
+    def _next_look(self) -> float:
+        """Return when a machine will be late or given up, unless one answers before."""
+        allowed = self._allowed()
+        found = self.master.next_giving_up(allowed)
+        if allowed is not None:
+            computing = self.roster.machines(State.COMPUTING)
+            jobs = (job for n, job in self.outstanding.items() if n in computing)
+            begun = min((job.begun + job.allowance for job in jobs), default=never())
+            found = min(found, begun + allowed + RESOLUTION)
+        return found
 
     def _allowed(self) -> float | None:
         """Return the seconds that a machine has for its answer; None if that is not limited yet."""

@@ -11,7 +11,7 @@ from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
-from cec_mpi.processes.waiting import Clock
+from cec_mpi.processes.waiting import RESOLUTION, Clock, never
 from cec_mpi.records.step import Away, Why
 from cec_mpi.roster import Roster
 from cec_mpi.text import plural
@@ -107,8 +107,18 @@ class Schedule:
 
     def listed(self, step: Step) -> set[int]:
         """Return the machines that are available in a step, including those that have left."""
-        tick, machines = self._heard
-        return set(machines if tick == step.tick else self._availability.at(step.tick))
+        return self.listed_at(step.tick)
+
+    def listed_at(self, tick: int) -> set[int]:
+        """Return the machines that are available at a tick, including those that have left."""
+        heard, machines = self._heard
+        return set(machines if heard == tick else self._availability.at(tick))
+
+    def next_change(self) -> float:
+        """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
+        if self._tick_seconds is None or self._start is None:
+            return never()
+        return self._start + (self._current() + 1) * self._tick_seconds + RESOLUTION
 
     def next(
         self,
