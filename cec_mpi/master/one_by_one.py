@@ -109,6 +109,7 @@ class MadeOneByOne:
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
         self.rhythm = Rhythm()
+        self._allowed: float | None = None  # seconds, of the last deadline
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can be asked."""
@@ -331,9 +332,14 @@ class MadeOneByOne:
         return min(begun, default=never()) + self._enough(allowed) + RESOLUTION
 
     def _enough(self, allowed: float | None) -> float:
+        """Return the seconds without an answer after which a machine is given up.
+
+        Between steps those of the last step count. Nothing is expected of the very first answers.
+        """
         if self.deadline is None:
             return never()
-        return max(LOST_SECONDS, LOST_DEADLINES * (allowed or self.deadline.seconds or 0.0))
+        self._allowed = self.deadline.seconds or allowed or self._allowed
+        return max(LOST_SECONDS, LOST_DEADLINES * self._allowed) if self._allowed else never()
 
     def _next_look(self) -> float:
         """Return when the next step may be possible, unless a machine answers or joins before."""
