@@ -70,6 +70,11 @@ class Listed:
     def __len__(self) -> int:
         return len(self._ticks)
 
+    @property
+    def last(self) -> int | None:
+        """The tick after which nothing changes; None if all repeat."""
+        return None if self._repeat else len(self._ticks) - 1
+
     def __repr__(self) -> str:
         again = ", repeated" if self._repeat else ""
         return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
@@ -180,6 +185,12 @@ class Asked:
         fewer = Asked(len(self._machines), self._function, self.every)
         fewer._kept = self._kept & frozenset(machines)
         return fewer
+
+
+def is_settled(availability: Availability, tick: int) -> bool:
+    """Return whether it is known that availability does not change after a tick."""
+    last = getattr(availability, "last", None)
+    return last is not None and tick >= last
 
 
 def seconds_between(availability: Availability) -> float:

@@ -57,6 +57,11 @@ class JumpingClock(ABC):
         """Go on to the next event, or to this moment if nothing happens before."""
 
 
+def nap(clock: Clock, left: float, longest: float) -> None:
+    """Sleep for the time that is left, at most for the longest sleep if that takes time."""
+    clock.sleep(left if isinstance(clock, JumpingClock) else min(left, longest))
+
+
 def never() -> float:
     """Return a moment that does not come."""
     return float("inf")
