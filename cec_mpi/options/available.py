@@ -27,8 +27,8 @@ class AvailabilityFlags:
     availability: tuple[str, ...] = option(
         (),
         "--availability FILE",
-        "JSON or CSV file that lists the available machines of each step (or tick); if given "
-        "several times, the files follow each other",
+        "file that lists the available machines of each step (or tick), or a trace of nodes, spot "
+        "instances or jobs; 'example' is one that is installed; counts of several files are added",
         alone=True,
     )
     available_probability: float | None = option(
