@@ -101,6 +101,10 @@ class Available(Group):
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
+        return self.found(placement)
+
+    def found(self, placement: Placement) -> dict[str, Any]:
+        """Return the availability, and the machines that take part."""
         total = placement.machines
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
