@@ -100,8 +100,7 @@ def read_availability(
     """
     contents = [_read(Path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], Listed):
-        contents[0].repeat = repeat
-        return contents[0]
+        return Listed(contents[0]._ticks, repeat, contents[0].gap_seconds)
     groups = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, Listed):

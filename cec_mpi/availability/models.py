@@ -70,7 +70,7 @@ class Listed:
         if not ticks:
             raise InputError("the availability has no entries, expected at least one")
         self._ticks = _each(lambda machines: tuple(sorted(machines)), list(ticks))
-        self.repeat = repeat
+        self._repeat = repeat
         self.gap_seconds = gap_seconds
         sizes = [len(machines) for machines in reversed(self._ticks)]
         self._most = list(accumulate(sizes, max))[::-1]  # largest number from each tick on
@@ -79,24 +79,24 @@ class Listed:
         return len(self._ticks)
 
     def __repr__(self) -> str:
-        again = ", repeated" if self.repeat else ""
+        again = ", repeated" if self._repeat else ""
         return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
-        if self.repeat:
+        if self._repeat:
             return self._ticks[tick % len(self._ticks)]
         return self._ticks[min(tick, len(self._ticks) - 1)]
 
     def most_from(self, tick: int) -> int:
         """Return the largest number of available machines from this tick on."""
-        return self._most[0 if self.repeat else min(tick, len(self._ticks) - 1)]
+        return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
 
     def among(self, machines: Sequence[int]) -> Listed:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
         fewer = _each(lambda up: tuple(n for n in up if n in kept), self._ticks)
-        return Listed(fewer, self.repeat, self.gap_seconds)
+        return Listed(fewer, self._repeat, self.gap_seconds)
 
 
 def _each(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
