@@ -52,6 +52,7 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "stage": "store",
     "plan": "plan",
     "advise": "advise",
+    "simulate": "simulate",
     "run": "run",
     "join": "run",
     "report": "report",

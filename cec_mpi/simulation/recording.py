@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from msgspec import structs
 
+from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.records.recorder import Recorder, counts_of
@@ -85,8 +86,8 @@ class SimulatedRecorder(Recorder):
         assert self.schedule is not None
         return self.schedule.listed_at(tick) & self.hub.roster.there
 
-    def outcome(self, ended: str = "") -> Outcome:
-        """Return what the run has come to by now."""
+    def outcome(self, ended: CecError | None) -> Outcome:
+        """Return what the run has come to by now, and why it has ended early if it has."""
         return Outcome(
             steps=self.steps,
             seconds=self.hub.clock.monotonic(),
@@ -95,5 +96,6 @@ class SimulatedRecorder(Recorder):
             bytes_read=self._bytes_read,
             machine_seconds=self._machine_seconds,
             events={kind: count for kind, count in counts_of(self.events).items() if count},
-            ended=ended,
+            ended="" if ended is None else str(ended),
+            exit_code=0 if ended is None else ended.exit_code,
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from cec_mpi.core.step.costs import DECODE, EACH, FIXED
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.store.format.manifest import Manifest
 
 RATE = 5e9  # bytes per second, about what a core multiplies
 
@@ -95,6 +96,8 @@ class Scenario:
     adjoint : bool
         Whether every second step computes X' v, as in most solvers.
     happenings : tuple of Happening
+    manifest : Manifest or None
+        A store whose code, or whose parts and holders, are used; see `of_store`.
     """
 
     machines: int
@@ -111,6 +114,26 @@ class Scenario:
     seconds: float | None = None
     adjoint: bool = False
     happenings: tuple[Happening, ...] = ()
+    manifest: Manifest | None = None
+
+    @classmethod
+    def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:
+        """Return a scenario with a store that exists; `more` are its other attributes."""
+        layout, code = manifest.replicas, manifest.code
+        found: dict[str, Any] = {"recovery": code.recovery}
+        if layout is not None:
+            nonzeros = int(layout.entries[-1])
+            density = nonzeros / (manifest.rows * manifest.columns)
+            found = {"copies": layout.copies, "density": density}
+        return cls(
+            machines=code.machines,
+            rows=manifest.rows,
+            columns=manifest.columns,
+            dtype=manifest.dtype,
+            manifest=manifest,
+            **found,
+            **more,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +159,8 @@ class Outcome:
         How often each kind of event happened.
     ended : str
         Why the run ended before all steps; empty if it did not.
+    exit_code : int
+        That of ``cec-mpi run`` then.
     """
 
     steps: int
@@ -146,6 +171,7 @@ class Outcome:
     machine_seconds: float
     events: dict[str, int] = field(default_factory=dict)
     ended: str = ""
+    exit_code: int = 0
 
     def cost(self, price: float) -> float:
         """Return what the run costs if an hour of a machine costs `price`."""

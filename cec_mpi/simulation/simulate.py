@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.availability.models import seconds_between
-from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.machine.emulation import Emulation
@@ -114,8 +114,8 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     return outcome
 
 
-def _make_steps(scenario: Scenario, run: Simulated) -> str:
-    """Make the steps of a scenario; returns why they ended before their time."""
+def _make_steps(scenario: Scenario, run: Simulated) -> CecError | None:
+    """Make the steps of a scenario; returns the error that ended them before their time."""
     rng = np.random.default_rng(scenario.options.seed)
     w, v = (rng.standard_normal(size) for size in reversed(run.X.shape))
     limit = float("inf") if scenario.seconds is None else scenario.seconds
@@ -132,8 +132,8 @@ def _make_steps(scenario: Scenario, run: Simulated) -> str:
     except _OverError:
         pass
     except (InfeasibleError, MachineError) as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 @contextmanager
@@ -185,12 +185,19 @@ def store_of(scenario: Scenario) -> SimulatedStore:
     """Return the store in memory that stands for that of a scenario."""
     shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
     given, seed = (scenario.dtype, disk), scenario.options.seed
+    manifest = scenario.manifest
     if scenario.recovery is not None:
-        return coded_store(shape, scenario.machines, scenario.recovery, *given, seed=seed)
+        code = None if manifest is None else manifest.code
+        known = shape, scenario.machines, scenario.recovery
+        return coded_store(*known, *given, code, seed=seed)
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
-    return replicated_store(shape, scenario.machines, scenario.copies, nonzeros, *given, seed=seed)
+    holders = None
+    if manifest is not None and manifest.replicas is not None:
+        holders = manifest.replicas.holders
+    known = shape, scenario.machines, scenario.copies
+    return replicated_store(*known, nonzeros, *given, holders=holders, seed=seed)
 
 
 def _with_speeds(
