@@ -85,7 +85,8 @@ def test_a_store_and_its_records(cec, store, tmp_path):
     assert done.code == 0
     page = tmp_path / "report.html"
     assert cec("report", out, "--out", page).code == 0
-    assert "simulated" in page.read_text()
+    assert "All times are simulated." in page.read_text()
+    assert "the times and bytes of X with 60 x 4 numbers, not measured" in page.read_text()
     again = cec("simulate", store, "--steps", 5, "--out", out)
     assert again.code == 2
     assert "holds results" in again.err
