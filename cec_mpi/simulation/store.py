@@ -15,7 +15,7 @@ from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
 from cec_mpi.core.replicas.parts import ROW_COST, Parts
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.format.grid import Grid
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
@@ -79,8 +79,8 @@ class SimulatedShard(Shard):
         Bytes that each of them stands for.
     disk : float
         Bytes per second.
-    is_all : bool
-        Whether these are all rows of X, of which machines hold some: as in a store of replicas.
+    held : (R,) ndarray of bool, optional
+        If these are all rows of X, those that the machine holds: as in a store of replicas.
     """
 
     def __init__(
@@ -89,20 +89,29 @@ class SimulatedShard(Shard):
         rows: NDArray[np.float64],
         row_bytes: float,
         disk: float,
-        is_all: bool = False,
+        held: NDArray[np.bool_] | None = None,
     ) -> None:
         self.path, self.count = path, len(rows)
-        self._rows, self._row_bytes, self._disk, self._is_all = rows, row_bytes, disk, is_all
+        self._rows, self._row_bytes, self._disk, self._held = rows, row_bytes, disk, held
         self._read = np.zeros(len(rows), dtype=bool)
 
     @property
     def to_have(self) -> Intervals:
         """Rows to have ready when a machine takes over the shard."""
-        return () if self._is_all else ((0, self.count),)
+        return ((0, self.count),) if self._held is None else ()
 
     def beside(self, others: Sequence[Shard]) -> Shard:
         """The shard and others, as one."""
-        return self if self._is_all else super().beside(others)
+        if self._held is None:
+            return super().beside(others)
+        held = self._held.copy()
+        for each in others:
+            assert isinstance(each, SimulatedShard)
+            assert each._held is not None
+            held |= each._held
+        both = SimulatedShard(self.path, self._rows, self._row_bytes, self._disk, held)
+        both._read = self._read
+        return both
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
@@ -124,9 +133,17 @@ class SimulatedShard(Shard):
             done = end
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Return what is read for the first time."""
+        """Return what is read for the first time.
+
+        Raises
+        ------
+        MachineError
+            Rows that the machine does not hold.
+        """
         fresh = 0
         for start, stop in intervals:
+            if self._held is not None and not self._held[start:stop].all():
+                raise MachineError(f"rows {start}..{stop - 1} are not on this machine")
             some = self._read[start:stop]
             fresh += some.size - int(np.count_nonzero(some))
             some[:] = True
@@ -188,7 +205,11 @@ class SimulatedStore(Store):
         path = self.path / self.manifest.shards[machine - 1].file
         given = self.manifest.row_bytes * self.manifest.tall, self._disk
         if self._parts is not None:
-            return SimulatedShard(path, self.X, *given, is_all=True)
+            layout, held = self.manifest.replicas, np.zeros(self.manifest.rows, dtype=bool)
+            assert layout is not None
+            for part in layout.held[machine - 1]:
+                held[layout.bounds[part] : layout.bounds[part + 1]] = True
+            return SimulatedShard(path, self.X, *given, held)
         return SimulatedShard(path, self._shards[machine - 1], *given)
 
     def scaling(self) -> Scaling:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -149,7 +151,7 @@ def test_speeds_are_learned_and_change():
 
 def test_a_run_ends_at_its_time():
     given = scenario(steps=None)
-    outcome = simulate(Scenario(**{**vars(given), "seconds": 700.0}))
+    outcome = simulate(replace(given, seconds=700.0))
     assert outcome.steps == 10
     assert outcome.seconds == pytest.approx(700, rel=1e-2)
 
@@ -192,7 +194,7 @@ def test_replicas():
 )
 def test_bad_scenarios(change, message):
     with pytest.raises(InputError, match=message):
-        simulate(Scenario(**{**vars(scenario()), **change}))
+        simulate(replace(scenario(), **change))
 
 
 def test_too_few_machines_from_the_beginning():
@@ -202,9 +204,10 @@ def test_too_few_machines_from_the_beginning():
 
 @st.composite
 def traces(draw):
-    """A code, who is up at each tick, and who is lost and joins."""
+    """A code or replicas, who is up at each tick, and who is lost and joins."""
     machines = draw(st.integers(2, 7))
     recovery = draw(st.integers(1, machines))
+    is_coded = draw(st.booleans())
     everyone = st.sets(st.integers(1, machines), min_size=recovery)
     ticks = draw(st.lists(everyone, min_size=1, max_size=5))
     times = st.lists(st.floats(0, 300), max_size=3, unique=True)
@@ -228,10 +231,13 @@ def traces(draw):
         "wait": True,
     }
     rows = draw(st.integers(recovery, 60))
-    return scenario(Costs(), rows, None, recovery, tuple(happenings), **options)
+    found = scenario(Costs(), rows, None, recovery, tuple(happenings), **options)
+    if is_coded:
+        return found
+    return replace(found, recovery=None, copies=machines - recovery + 1, density=0.2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(traces())
 def test_products_are_those_of_numpy_whatever_happens(given):
     with opened(given) as run:
