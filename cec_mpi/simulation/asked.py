@@ -102,10 +102,7 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions) -> SessionOptions:
     named = [flag for flag, value in told.items() if value is not None]
     if len(named) > 1:
         raise InputError(f"{named[0]} and {named[1]} exclude each other")
-    machines = scenario.machines
-    counts = options.shards_per_machine
-    if isinstance(counts, tuple):
-        machines = len(counts)
+    machines = scenario.count
     if given.drawn is not None:
         random = np.random.default_rng(options.seed)
         drawn = random.uniform(*given.drawn, size=machines)
@@ -145,11 +142,9 @@ def _recorded(directory: Path, scenario: Scenario, machines: int) -> SessionOpti
 
 def _with_ticks(options: SessionOptions, scenario: Scenario) -> SessionOptions:
     """Return options in which a trace with times is replayed at its own pace."""
-    counts = options.shards_per_machine
-    machines = len(counts) if isinstance(counts, tuple) else scenario.machines
-    if options.tick_seconds is not None or isinstance(counts, str | int):
+    if options.tick_seconds is not None:
         return options
-    availability = Available.found(options, Placement.plain(machines))["availability"]
+    availability = Available.found(options, Placement.plain(scenario.count))["availability"]
     gap = availability.gap_seconds if isinstance(availability, Listed) else None
     return options if gap is None else replace(options, tick_seconds=gap)
 

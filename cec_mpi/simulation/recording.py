@@ -48,7 +48,7 @@ class SimulatedRecorder(Recorder):
         """Take one step."""
         costs, manifest, clock = self.hub.costs, self._manifest, self.hub.clock
         decoding = costs.decode * manifest.shape[0] * manifest.code.recovery * record.columns
-        each = 0.0 if self.hub.is_elastic else costs.each * manifest.code.machines
+        each = 0.0 if self.hub.is_elastic else costs.each * len(record.rows)
         clock.sleep(decoding + costs.fixed + each)
         tall, wide = manifest.tall, manifest.wide
         share, collect = (tall, wide) if record.adjoint else (wide, tall)

@@ -116,6 +116,16 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     manifest: Manifest | None = None
 
+    @property
+    def count(self) -> int:
+        """Number of machines: fewer than N if they have several shards."""
+        given, speeds = self.options.shards_per_machine, self.options.speeds
+        if isinstance(given, int) and given > 0:
+            return -(-self.machines // given)
+        if given == "auto" and isinstance(speeds, tuple | list):
+            return len(speeds)
+        return len(given) if isinstance(given, tuple | list) else self.machines
+
     @classmethod
     def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:
         """Return a scenario with a store that exists; `more` are its other attributes."""
