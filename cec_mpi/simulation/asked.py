@@ -53,6 +53,7 @@ def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
         "rate": rate or RATE,
         "costs": costs,
         "happenings": given.happenings,
+        "loses": given.loses,
         "options": options,
     }
     scenario = _of_store(given, more) if given.store is not None else _of_shape(given, more)

@@ -108,6 +108,13 @@ class SimulateOptions:
         _moment,
         below=_EVENTS,
     )
+    loses: bool = option(
+        False,
+        "--lost-when-away",
+        "end the process of a machine when availability takes it away, and let a new one join when "
+        "it comes back, which reads its shards again; implies --elastic",
+        below=_EVENTS,
+    )
     drawn: tuple[float, float] | None = option(
         None, "--draw-speeds LOW:HIGH", "draw the speeds of machines evenly", _range, below=_MODEL
     )

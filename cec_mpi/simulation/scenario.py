@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cec_mpi.availability.models import Availability, is_settled
 from cec_mpi.core.step.costs import DECODE, EACH, FIXED
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.store.format.manifest import Manifest
@@ -65,6 +67,38 @@ class Happening:
     kind: Literal["lost", "joins"]
 
 
+def happenings_of(
+    availability: Availability, tick_seconds: float, seconds: float = math.inf
+) -> tuple[Happening, ...]:
+    """Return when machines are lost and join, if processes end when a machine is not available.
+
+    Parameters
+    ----------
+    availability : Availability
+    tick_seconds : float
+        Length of a tick.
+    seconds : float
+        Time that counts; it may be infinite if the availability does not change for ever.
+
+    Examples
+    --------
+    >>> from cec_mpi.availability.models import Listed
+    >>> happenings_of(Listed([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
+    Happening(seconds=120.0, machine=1, kind='lost')
+    """
+    found: list[Happening] = []
+    before, tick = availability.at(0), 0
+    while tick * tick_seconds < seconds and not is_settled(availability, tick):
+        tick += 1
+        if (now := availability.at(tick)) == before:
+            continue
+        moment = tick * tick_seconds
+        found += [Happening(moment, n, "lost") for n in sorted(set(before).difference(now))]
+        found += [Happening(moment, n, "joins") for n in sorted(set(now).difference(before))]
+        before = now
+    return tuple(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A run to simulate.
@@ -96,6 +130,9 @@ class Scenario:
     adjoint : bool
         Whether every second step computes X' v, as in most solvers.
     happenings : tuple of Happening
+    loses : bool
+        Whether the processes of machines end when availability takes these away, and others join in
+        their place, as with spot instances. Otherwise they are only not asked.
     manifest : Manifest or None
         A store whose code, or whose parts and holders, are used; see `of_store`.
     """
@@ -114,6 +151,7 @@ class Scenario:
     seconds: float | None = None
     adjoint: bool = False
     happenings: tuple[Happening, ...] = ()
+    loses: bool = False
     manifest: Manifest | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.availability.models import seconds_between
+from cec_mpi.availability.models import Listed, seconds_between
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.saving import open_lines, writing
@@ -31,7 +32,7 @@ from cec_mpi.records.directory import (
 from cec_mpi.session.session import Running, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
-from cec_mpi.simulation.scenario import Outcome, Scenario
+from cec_mpi.simulation.scenario import Happening, Outcome, Scenario, happenings_of
 from cec_mpi.simulation.store import SimulatedStore, coded_store, replicated_store
 
 HOST = "simulated"
@@ -147,7 +148,7 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
     """
     store, options = store_of(scenario), scenario.options
     options = _with_speeds(scenario, options, store)
-    elastic = options.is_elastic or bool(scenario.happenings)
+    elastic = options.is_elastic or bool(scenario.happenings) or scenario.loses
     for each in scenario.happenings:
         if not 1 <= each.machine <= scenario.count or not 0 <= each.seconds < float("inf"):
             raise InputError(
@@ -157,9 +158,13 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
     options = replace(options, elastic=elastic).checked(store.manifest)
     if seconds_between(options.availability):
         raise InputError("a command cannot be asked for availability in a simulation")
+    happenings = scenario.happenings
+    if scenario.loses:
+        options, more = _lost_when_away(scenario, options)
+        happenings += more
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
-    hub = SimulatedHub(store, scenario.costs, elastic, options.wait, scenario.happenings)
+    hub = SimulatedHub(store, scenario.costs, elastic, options.wait, happenings)
     given = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     recorder = SimulatedRecorder(hub, Emulation(*given))
     running = Running.ELASTIC if elastic else Running.ALONE
@@ -179,6 +184,25 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
 
         session.schedule.gate = gate
         yield Simulated(master, store.X, recorder)
+
+
+def _lost_when_away(
+    scenario: Scenario, options: SessionOptions
+) -> tuple[SessionOptions, tuple[Happening, ...]]:
+    """Return options with all machines that come at some time, and when they are lost and join."""
+    length, limit = options.tick_seconds, scenario.seconds
+    availability = options.availability.among(options.machines)
+    if length is None:
+        raise InputError(
+            "machines that are lost when they are away need ticks with a duration (--tick), or a "
+            "trace with times"
+        )
+    if limit is None and getattr(availability, "last", None) is None:
+        raise InputError("this availability changes for ever: expected a duration (--duration)")
+    found = happenings_of(availability, length, math.inf if limit is None else limit)
+    come = tuple(sorted({*availability.at(0), *(each.machine for each in found)}))
+    everyone = Listed([come])
+    return replace(options, availability=everyone, machines=come, tick_seconds=None), found
 
 
 def store_of(scenario: Scenario) -> SimulatedStore:

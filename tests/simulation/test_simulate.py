@@ -103,6 +103,18 @@ def test_machines_are_lost_and_join_at_their_times():
     assert outcome.machine_seconds == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
 
 
+def test_processes_end_when_availability_takes_machines_away():
+    available = Listed([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
+    given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
+    asked, lost = simulate(given), simulate(replace(given, loses=True))
+    assert asked.events == {}
+    assert (lost.events["lost"], lost.events["joined"], lost.steps) == (4, 3, 6)
+    assert lost.bytes_read > asked.bytes_read
+    assert lost.seconds > asked.seconds  # the step at 200 does not end before 400
+    with pytest.raises(InputError, match="need ticks with a duration"):
+        simulate(replace(scenario(availability=available), loses=True))
+
+
 def test_a_run_waits_for_machines_that_will_join():
     happenings = tuple(Happening(500.0, n, "joins") for n in (3, 4, 5, 6))
     outcome = simulate(scenario(happenings=happenings, wait=True))
