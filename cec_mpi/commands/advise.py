@@ -151,16 +151,16 @@ def _kind(text: str) -> Kind:
 
 
 def _text(question: Question, advice: Advice) -> str:
-    from cec_mpi.simulation.advise import size_text
+    from cec_mpi.simulation.advise import percent, size_text
 
     first = f"cec-mpi encode X store --dtype {question.dtype}"
     priced = advice.recommended.cost is not None
     runs = any(choice.run() for choice in advice.front)
     head = ["", first, *["with run"] * runs, "store", "machine", "gone", "digits", "step"]
-    head += ["waiting", "each", "total", "95 %", *["cost"] * priced]
+    head += ["waiting", "each time", "total", "95 %", *["cost"] * priced]
     rows = []
     for choice in advice.front:
-        waits = f"{choice.waiting.mean:.1%}" if choice.waiting.mean else "-"
+        waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
         cells += [size_text(choice.storage), size_text(choice.largest), str(choice.gone)]
@@ -170,10 +170,10 @@ def _text(question: Question, advice: Advice) -> str:
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
     lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
-    right = ("store", "machine", "gone", "digits", "step", "waiting", "each", "total", "cost")
+    right = ("store", "machine", "gone", "digits", "step", "waiting", "each time", "total", "cost")
     lines += aligned(head, rows, right)
     if advice.rejected:
-        lines += ["", *(f"not {what}: {why}" for what, why in advice.rejected.items())]
+        lines += ["", *(f"rejected: {what}: {why}" for what, why in advice.rejected.items())]
     lines += ["", *([advice.instead, "With a store: "] if advice.instead else [])]
     lines[-1] += advice.sentence
     return "\n".join(lines)
@@ -205,15 +205,15 @@ def _write_figure(name: str, question: Question, advice: Advice) -> None:
     unit, scale = ("hours", 3600.0) if longest >= 7200 else ("seconds", 1.0)
     points = [
         Point(
-            choice.label,
-            f"{plural(choice.gone, 'machine')} may be gone at once",
+            choice.threshold,
+            choice.family,
             choice.storage / 1e9,
             choice.total.mean / scale,
             choice.total.low / scale,
             choice.total.high / scale,
             choice is advice.recommended,
         )
-        for choice in sorted(advice.front, key=lambda choice: choice.gone)
+        for choice in advice.front
     ]
     title = f"Choices for {plural(len(advice.machines), 'machine')}"
     with style():
