@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -172,10 +174,11 @@ def _text(question: Question, advice: Advice) -> str:
     lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
     right = ("store", "machine", "gone", "digits", "step", "waiting", "each time", "total", "cost")
     lines += aligned(head, rows, right)
-    if advice.rejected:
-        lines += ["", *(f"rejected: {what}: {why}" for what, why in advice.rejected.items())]
-    lines += ["", *([advice.instead, "With a store: "] if advice.instead else [])]
-    lines[-1] += advice.sentence
+    texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
+    for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
+        lines += [""] if paragraph else []
+        for text in paragraph:
+            lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
     return "\n".join(lines)
 
 

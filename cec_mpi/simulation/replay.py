@@ -234,15 +234,18 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     tick = step = 0
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
-    before: Machines = frozenset()
+    given: tuple[int, ...] | None = None
+    is_enough, machines, before = False, Machines(), Machines()
     present, work, is_waiting = np.zeros(0, np.intp), Work(np.zeros(0)), False
     times: dict[Machines, float] = {}  # of the products of a step
     events: Counter[str] = Counter()
     ended = ""
     while step < wanted and now < limit:
         tick = tick if length is None else max(tick, int(now / length))
-        machines = frozenset(up.at(tick))
-        if not scheme.is_enough(machines):
+        if (there := up.at(tick)) is not given:
+            given, machines = there, frozenset(there)
+            is_enough = scheme.is_enough(machines)
+        if not is_enough:
             if not options.wait or up.most_from(tick) < scheme.least:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
@@ -281,7 +284,11 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         best = model.rows / float(model.rates(step)[present].sum())
         some = 1
         if model.is_steady and not scenario.adjoint and length is not None:
-            until = min(limit, (tick + 1) * length, saved_at + checkpoint_seconds)
+            until = min(limit, saved_at + checkpoint_seconds, now + (wanted - step) * seconds)
+            following = tick + 1
+            while following * length < until and up.at(following) is given:
+                following += 1
+            until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
         now += some * seconds
         machine_seconds += some * seconds * len(machines)
