@@ -13,8 +13,8 @@ from cec_mpi.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import AvailabilityFlags, Available
-from cec_mpi.options.option import add_flag, add_option
-from cec_mpi.store.format.manifest import DTYPES
+from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
 from cec_mpi.text import counted, duration, plural
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def add_advise(commands: Any) -> None:
     """``cec-mpi advise``."""
     p = commands.add_parser("advise", help="say which code or copies to choose for machines")
-    add_flag(p, "--shape Q,R", "rows and columns of X", values.shape, required=True)
-    add_flag(p, "--density D", "share of nonzeros of X (default: 1)", values.number, default=1.0)
-    add_flag(p, "--dtype", "dtype of shards (default: float64)", default="float64", choices=DTYPES)
+    add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
+    for name in ("density", "dtype"):
+        add_option(p, SimulateOptions, name)
     add_flag(
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
@@ -69,15 +69,8 @@ def add_advise(commands: Any) -> None:
         values.number,
         default=0.0,
     )
-    add_flag(
-        p,
-        "--rate SIZE",
-        "bytes that a machine of speed 1 multiplies in a second (default: 5e9)",
-        values.size,
-    )
-    add_flag(p, "--bandwidth SIZE", "bytes per second of the network (default: 1e9)", values.size)
-    add_flag(p, "--latency TIME", "time of a short message (default: 1e-4)", values.seconds)
-    add_flag(p, "--disk SIZE", "bytes per second that a machine reads (default: 1e9)", values.size)
+    for name in ("rate", "doctor", "latency", "bandwidth", "disk", "decode"):
+        add_option(p, SimulateOptions, name)
     add_flag(p, "--seeds K", "simulated runs of each choice (default: 8)", values.positive)
     add_flag(
         p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
@@ -107,11 +100,10 @@ def _advise(arguments: argparse.Namespace) -> int:
 def _question(arguments: argparse.Namespace) -> Question:
     from cec_mpi.availability.given import read_availability
     from cec_mpi.simulation.advise import SEEDS, Question
-    from cec_mpi.simulation.scenario import RATE, Costs
+    from cec_mpi.simulation.asked import model_of
 
     rows, columns = arguments.shape
-    names = ("bandwidth", "latency", "disk")
-    costs = {name: getattr(arguments, name) for name in names}
+    rate, costs = model_of(from_flags(SimulateOptions, arguments))
     files = arguments.availability
     return Question(
         rows=rows,
@@ -125,8 +117,8 @@ def _question(arguments: argparse.Namespace) -> Question:
         steps=arguments.steps,
         error=arguments.error,
         noise=arguments.noise,
-        rate=arguments.rate or RATE,
-        costs=Costs(**{name: value for name, value in costs.items() if value is not None}),
+        rate=rate,
+        costs=costs,
         seeds=arguments.seeds or SEEDS,
     )
 
