@@ -22,13 +22,13 @@ from cec_mpi.simulation.schemes import Coded, Replicated
 from cec_mpi.text import counted, duration, listed, plural
 
 SEEDS = 8
-_SUBSETS, _WORK = 500, 2e9  # sets of L machines that are measured, and times L**3
+_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
 _FOURIER = 30  # machines up to which the fourier family is best
 _MOST_RECOVERIES = 16  # different L for each number of machines and shards
 _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
 _DRAWS = 1000  # of the noise of speeds
-_MOST_TICKS = 20_000  # of a replayed run
+_MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
 _DENSE = 0.5  # from which density on copies of rows are not better than dense
 _CLOSE = 1.05  # times the shortest: as good, if it needs less room
 _MOST_WAITING = 0.9
@@ -491,7 +491,7 @@ _conditions: dict[tuple[int, int], float] = {}
 def _condition(machines: int, recovery: int) -> float:
     """Return the largest condition number of some sets of L machines, of the better family."""
     if (machines, recovery) not in _conditions:
-        size = max(20, min(_SUBSETS, int(_WORK / recovery**3)))
+        size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
         sets = np.array(list(sample_subsets(machines, recovery, size)))
         families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
         worst = []
@@ -524,7 +524,7 @@ def _replayed(question: Question, scenario: Scenario, seed: int) -> Outcome | No
     model = Model(scenario, _DRAWS)
     availability, length = _availability(question, model.machines, seed)
     options = replace(scenario.options, availability=availability, tick_seconds=length)
-    limit = _MOST_TICKS * length
+    limit = max(_FEWEST_TICKS, _MOST_TICKS // model.machines) * length
     model = Model(replace(scenario, options=options, seconds=limit), _DRAWS)
     scheme = Coded(model) if scenario.recovery is not None else Replicated(model)
     outcome = replay(model, scheme)
@@ -580,9 +580,13 @@ def _interval(values: Sequence[float]) -> Interval:
 def _sentence(question: Question, choice: Choice) -> str:
     """Return a sentence about the recommended choice."""
     if choice.copies is None:
-        needed = f"any {choice.recovery} of {plural(sum(choice.shards), 'shard')} are enough"
-        if sum(choice.shards) == choice.machines:
-            needed = f"any {choice.recovery} of {plural(choice.machines, 'machine')} are enough"
+        count, word = sum(choice.shards), "shard"
+        if count == choice.machines:
+            word = "machine"
+        is_enough = "is enough" if choice.recovery == 1 else "are enough"
+        needed = f"any {choice.recovery} of {plural(count, word)} {is_enough}"
+        if choice.recovery == count:
+            needed = f"all of its {plural(count, word, 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
     waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
