@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ from cec_mpi.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import AvailabilityFlags, Available
-from cec_mpi.options.option import add_flag, add_option
-from cec_mpi.store.format.manifest import DTYPES
+from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
 from cec_mpi.text import counted, duration, plural
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 def add_advise(commands: Any) -> None:
     """``cec-mpi advise``."""
     p = commands.add_parser("advise", help="say which code or copies to choose for machines")
-    add_flag(p, "--shape Q,R", "rows and columns of X", values.shape, required=True)
-    add_flag(p, "--density D", "share of nonzeros of X (default: 1)", values.number, default=1.0)
-    add_flag(p, "--dtype", "dtype of shards (default: float64)", default="float64", choices=DTYPES)
+    add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
+    for name in ("density", "dtype"):
+        add_option(p, SimulateOptions, name)
     add_flag(
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
@@ -67,15 +69,8 @@ def add_advise(commands: Any) -> None:
         values.number,
         default=0.0,
     )
-    add_flag(
-        p,
-        "--rate SIZE",
-        "bytes that a machine of speed 1 multiplies in a second (default: 5e9)",
-        values.size,
-    )
-    add_flag(p, "--bandwidth SIZE", "bytes per second of the network (default: 1e9)", values.size)
-    add_flag(p, "--latency TIME", "time of a short message (default: 1e-4)", values.seconds)
-    add_flag(p, "--disk SIZE", "bytes per second that a machine reads (default: 1e9)", values.size)
+    for name in ("rate", "doctor", "latency", "bandwidth", "disk", "decode"):
+        add_option(p, SimulateOptions, name)
     add_flag(p, "--seeds K", "simulated runs of each choice (default: 8)", values.positive)
     add_flag(
         p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
@@ -105,11 +100,10 @@ def _advise(arguments: argparse.Namespace) -> int:
 def _question(arguments: argparse.Namespace) -> Question:
     from cec_mpi.availability.given import read_availability
     from cec_mpi.simulation.advise import SEEDS, Question
-    from cec_mpi.simulation.scenario import RATE, Costs
+    from cec_mpi.simulation.asked import model_of
 
     rows, columns = arguments.shape
-    names = ("bandwidth", "latency", "disk")
-    costs = {name: getattr(arguments, name) for name in names}
+    rate, costs = model_of(from_flags(SimulateOptions, arguments))
     files = arguments.availability
     return Question(
         rows=rows,
@@ -123,8 +117,8 @@ def _question(arguments: argparse.Namespace) -> Question:
         steps=arguments.steps,
         error=arguments.error,
         noise=arguments.noise,
-        rate=arguments.rate or RATE,
-        costs=Costs(**{name: value for name, value in costs.items() if value is not None}),
+        rate=rate,
+        costs=costs,
         seeds=arguments.seeds or SEEDS,
     )
 
@@ -151,16 +145,16 @@ def _kind(text: str) -> Kind:
 
 
 def _text(question: Question, advice: Advice) -> str:
-    from cec_mpi.simulation.advise import size_text
+    from cec_mpi.simulation.advise import percent, size_text
 
     first = f"cec-mpi encode X store --dtype {question.dtype}"
     priced = advice.recommended.cost is not None
     runs = any(choice.run() for choice in advice.front)
     head = ["", first, *["with run"] * runs, "store", "machine", "gone", "digits", "step"]
-    head += ["waiting", "each", "total", "95 %", *["cost"] * priced]
+    head += ["waiting", "each time", "total", "95 %", *["cost"] * priced]
     rows = []
     for choice in advice.front:
-        waits = f"{choice.waiting.mean:.1%}" if choice.waiting.mean else "-"
+        waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
         cells += [size_text(choice.storage), size_text(choice.largest), str(choice.gone)]
@@ -170,12 +164,13 @@ def _text(question: Question, advice: Advice) -> str:
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
     lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
-    right = ("store", "machine", "gone", "digits", "step", "waiting", "each", "total", "cost")
+    right = ("store", "machine", "gone", "digits", "step", "waiting", "each time", "total", "cost")
     lines += aligned(head, rows, right)
-    if advice.rejected:
-        lines += ["", *(f"not {what}: {why}" for what, why in advice.rejected.items())]
-    lines += ["", *([advice.instead, "With a store: "] if advice.instead else [])]
-    lines[-1] += advice.sentence
+    texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
+    for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
+        lines += [""] if paragraph else []
+        for text in paragraph:
+            lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
     return "\n".join(lines)
 
 
@@ -205,15 +200,15 @@ def _write_figure(name: str, question: Question, advice: Advice) -> None:
     unit, scale = ("hours", 3600.0) if longest >= 7200 else ("seconds", 1.0)
     points = [
         Point(
-            choice.label,
-            f"{plural(choice.gone, 'machine')} may be gone at once",
+            choice.threshold,
+            choice.family,
             choice.storage / 1e9,
             choice.total.mean / scale,
             choice.total.low / scale,
             choice.total.high / scale,
             choice is advice.recommended,
         )
-        for choice in sorted(advice.front, key=lambda choice: choice.gone)
+        for choice in advice.front
     ]
     title = f"Choices for {plural(len(advice.machines), 'machine')}"
     with style():

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH, _HEIGHT = 6.4, 4.2  # inches
-_MOST_NAMED = 24
 
 
 class Point(NamedTuple):
@@ -21,7 +20,7 @@ class Point(NamedTuple):
     ----------
     label : str
     group : str
-        What those of one colour have in common.
+        What those on a line have in common.
     room : float
         In units of the axis.
     time, low, high : float
@@ -63,7 +62,8 @@ def draw_front(points: Sequence[Point], title: str, room: str, time: str) -> Fig
             [point.room for point in mine],
             [point.time for point in mine],
             yerr=away,
-            fmt="o",
+            fmt="o-",
+            lw=0.8,
             color=BLOCKS[k % len(BLOCKS)],
             ecolor=FAINT,
             elinewidth=0.8,
@@ -80,15 +80,14 @@ def draw_front(points: Sequence[Point], title: str, room: str, time: str) -> Fig
                 label="recommended",
                 zorder=3,
             )
-        if point.recommended or len(points) <= _MOST_NAMED:
-            place = point.room, point.time
-            axes.annotate(
-                shortened(point.label),
-                place,
-                xytext=(5, 4),
-                textcoords="offset points",
-                fontsize="small",
-            )
+        place = point.room, point.time
+        axes.annotate(
+            shortened(point.label),
+            place,
+            xytext=(4, 4),
+            textcoords="offset points",
+            fontsize="small",
+        )
     axes.set_title(shortened(title))
     axes.set_xlabel(room)
     axes.set_ylabel(time)

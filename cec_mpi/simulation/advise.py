@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -19,16 +19,16 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.replay import WAITS, Floats, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.schemes import Coded, Replicated
-from cec_mpi.text import duration, listed, plural
+from cec_mpi.text import counted, duration, listed, plural
 
 SEEDS = 8
-_SUBSETS, _WORK = 500, 2e9  # sets of L machines that are measured, and times L**3
+_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
 _FOURIER = 30  # machines up to which the fourier family is best
 _MOST_RECOVERIES = 16  # different L for each number of machines and shards
 _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
-_DRAWS = 64  # of the noise of speeds
-_MOST_TICKS = 20_000  # of a replayed run
+_DRAWS = 1000  # of the noise of speeds
+_MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
 _DENSE = 0.5  # from which density on copies of rows are not better than dense
 _CLOSE = 1.05  # times the shortest: as good, if it needs less room
 _MOST_WAITING = 0.9
@@ -177,11 +177,15 @@ class Choice:
     cost: float | None = None
 
     @property
-    def label(self) -> str:
-        """The choice in a few words."""
-        what = f"L = {self.recovery}" if self.copies is None else f"J = {self.copies}"
+    def threshold(self) -> str:
+        """L of a code, or J of replicas."""
+        return f"L = {self.recovery}" if self.copies is None else f"J = {self.copies}"
+
+    @property
+    def family(self) -> str:
+        """What choices of different L or J have in common."""
         shards = sum(self.shards)
-        words = [f"N = {shards or self.machines}", what]
+        words = [f"N = {shards or self.machines}"]
         if shards and shards != self.machines:
             words.append(f"on {plural(self.machines, 'machine')}")
         if self.stragglers:
@@ -269,6 +273,7 @@ def advise(question: Question) -> Advice:
     found = []
     for scenario in _scenarios(question):
         choice = _sized(question, scenario)
+        rejected.tried(choice)
         if reason := _impossible(question, choice, scenario):
             rejected.add(choice, *reason)
             continue
@@ -278,7 +283,7 @@ def advise(question: Question) -> Advice:
             continue
         found.append(_filled(question, choice, [each for each in outcomes if each is not None]))
         if found[-1].waiting.mean > _MOST_WAITING:
-            waits = f"{found[-1].waiting.mean:.0%}"
+            waits = percent(found[-1].waiting.mean)
             rejected.add(found.pop(), "it would wait for machines most of the time", waits)
     if not found:
         reasons = "; ".join(f"{what}: {why}" for what, why in rejected.told().items())
@@ -334,26 +339,30 @@ class _Rejected:
     """Choices that cannot work, by reason."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        self._found: dict[tuple[str, str], dict[int, str]] = {}
+        self._tried: dict[str, set[int]] = {}
+
+    def tried(self, choice: Choice) -> tuple[str, int]:
+        """Note that a choice is tried; returns the name of its L or J, and that number."""
+        name = f"N = {sum(choice.shards) or choice.machines}, {choice.threshold[0]} ="
+        number = choice.recovery or choice.copies or 0
+        self._tried.setdefault(name, set()).add(number)
+        return name, number
 
     def add(self, choice: Choice, reason: str, figure: str) -> None:
-        letter, number = ("L", choice.recovery) if choice.copies is None else ("J", choice.copies)
-        shards = sum(choice.shards) or choice.machines
-        self._found.setdefault((reason, f"N = {shards}, {letter} ="), []).append(
-            (number or 0, figure)
-        )
+        """Note why a choice cannot work, and a figure of it."""
+        name, number = self.tried(choice)
+        self._found.setdefault((reason, name), {})[number] = figure
 
     def told(self) -> dict[str, str]:
         """Return what was rejected, with the reason and the figure of the last one."""
         told: dict[str, str] = {}
         for (reason, name), each in self._found.items():
-            numbers = sorted({number for number, _ in each})
-            figure = next(figure for number, figure in reversed(each) if number == numbers[-1])
-            shown = listed(map(str, numbers), most=20)
-            key = f"{name} {shown}"
-            told[key] = f"{told[key]}; {reason}" if key in told else reason
-            if figure:
-                told[key] += f" ({figure})" if len(numbers) == 1 else f" ({figure} with the last)"
+            last = max(each)
+            figure = each[last] + (" with the last" if len(each) > 1 else "")
+            key = f"{name} {_ranges(each, sorted(self._tried[name]))}"
+            why = f"{reason} ({figure})" if each[last] else reason
+            told[key] = f"{told[key]}; {why}" if key in told else why
         return told
 
 
@@ -482,7 +491,7 @@ _conditions: dict[tuple[int, int], float] = {}
 def _condition(machines: int, recovery: int) -> float:
     """Return the largest condition number of some sets of L machines, of the better family."""
     if (machines, recovery) not in _conditions:
-        size = max(20, min(_SUBSETS, int(_WORK / recovery**3)))
+        size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
         sets = np.array(list(sample_subsets(machines, recovery, size)))
         families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
         worst = []
@@ -515,7 +524,7 @@ def _replayed(question: Question, scenario: Scenario, seed: int) -> Outcome | No
     model = Model(scenario, _DRAWS)
     availability, length = _availability(question, model.machines, seed)
     options = replace(scenario.options, availability=availability, tick_seconds=length)
-    limit = _MOST_TICKS * length
+    limit = max(_FEWEST_TICKS, _MOST_TICKS // model.machines) * length
     model = Model(replace(scenario, options=options, seconds=limit), _DRAWS)
     scheme = Coded(model) if scenario.recovery is not None else Replicated(model)
     outcome = replay(model, scheme)
@@ -571,17 +580,21 @@ def _interval(values: Sequence[float]) -> Interval:
 def _sentence(question: Question, choice: Choice) -> str:
     """Return a sentence about the recommended choice."""
     if choice.copies is None:
-        needed = f"any {choice.recovery} of {plural(sum(choice.shards), 'shard')} are enough"
-        if sum(choice.shards) == choice.machines:
-            needed = f"any {choice.recovery} of {plural(choice.machines, 'machine')} are enough"
+        count, word = sum(choice.shards), "shard"
+        if count == choice.machines:
+            word = "machine"
+        is_enough = "is enough" if choice.recovery == 1 else "are enough"
+        needed = f"any {choice.recovery} of {plural(count, word)} {is_enough}"
+        if choice.recovery == count:
+            needed = f"all of its {plural(count, word, 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
-    waiting = f", {choice.waiting.mean:.1%} of them waiting" if choice.waiting.mean else ""
+    waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
     gone = plural(choice.gone, "machine")
     return (
-        f"Take {choice.label}: {needed}, {gone} may be gone at once, and the store has "
-        f"{size_text(choice.storage)}. {plural(question.steps, 'step')} take "
+        f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
+        f"store has {size_text(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.total.mean)} ({duration(choice.total.low)} to "
         f"{duration(choice.total.high)}){waiting}{cost}."
     )
@@ -623,6 +636,36 @@ def _instead(question: Question, choice: Choice) -> str:
             f"store {duration(step)} and {size_text(choice.storage)}."
         )
     return ""
+
+
+def percent(share: float) -> str:
+    """Return a share as text.
+
+    Examples
+    --------
+    >>> percent(0.0123)
+    '1.2 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
+    """Return those numbers of all that were tried, ascending, as text.
+
+    Examples
+    --------
+    >>> _ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
+    '2 to 6 and 12'
+    """
+    found: list[list[int]] = [[]]
+    for number in tried:
+        if number in numbers:
+            found[-1].append(number)
+        elif found[-1]:
+            found.append([])
+    found = [each for each in found if each]
+    spans = [f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in found]
+    return listed(spans, most=len(spans))
 
 
 def size_text(size: float) -> str:

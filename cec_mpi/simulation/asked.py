@@ -39,18 +39,12 @@ def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
     steps = given.steps
     if steps is None and given.seconds is None:
         steps = USUAL_STEPS
-    rate: float | None = given.rate
-    costs = Costs()
-    if given.doctor is not None:
-        costs, measured = _of_doctor(given.doctor)
-        rate = rate or measured
-    chosen = {name: getattr(given, name) for name in _COSTS}
-    costs = replace(costs, **{name: value for name, value in chosen.items() if value is not None})
+    rate, costs = model_of(given)
     more: dict[str, Any] = {
         "steps": steps,
         "seconds": given.seconds,
         "adjoint": given.adjoint,
-        "rate": rate or RATE,
+        "rate": rate,
         "costs": costs,
         "happenings": given.happenings,
         "loses": given.loses,
@@ -58,6 +52,24 @@ def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
     }
     scenario = _of_store(given, more) if given.store is not None else _of_shape(given, more)
     return replace(scenario, options=_with_ticks(_with_speeds(scenario, given), scenario))
+
+
+def model_of(given: SimulateOptions) -> tuple[float, Costs]:
+    """Return how many bytes a machine of speed 1 multiplies in a second, and all other costs.
+
+    Raises
+    ------
+    InputError
+        The file of doctor cannot be read.
+    """
+    rate: float | None = given.rate
+    costs = Costs()
+    if given.doctor is not None:
+        costs, measured = _of_doctor(given.doctor)
+        rate = rate or measured
+    chosen = {name: getattr(given, name) for name in _COSTS}
+    costs = replace(costs, **{name: value for name, value in chosen.items() if value is not None})
+    return rate or RATE, costs
 
 
 def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:

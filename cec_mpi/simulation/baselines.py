@@ -25,7 +25,7 @@ CHECKPOINT_SECONDS = 60.0
 class _Uncoded:
     """Rows of X on as many machines as there is room for them on."""
 
-    decoded = 0
+    decoded = 1
 
     def __init__(self, model: Model) -> None:
         scenario = model.scenario

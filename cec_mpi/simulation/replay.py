@@ -25,6 +25,7 @@ from cec_mpi.text import plural
 WAITS = "waits"  # event: a step waits for machines
 
 _INDEX_BYTES = 4  # of a nonzero of a sparse X
+_LATE_STEPS = 64  # over which the time of steps with late machines is averaged
 
 Floats = NDArray[np.float64]
 Machines = frozenset[int]
@@ -70,7 +71,7 @@ class Scheme(Protocol):
     Attributes
     ----------
     decoded : int
-        Answers of which each number of the result is decoded, L; 0 without a code.
+        Answers of which each number of the result is made: L, and 1 without a code.
     least : int
         Machines without which no step is possible.
     """
@@ -160,25 +161,46 @@ class Model:
         elif self._noise:
             random = np.random.default_rng((self.scenario.options.seed, step))
             times = times / np.exp(self._noise * random.standard_normal(self.machines))[present]
-        if work.late:
-            times = np.sort(times, axis=-1)[..., : -work.late]
         return float(times.max(axis=-1).mean())
+
+    def seconds_with_late(self, scheme: Scheme, machines: Machines, step: int) -> float:
+        """Return the mean time of the products if the last answers are not waited for.
+
+        A machine whose answer was not waited for takes no part in the next step, nor in those that
+        begin before it has computed.
+        """
+        random = np.random.default_rng((self.scenario.options.seed, step))
+        busy = np.zeros(self.machines)
+        rates, now = self.rates(step), 0.0
+        for _ in range(_LATE_STEPS):
+            free = frozenset(n for n in machines if busy[n - 1] <= now)
+            if not scheme.is_enough(free):
+                now, free = max(now, float(busy.max())), machines
+            present = np.array(sorted(free)) - 1
+            work = scheme.work(free, rates[present])
+            noise = np.exp(self._noise * random.standard_normal(self.machines))[present]
+            ends = now + work.rows / (rates[present] * noise)
+            order = np.argsort(ends, kind="stable")
+            now = float(ends[order[order.size - 1 - work.late]])
+            late = order[order.size - work.late :]
+            busy[present[late]] = np.nextafter(ends[late], np.inf)
+        return now / _LATE_STEPS
 
     def overhead(self, machines: int, decoded: int, adjoint: bool) -> float:
         """Return the seconds of a step besides the products."""
         costs, shape = self.scenario.costs, (self.rows, self.scenario.columns)
         if adjoint:  # all machines answer with as many numbers as X has columns
-            shape, decoded = (machines * shape[1], shape[0]), 0
+            shape, decoded = (machines * shape[1], shape[0]), 1
         step = StepCosts(
             machines,
             costs.latency,
             costs.bandwidth,
             rate=1.0,
-            recovery=max(1, decoded),
+            recovery=decoded,
             several_nodes=not self.scenario.options.is_elastic,
             fixed=costs.fixed,
             each=costs.each,
-            decode=costs.decode if decoded else 0.0,
+            decode=costs.decode,
         )
         return costs.call + step.overhead(*shape)
 
@@ -212,14 +234,18 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     tick = step = 0
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
-    before: Machines = frozenset()
+    given: tuple[int, ...] | None = None
+    is_enough, machines, before = False, Machines(), Machines()
     present, work, is_waiting = np.zeros(0, np.intp), Work(np.zeros(0)), False
+    times: dict[Machines, float] = {}  # of the products of a step
     events: Counter[str] = Counter()
     ended = ""
     while step < wanted and now < limit:
         tick = tick if length is None else max(tick, int(now / length))
-        machines = frozenset(up.at(tick))
-        if not scheme.is_enough(machines):
+        if (there := up.at(tick)) is not given:
+            given, machines = there, frozenset(there)
+            is_enough = scheme.is_enough(machines)
+        if not is_enough:
             if not options.wait or up.most_from(tick) < scheme.least:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
@@ -243,18 +269,26 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
                 step, optimum = saved, optimum - since
             if change.event:
                 events[change.event] += 1
-                saved, saved_at, since = step, now + change.seconds, 0.0
-            now += change.seconds
-            machine_seconds += change.seconds * len(machines)
-            read += change.read
+                saved, saved_at, since = step, now + float(change.seconds), 0.0
+            now += float(change.seconds)
+            machine_seconds += float(change.seconds) * len(machines)
+            read += float(change.read)
             before = machines
         adjoint = scenario.adjoint and step % 2 == 1
-        seconds = model.seconds(work, present, step)
-        seconds += model.overhead(present.size, scheme.decoded, adjoint)
+        if machines not in times or not model.is_steady:
+            if work.late:
+                times[machines] = model.seconds_with_late(scheme, machines, step)
+            else:
+                times[machines] = model.seconds(work, present, step)
+        seconds = times[machines] + model.overhead(present.size, scheme.decoded, adjoint)
         best = model.rows / float(model.rates(step)[present].sum())
         some = 1
         if model.is_steady and not scenario.adjoint and length is not None:
-            until = min(limit, (tick + 1) * length, saved_at + checkpoint_seconds)
+            until = min(limit, saved_at + checkpoint_seconds, now + (wanted - step) * seconds)
+            following = tick + 1
+            while following * length < until and up.at(following) is given:
+                following += 1
+            until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
         now += some * seconds
         machine_seconds += some * seconds * len(machines)

@@ -82,7 +82,7 @@ class Replicated:
         Of a scenario with replicas.
     """
 
-    decoded = 0
+    decoded = 1
 
     def __init__(self, model: Model) -> None:
         scenario = model.scenario
