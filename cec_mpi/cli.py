@@ -51,6 +51,8 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "add-machine": "store",
     "stage": "store",
     "plan": "plan",
+    "advise": "advise",
+    "simulate": "simulate",
     "run": "run",
     "join": "run",
     "report": "report",

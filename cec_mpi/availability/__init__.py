@@ -11,6 +11,7 @@ from cec_mpi.availability.models import (
     checked_set,
     everyone,
     from_counts,
+    is_settled,
     seconds_between,
 )
 from cec_mpi.availability.numbers import read_machines
@@ -26,6 +27,7 @@ __all__ = [
     "everyone",
     "from_command",
     "from_counts",
+    "is_settled",
     "read_availability",
     "read_machines",
     "seconds_between",

@@ -1,4 +1,4 @@
-"""Availability given by users: values, or files with sets of machines, counts, or 0 and 1."""
+"""Availability given by users: values, and files of all formats, which their content tells."""
 
 from __future__ import annotations
 
@@ -17,9 +17,21 @@ from cec_mpi.availability.models import (
     everyone,
     from_counts,
 )
+from cec_mpi.availability.timed import (
+    GAP_SECONDS,
+    is_events,
+    is_jobs,
+    is_workload,
+    read_events,
+    read_jobs,
+    read_workload,
+)
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import read_given
 from cec_mpi.text import plural
+
+EXAMPLE = "example"  # stands for a trace that the package has
+_EXAMPLE_FILE = Path(__file__).parent / "traces" / "example.csv"
 
 
 def as_availability(given: Any, machines: int) -> Availability:
@@ -67,10 +79,11 @@ def read_availability(
     Parameters
     ----------
     paths : sequence of paths
-        One JSON file ``{"available": [[1, 2, 3], ..]}``; one CSV file with a row per tick, a 0/1
-        column per machine and an optional header; or JSON files ``{"metadata": {"gap_seconds": g},
-        "data": [count, ..]}``, the format of public spot traces. Several files are groups of
-        machines, whose counts are added.
+        One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row per tick and a 0/1 column
+        per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; JSON
+        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``; or a log in the Standard Workload
+        Format, whose idle nodes are counted. Several files with counts are groups of machines,
+        whose counts are added. ``"example"`` is a trace of 16 spot machines for a day.
     machines : int
         Machines of the store, N.
     repeat : bool
@@ -87,17 +100,17 @@ def read_availability(
     """
     contents = [_read(Path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], Listed):
-        return Listed(contents[0]._ticks, repeat)
+        return Listed(contents[0]._ticks, repeat, contents[0].gap_seconds)
     groups = []
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, Listed):
             raise InputError(
-                f'{path} lists machines, but several files must have counts (a list "data"), '
-                "which are added"
+                f'{path} lists machines, but several files must have counts (a list "data", or a '
+                "log of jobs), which are added"
             )
         groups.append(content)
     if len({gap for _, gap in groups}) > 1:
-        gaps = ", ".join(str(gap) for _, gap in groups)
+        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in groups)
         raise InputError(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
@@ -105,26 +118,36 @@ def read_availability(
     # As for one file, the last count of a shorter one stays valid.
     length = max(len(counts) for counts, _ in groups)
     totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
-    return from_counts(totals, machines, repeat)
+    return from_counts(totals, machines, repeat, groups[0][1])
 
 
 def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
     try:
-        text = read_given(path).decode("utf-8-sig")
+        file = _EXAMPLE_FILE if str(path) == EXAMPLE else path
+        text = read_given(file).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} cannot be read: {error}") from None
-    if path.suffix.lower() == ".csv":
+    if not text.strip():
+        raise InputError(f"{path} is empty, expected the machines of each tick")
+    if is_events(text):
+        return read_events(str(path), text, machines)
+    if is_jobs(text):
+        return read_jobs(str(path), text, machines)
+    if is_workload(text):
+        return read_workload(str(path), text), GAP_SECONDS
+    if text.lstrip()[0] not in "{[":
         return _parse_csv(path, text, machines)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
     if isinstance(content, dict) and isinstance(content.get("available"), list):
-        return _parse_sets(path, content["available"], machines)
+        gap = _gap(path, content.get("gap_seconds"))
+        return _parse_sets(path, content["available"], machines, gap)
     if isinstance(content, dict) and isinstance(content.get("data"), list):
         return _parse_counts(path, content)
     raise InputError(f'{path}: expected an object with a list "available" or "data"')
@@ -134,7 +157,15 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _parse_sets(path: Path, ticks: list[Any], machines: int) -> Listed:
+def _gap(path: Path, given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e12:
+        raise InputError(f"{path}: gap_seconds is {given!r}, expected a positive number")
+    return float(given)
+
+
+def _parse_sets(path: Path, ticks: list[Any], machines: int, gap: float | None) -> Listed:
     if not ticks:
         raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
@@ -146,7 +177,7 @@ def _parse_sets(path: Path, ticks: list[Any], machines: int) -> Listed:
                 raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
             raise InputError(f"{where} lists a machine twice: {entry}")
-    return Listed(ticks)
+    return Listed(ticks, gap_seconds=gap)
 
 
 def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
@@ -159,10 +190,7 @@ def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float
                 f'{path}: entry {index} of "data" is {count!r}, expected a number of machines'
             )
     metadata = content.get("metadata")
-    gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
-    if gap is not None and not isinstance(gap, int | float):
-        raise InputError(f"{path}: gap_seconds is {gap!r}, expected a number")
-    return counts, gap
+    return counts, _gap(path, metadata.get("gap_seconds") if isinstance(metadata, dict) else None)
 
 
 def _parse_csv(path: Path, text: str, machines: int) -> Listed:

@@ -1,7 +1,7 @@
 """Models of availability: a set of available machines for each tick.
 
-A tick is a step, unless ticks have a duration. Availability comes from files (JSON or CSV), a
-seeded random model, a function or a command; or all machines are available.
+A tick is a step, unless ticks have a duration. Availability comes from files, a seeded random
+model, a function or a command; or all machines are available.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Listed:
         Available machines at tick 0, 1, ..
     repeat : bool
         Whether to start again after the end.
+    gap_seconds : float, optional
+        Seconds from tick to tick where they were recorded.
 
     Examples
     --------
@@ -59,16 +61,27 @@ class Listed:
     ((1, 2), (1, 2, 3))
     """
 
-    def __init__(self, ticks: Sequence[Sequence[int]], repeat: bool = False) -> None:
+    def __init__(
+        self,
+        ticks: Sequence[Sequence[int]],
+        repeat: bool = False,
+        gap_seconds: float | None = None,
+    ) -> None:
         if not ticks:
             raise InputError("the availability has no entries, expected at least one")
-        self._ticks = [tuple(sorted(machines)) for machines in ticks]
+        self._ticks = _each(lambda machines: tuple(sorted(machines)), list(ticks))
         self._repeat = repeat
+        self.gap_seconds = gap_seconds
         sizes = [len(machines) for machines in reversed(self._ticks)]
         self._most = list(accumulate(sizes, max))[::-1]  # largest number from each tick on
 
     def __len__(self) -> int:
         return len(self._ticks)
+
+    @property
+    def last(self) -> int | None:
+        """The tick after which nothing changes; None if all repeat."""
+        return None if self._repeat else len(self._ticks) - 1
 
     def __repr__(self) -> str:
         again = ", repeated" if self._repeat else ""
@@ -87,7 +100,14 @@ class Listed:
     def among(self, machines: Sequence[int]) -> Listed:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
-        return Listed([[n for n in up if n in kept] for up in self._ticks], self._repeat)
+        fewer = _each(lambda up: tuple(n for n in up if n in kept), self._ticks)
+        return Listed(fewer, self._repeat, self.gap_seconds)
+
+
+def _each(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
+    """Return function values of all ticks; traces have many, but few different objects."""
+    values = {key: function(tick) for key, tick in {id(tick): tick for tick in ticks}.items()}
+    return [values[id(tick)] for tick in ticks]
 
 
 class RandomAvailability:
@@ -182,6 +202,12 @@ class Asked:
         return fewer
 
 
+def is_settled(availability: Availability, tick: int) -> bool:
+    """Return whether it is known that availability does not change after a tick."""
+    last = getattr(availability, "last", None)
+    return last is not None and tick >= last
+
+
 def seconds_between(availability: Availability) -> float:
     """Return for how many seconds availability cannot change; 0 for most models."""
     return float(getattr(availability, "every", 0.0))
@@ -217,7 +243,9 @@ def everyone(machines: int) -> Listed:
     return Listed([range(1, machines + 1)])
 
 
-def from_counts(counts: Sequence[int], machines: int, repeat: bool = False) -> Listed:
+def from_counts(
+    counts: Sequence[int], machines: int, repeat: bool = False, gap_seconds: float | None = None
+) -> Listed:
     """Return the availability with these numbers of machines at each tick.
 
     A count c stands for machines 1..c. Counts above the number of machines stand for all.
@@ -227,4 +255,5 @@ def from_counts(counts: Sequence[int], machines: int, repeat: bool = False) -> L
     >>> from_counts([2, 9], 4).at(1)
     (1, 2, 3, 4)
     """
-    return Listed([range(1, min(count, machines) + 1) for count in counts], repeat)
+    each = {count: range(1, min(count, machines) + 1) for count in set(counts)}
+    return Listed([each[count] for count in counts], repeat, gap_seconds)

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,14 @@ class Faults:
                 log.warning("machine %d in step %d: %s, injected", machine, step, fault.kind)
                 os.kill(os.getpid(), number)
 
-    def after(self, machine: int, step: int, values: NDArray[Any], seconds: float) -> float:
+    def after(
+        self,
+        machine: int,
+        step: int,
+        values: NDArray[Any],
+        seconds: float,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> float:
         """Cause the faults of an answer; returns the seconds of the computation with them.
 
         Parameters
@@ -106,6 +114,8 @@ class Faults:
             The answer.
         seconds : float
             Seconds of the computation.
+        sleep : callable
+            Makes a slow machine slower.
         """
         for fault in self.at(machine, step):
             if fault.kind in _WRONG and values.size:
@@ -114,7 +124,7 @@ class Faults:
                 wrong = -2 * values[where] - np.abs(values).max() - 1
                 values[where] = wrong if fault.kind == "corrupt" else float(fault.kind)
             elif fault.kind == "slow":
-                time.sleep(seconds * (fault.factor - 1))
+                sleep(seconds * (fault.factor - 1))
                 seconds *= fault.factor
         return seconds
 

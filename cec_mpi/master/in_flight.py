@@ -16,7 +16,7 @@ from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
-from cec_mpi.processes.waiting import Patience
+from cec_mpi.processes.waiting import RESOLUTION, Patience, never
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
 from cec_mpi.text import plural
@@ -72,6 +72,7 @@ class StepInFlight(ABC):
         self._used: list[tuple[float, int]] = []  # seconds and machine of each answer
         self._computed: dict[int, float] = {}  # seconds until the first answer of each machine
         self._plan_seconds: float | None = None
+        self._due, self._is_due_known = 0.0, False  # when the clock must be looked at
         self._clock = self.hub.clock
         self._begin = self._clock.monotonic()
 
@@ -223,7 +224,7 @@ class StepInFlight(ABC):
                 if self.use_the_time():
                     continue
                 self.master.steps.schedule.gate()
-                patience.pause()
+                patience.pause(lambda: self._due)
             patience.over()
         step.unanswered = sorted(n for n, job in self.outstanding.items() if job.adopted is None)
         step.delays = self._delays(self._clock.monotonic() - self._begin)
@@ -368,6 +369,8 @@ class StepInFlight(ABC):
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()
+        if now < self._due and self._is_due_known:
+            return
         allowed = self._allowed()
         late = [
             n
@@ -384,6 +387,20 @@ class StepInFlight(ABC):
         if late:
             self._hand_on()
         self.master.give_up_silent(allowed)
+        self._due, self._is_due_known = self._next_look(allowed), allowed is not None
+
+    def _next_look(self, allowed: float | None) -> float:
+        """Return when a machine will be late or given up, unless one answers before.
+
+        It can only become later: answers come one after the other, so their median grows.
+        """
+        found = self.master.next_giving_up(allowed)
+        if allowed is not None:
+            computing = self.roster.machines(State.COMPUTING)
+            jobs = (job for n, job in self.outstanding.items() if n in computing)
+            begun = min((job.begun + job.allowance for job in jobs), default=never())
+            found = min(found, begun + allowed + RESOLUTION)
+        return found
 
     def _allowed(self) -> float | None:
         """Return the seconds that a machine has for its answer; None if that is not limited yet."""

@@ -26,7 +26,7 @@ from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.waiting import Patience, Rhythm
+from cec_mpi.processes.waiting import RESOLUTION, Patience, Rhythm, never
 from cec_mpi.records.events import Event as EventRecord
 from cec_mpi.roster import Excluded, Left, Lost, State
 from cec_mpi.store.shard import Mended
@@ -109,6 +109,7 @@ class MadeOneByOne:
         self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
         self.rhythm = Rhythm()
+        self._allowed: float | None = None  # seconds, of the last deadline
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can be asked."""
@@ -150,7 +151,7 @@ class MadeOneByOne:
                     return step
             self.steps.schedule.gate()
             has_waited = True
-            (patience if busy else idle_patience).pause()
+            (patience if busy else idle_patience).pause(self._next_look)
 
     def _adopt(self, step: Step, able: tuple[int, ...], spare: int) -> bool:
         """Whether machines take over shards, because the available ones have too few."""
@@ -320,10 +321,27 @@ class MadeOneByOne:
 
     def give_up_silent(self, allowed: float | None) -> None:
         """Give up machines that have not answered for many times the allowed seconds."""
-        if self.deadline is None:
-            return
-        enough = max(LOST_SECONDS, LOST_DEADLINES * (allowed or self.deadline.seconds or 0.0))
+        enough = self._enough(allowed)
         now = self.end.hub.clock.monotonic()
         for n, job in self.end.hub.busy().items():
             if now - job.begun - job.allowance > enough:
                 self.end.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
+
+    def next_giving_up(self, allowed: float | None) -> float:
+        """Return when `give_up_silent` gives up a machine, unless one answers before."""
+        begun = (job.begun + job.allowance for job in self.end.hub.busy().values())
+        return min(begun, default=never()) + self._enough(allowed) + RESOLUTION
+
+    def _enough(self, allowed: float | None) -> float:
+        """Return the seconds without an answer after which a machine is given up.
+
+        Between steps those of the last step count. Nothing is expected of the very first answers.
+        """
+        if self.deadline is None:
+            return never()
+        self._allowed = self.deadline.seconds or allowed or self._allowed
+        return max(LOST_SECONDS, LOST_DEADLINES * self._allowed) if self._allowed else never()
+
+    def _next_look(self) -> float:
+        """Return when the next step may be possible, unless a machine answers or joins before."""
+        return min(self.next_giving_up(None), self.steps.schedule.next_change())

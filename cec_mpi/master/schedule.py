@@ -6,12 +6,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from cec_mpi.availability.models import Asked, Availability, Listed, checked_set, seconds_between
+from cec_mpi.availability.models import (
+    Asked,
+    Availability,
+    Listed,
+    checked_set,
+    is_settled,
+    seconds_between,
+)
 from cec_mpi.core.plan.placement import Placement, Reach
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
-from cec_mpi.processes.waiting import Clock
+from cec_mpi.processes.waiting import RESOLUTION, Clock, nap, never
 from cec_mpi.records.step import Away, Why
 from cec_mpi.roster import Roster
 from cec_mpi.text import plural
@@ -107,8 +114,18 @@ class Schedule:
 
     def listed(self, step: Step) -> set[int]:
         """Return the machines that are available in a step, including those that have left."""
-        tick, machines = self._heard
-        return set(machines if tick == step.tick else self._availability.at(step.tick))
+        return self.listed_at(step.tick)
+
+    def listed_at(self, tick: int) -> set[int]:
+        """Return the machines that are available at a tick, including those that have left."""
+        heard, machines = self._heard
+        return set(machines if heard == tick else self._availability.at(tick))
+
+    def next_change(self) -> float:
+        """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
+        if self._tick_seconds is None or self._start is None:
+            return never()
+        return self._start + (self._current() + 1) * self._tick_seconds + RESOLUTION
 
     def next(
         self,
@@ -144,7 +161,8 @@ class Schedule:
         needed = recovery, placement, spare
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._gone))
-            if not self.waits or placement.to_spare(recovery, placement.largest(most)) < spare:
+            could = placement.to_spare(recovery, placement.largest(most)) >= spare
+            if not self.waits or not could or is_settled(self._availability, tick):
                 if not others_come:
                     self._hear_why()
                 raise InfeasibleError(self._complaint(tick, available, *needed))
@@ -233,7 +251,7 @@ class Schedule:
             due = self._start + tick * self._tick_seconds
         while (left := due - self._clock.monotonic()) > 0:
             self.gate()
-            self._clock.sleep(min(left, TICK_SECONDS))
+            nap(self._clock, left, TICK_SECONDS)
 
     def _hear_why(self) -> None:
         """Let the gate end the run if machines have left because the whole job must end.

@@ -27,8 +27,8 @@ class AvailabilityFlags:
     availability: tuple[str, ...] = option(
         (),
         "--availability FILE",
-        "JSON or CSV file that lists the available machines of each step (or tick); if given "
-        "several times, the files follow each other",
+        "file that lists the available machines of each step (or tick), or a trace of nodes, spot "
+        "instances or jobs; 'example' is one that is installed; counts of several files are added",
         alone=True,
     )
     available_probability: float | None = option(
@@ -101,6 +101,10 @@ class Available(Group):
 
     def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
         """Check these options against a store."""
+        return self.found(placement)
+
+    def found(self, placement: Placement) -> dict[str, Any]:
+        """Return the availability, and the machines that take part."""
         total = placement.machines
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import Field, field, fields
 from inspect import Parameter
 from numbers import Real
@@ -128,10 +128,12 @@ def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
     add_flag(parser, dest=name, default=each.default, **{**each.metadata["shown"], **other})
 
 
-def add_options(parser: Any, group: type[Any]) -> None:
-    """Add the flags of all options of a group to a command, under the title of the group."""
+def add_options(parser: Any, group: type[Any], but: Container[str] = ()) -> None:
+    """Add the flags of all options of a group, but some, to a command, under the group's title."""
     alone = None
     for each in own_options(group):
+        if each.name in but:
+            continue
         below = _titled(parser, each.metadata["below"] or getattr(group, "title", ""))
         if each.metadata["flags_of"] is not None:
             add_options(below, each.metadata["flags_of"])

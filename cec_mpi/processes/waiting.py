@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 _SPIN = 30e-6
@@ -22,6 +23,8 @@ _SOON = 1e-3  # seconds that a wait may take for the next one to be expected as 
 _SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
+
+RESOLUTION = 1e-6  # seconds after which a clock shows that a moment has passed
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
 _TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
@@ -36,6 +39,32 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float, /) -> None:
         """Wait for this number of seconds."""
+
+
+class JumpingClock(ABC):
+    """A clock of a simulation: waits take no time, because it jumps to what happens next."""
+
+    @abstractmethod
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+
+    @abstractmethod
+    def sleep(self, seconds: float, /) -> None:
+        """Let this number of seconds pass."""
+
+    @abstractmethod
+    def jump(self, until: float) -> None:
+        """Go on to the next event, or to this moment if nothing happens before."""
+
+
+def nap(clock: Clock, left: float, longest: float) -> None:
+    """Sleep for the time that is left, at most for the longest sleep if that takes time."""
+    clock.sleep(left if isinstance(clock, JumpingClock) else min(left, longest))
+
+
+def never() -> float:
+    """Return a moment that does not come."""
+    return float("inf")
 
 
 class Rhythm:
@@ -89,15 +118,18 @@ class Patience:
         clock: Clock | None = None,
     ) -> None:
         self._clock: Clock = time if clock is None else clock
-        self._rhythm = rhythm
-        self._awake = _SPIN if rhythm is None else rhythm.spin
+        self._rhythm = None if isinstance(clock, JumpingClock) else rhythm
+        self._awake = _SPIN if self._rhythm is None else self._rhythm.spin
         self._spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest
         self._longest_wait = 0.0
         self._begin = self._before = self._clock.monotonic()
 
-    def pause(self) -> None:
-        """Wait a little."""
+    def pause(self, until: Callable[[], float] = never) -> None:
+        """Wait a little; a clock that jumps goes on to its next event, or to `until`."""
+        if isinstance(self._clock, JumpingClock):
+            self._clock.jump(until())
+            return
         waited = self._looked() - self._begin
         if waited < self._spin:
             os.sched_yield()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import asdict
 
@@ -27,6 +27,9 @@ from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import Lines, read_lines
 from cec_mpi.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
+
+if TYPE_CHECKING:
+    from cec_mpi.processes.waiting import Clock
 
 _EXACT = 10_000  # numbers that are kept as they are
 _PER_OCTAVE = 128  # bins, after that,
@@ -96,6 +99,8 @@ class Recorder:
         Called with each `StepRecord`.
     earlier : Lines, optional
         Records of the run that this one continues.
+    clock : Clock
+        Clock of the hub.
 
     Attributes
     ----------
@@ -117,8 +122,10 @@ class Recorder:
         self,
         watch: Callable[[StepRecord], None] | None = None,
         earlier: Lines | None = None,
+        clock: Clock = time,
     ) -> None:
         self._watch = watch
+        self._clock = clock
         self._stream: IO[str] | None = None
         self._path = Path(STEPS)
         self._lines = LineWriter()
@@ -156,12 +163,11 @@ class Recorder:
     def now(self) -> str:
         """Return the time in UTC: that of the header and the time since then."""
         began, at = self._begin
-        now = began + timedelta(seconds=time.monotonic() - at)
+        now = began + timedelta(seconds=self._clock.monotonic() - at)
         return now.isoformat(timespec="milliseconds")
 
-    @staticmethod
-    def _begin_now() -> tuple[datetime, float]:
-        return datetime.now(UTC), time.monotonic()
+    def _begin_now(self) -> tuple[datetime, float]:
+        return datetime.now(UTC), self._clock.monotonic()
 
     def write_to(
         self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,7 @@ def facts_of(run: Run) -> list[dict[str, str]]:
         "Scheme": _text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),
+        "Simulated": _simulated(header),
         "Hosts": few(_hosts(run), _NAMED) if _hosts(run) else "",
         "Begin": str(header["started"]),
         "End": run.last_time,
@@ -83,7 +85,8 @@ def words_of(run: Run) -> list[str]:
     converged = run.summary.get("converged")
     if run.state == DONE and converged is not None:
         how = "converged" if converged else "ended without convergence"
-    return [f"{'The run' if task == '?' else task} {how}.", *unknown_of(run)]
+    simulated = ["All times are simulated."] if "simulated" in run.header else []
+    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *unknown_of(run)]
 
 
 def figures_of(run: Run) -> list[Figure]:
@@ -209,6 +212,15 @@ def present_of(run: Run) -> Floats:
     for machine, steps in run.absences.cut_short.items():
         present[machine - 1] -= steps
     return np.asarray(present, np.float64)
+
+
+def _simulated(header: Mapping[str, Any]) -> str:
+    """Return what the rows of a simulated run stand for; an empty text if it was not simulated."""
+    stands_for = header.get("simulated")
+    if not isinstance(stands_for, dict):
+        return ""
+    rows, columns = _whole(stands_for, "rows"), _whole(stands_for, "columns")
+    return f"the times and bytes of X with {rows} x {columns} numbers, not measured"
 
 
 def _hosts(run: Run) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,14 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster import Gone, Process, State
-from cec_mpi.session.serving import adopt, answer, noting_problems, open_machine
+from cec_mpi.session.serving import (
+    adopt,
+    answer,
+    noting_problems,
+    open_adopted,
+    open_machine,
+)
+from cec_mpi.store.shard import Shard
 from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
 from cec_mpi.wire.protocol import Together
@@ -61,7 +69,7 @@ class LocalHub(Together):
             files: tuple[str, ...] = ()
             rate = 0.0
             with noting_problems(number, problems, passed=ShortageError):
-                machine = open_machine(number, opening)
+                machine = self.machine_of(number, opening)
                 files = machine.shard_files
                 if opening.measured and not self._opened:
                     rate = machine.measure_rate()
@@ -79,7 +87,7 @@ class LocalHub(Together):
         self.begin(opening.machines)
         number, self._stores = self._stores, self._stores + 1
         if not self._elastic:
-            return LocalMasterEnd(self, machines, opening)
+            return self.end_of(machines, opening)
         if not number:
             for _ in range(self._spares):
                 self.roster.come()
@@ -89,6 +97,18 @@ class LocalHub(Together):
             assert process is not None
             self._machines[number, process.rank] = machine
         return JobsEnd(self, number, opening)
+
+    def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
+        """Return the end for steps that machines make together."""
+        return LocalMasterEnd(self, machines, opening)
+
+    def machine_of(self, number: int, opening: Opening) -> Machine:
+        """Return a machine with its shards."""
+        return open_machine(number, opening)
+
+    def shard_of(self, opening: Opening, number: int) -> Shard:
+        """Return a shard that a machine takes over."""
+        return open_adopted(opening, number)
 
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
@@ -137,7 +157,7 @@ class LocalHub(Together):
         machine = self._machines[job.store, rank]
         if job.adopted is not None:
             opening, _ = self._openings[job.store]
-            report = adopt(machine, opening, job.adopted)
+            report = adopt(machine, job.adopted, partial(self.shard_of, opening))
         else:
             order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
             content = job.content
@@ -190,7 +210,7 @@ class LocalHub(Together):
     def _open_all(self, process: Process) -> None:
         """Open the stores for a process that becomes a machine."""
         for number, (opening, emulation) in self._openings.items():
-            machine = open_machine(process.machine, opening)
+            machine = self.machine_of(process.machine, opening)
             machine.emulation = emulation
             self._machines[number, process.rank] = machine
 

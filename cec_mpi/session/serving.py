@@ -62,8 +62,8 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     report = answer(machine, order, shared)
                     end.answer(order, machine.values, _warned(report, signals))
                 case Adopt():
-                    given = machines[order.store], openings[order.store], order.shards
-                    report = adopt(*given)
+                    opener = partial(open_adopted, openings[order.store])
+                    report = adopt(machines[order.store], order.shards, opener)
                     nothing = Multiply(order.store, order.step, order.shard, Product(), ())
                     end.answer(nothing, np.empty(0), _warned(report, signals))
                 case Open():
@@ -87,10 +87,10 @@ def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
     return Report(done.seconds, done.loaded, done.problem, mended=done.mended)
 
 
-def adopt(machine: Machine, opening: Opening, shards: Sequence[int]) -> Report:
+def adopt(machine: Machine, shards: Sequence[int], open_shard: Callable[[int], Shard]) -> Report:
     """Take over shards."""
     try:
-        loaded = machine.adopt(shards, partial(open_adopted, opening))
+        loaded = machine.adopt(shards, open_shard)
         report = Report(0.0, loaded, mended=machine.mended())
     except Exception as error:
         log.exception("machine %d could not take over shards", machine.number)

@@ -24,10 +24,7 @@ from cec_mpi.processes.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.turns import Turns
-from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import read_scaling
-from cec_mpi.store.reader import open_store
-from cec_mpi.store.replicas.parts import read_parts
+from cec_mpi.store.reader import Store, open_store
 from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.wire.orders import Opened, Opening
 from cec_mpi.wire.protocol import Hub
@@ -102,13 +99,16 @@ class Session:
         self.unlogged: list[str] = []
 
     def open(
-        self, store: str | os.PathLike[str], options: SessionOptions, recorder: Recorder
+        self,
+        store: str | os.PathLike[str] | Store,
+        options: SessionOptions,
+        recorder: Recorder,
     ) -> Master:
         """Make the machines open their first store.
 
         Parameters
         ----------
-        store : path
+        store : path or Store
         options : SessionOptions
         recorder : Recorder
             Receives a record of each step, also of further stores.
@@ -119,8 +119,9 @@ class Session:
             The options do not fit the store or the number of ranks, or a shard cannot be
             opened.
         """
-        path = Path(store)
-        manifest = open_store(node_directory(path)).manifest
+        path = store.path if isinstance(store, Store) else Path(store)
+        opened = store if isinstance(store, Store) else open_store(node_directory(path))
+        manifest = opened.manifest
         if self._gather is not None:
             self._places = self._gather(manifest.enough)
         options = options.checked(manifest, self.started)
@@ -148,7 +149,7 @@ class Session:
         self._machines = machines
         self._options = options
         self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
-        master = self._open(path, manifest, options, self._logs)
+        master = self._open(path, opened, options, self._logs)
         self._kept.callback(self._end, master)
         return master
 
@@ -204,26 +205,27 @@ class Session:
             See `open`.
         """
         path = Path(store)
-        manifest = open_store(node_directory(path)).manifest
-        options = self._options.further(self._machines, path, manifest, speeds, scheme)
-        master = self.turns.run(self._open_further, path, manifest, options)
+        opened = open_store(node_directory(path))
+        options = self._options.further(self._machines, path, opened.manifest, speeds, scheme)
+        master = self.turns.run(self._open_further, path, opened, options)
         try:
             yield master
         finally:
             if not self._ended and not self.turns.elsewhere:
                 self.turns.run(master.close)
 
-    def _open_further(self, path: Path, manifest: Manifest, options: SessionOptions) -> Master:
+    def _open_further(self, path: Path, store: Store, options: SessionOptions) -> Master:
         self._check_open()
-        return self._open(path, manifest, options)
+        return self._open(path, store, options)
 
     def _open(
         self,
         path: Path,
-        manifest: Manifest,
+        store: Store,
         options: SessionOptions,
         logs: Path | None = None,
     ) -> Master:
+        manifest = store.manifest
         staged = options.staged
         if staged is None:
             staged = remembered_stage(node_directory(path)) or ""
@@ -234,7 +236,7 @@ class Session:
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         total = options.placement.machines
         speeds = speeds_by_machine(options.speeds, numbers, hosts, total)
-        scaling = read_scaling(node_directory(path), manifest)
+        scaling = store.scaling()
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in part if n and n not in numbers)
@@ -247,15 +249,12 @@ class Session:
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)
         scheme, placement = options.scheme, options.placement
-        parts = None
-        if manifest.replicas is not None:
-            parts = read_parts(node_directory(path), manifest)
-        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement, parts)
+        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement, store.parts())
         number, self._stores = self._stores, self._stores + 1
-        store = OpenStore(
+        opened_store = OpenStore(
             path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
         )
-        master = Master(self._hub.admit(emulation), options, store)
+        master = Master(self._hub.admit(emulation), options, opened_store)
         if number == 0:
             at = zip(opening.machines, hosts, strict=True)
             self._hub.roster.hosts = {n: host for n, host in at if n}

@@ -8,10 +8,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, check_sizes, read_manifest
+from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
+from cec_mpi.store.replicas.parts import read_parts
 from cec_mpi.store.shard import Holding, Shard, Verify
 
 
@@ -76,6 +79,14 @@ class Store:
         shard = PlainShard(path, self.path, self.manifest, machine)
         shard.load([(0, self.manifest.rows_per_shard)])
         return shard.rows
+
+    def scaling(self) -> Scaling:
+        """Return how rows of X were scaled; see `read_scaling`."""
+        return read_scaling(self.path, self.manifest)
+
+    def parts(self) -> Parts | None:
+        """Return the parts of a store of replicas; see `read_parts`."""
+        return None if self.manifest.replicas is None else read_parts(self.path, self.manifest)
 
     def check_files(self) -> None:
         """Check that every shard exists with its size and header.

@@ -125,7 +125,7 @@ def test_groups_of_different_gaps_are_refused(tmp_path, other):
         written(tmp_path, counts([1], 600), "one.json"),
         written(tmp_path, counts([1], other), "two.json"),
     ]
-    with pytest.raises(InputError, match=f"gap_seconds.*600, {other}"):
+    with pytest.raises(InputError, match=f"gap_seconds.*600, {other or 'none'}"):
         read_availability(paths, 4)
 
 
@@ -141,7 +141,7 @@ def test_only_counts_can_be_added(tmp_path):
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [
-        ("", "who.json", "not JSON"),
+        ("", "who.json", "is empty"),
         ("{", "who.json", "not JSON"),
         (b"\xff\xfe", "who.json", "cannot be read"),
         ("[" * 100_000, "who.json", "not JSON"),
@@ -167,8 +167,10 @@ def test_only_counts_can_be_added(tmp_path):
         (counts(["2"]), "who.json", "entry 0 .* '2'"),
         (counts([None]), "who.json", "entry 0 .* None"),
         (counts([1], [600]), "who.json", "gap_seconds"),
-        ("", "who.csv", "no rows"),
-        ("\n\n", "who.csv", "no rows"),
+        (counts([1], 0), "who.json", "gap_seconds is 0, expected a positive number"),
+        ({"gap_seconds": -1, "available": [[1]]}, "who.json", "gap_seconds is -1"),
+        ("", "who.csv", "is empty"),
+        ("\n\n", "who.csv", "is empty"),
         ("a,b,c\n", "who.csv", "no rows"),
         ("1,1\n", "who.csv", "line 1 is '1,1', expected 3 columns"),
         ("1,1,1\n1,1,1,1\n", "who.csv", "line 2 is '1,1,1,1', expected 3 columns"),

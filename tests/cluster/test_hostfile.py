@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cec_mpi.availability.nodelist import expand_nodelist
 from cec_mpi.cli import main
-from cec_mpi.cluster.hostfile import FORMATS, Host, expand_nodelist, hosts_of_job
+from cec_mpi.cluster.hostfile import FORMATS, Host, hosts_of_job
 from helpers import ROOT
 
 HOSTFILES = ROOT / "hostfiles"

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from cec_mpi.cluster.hostfile import expand_nodelist
+from cec_mpi.availability.nodelist import expand_nodelist
 from cec_mpi.records.recorder import read_steps
 from helpers import ROOT
 from helpers.jobs import Job

@@ -1,0 +1,275 @@
+"""Traces with times: nodes that come and go, jobs of Slurm, and logs of a batch system.
+
+Each is read in ticks of one minute. A machine is available in a tick if its node is up from the
+tick's beginning to its end.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from cec_mpi.availability.models import Listed
+from cec_mpi.availability.nodelist import expand_nodelist
+from cec_mpi.errors import InputError
+from cec_mpi.text import shown
+
+GAP_SECONDS = 60.0  # of a tick
+_MOST_TICKS = 5_000_000  # ten years
+_EVENTS = ("add", "remove")
+_FIELDS = 18  # of a line of the Standard Workload Format
+
+
+class Stay(NamedTuple):
+    """A node is up from `begin` to `end`, in seconds; an infinite end is not known."""
+
+    node: str
+    begin: float
+    end: float
+
+
+def is_events(text: str) -> bool:
+    """Whether a text is a trace ``time,add|remove,node``, possibly with a header."""
+    heads = [line.split(",") for _, line in _lines(text, 2)]
+    return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in heads)
+
+
+def is_jobs(text: str) -> bool:
+    """Whether a text is the output of ``sacct -P``."""
+    return any("|" in line for _, line in _lines(text, 1))
+
+
+def is_workload(text: str) -> bool:
+    """Whether a text has the Standard Workload Format."""
+    return any(
+        line.startswith(";") or (len(line.split()) == _FIELDS and "," not in line)
+        for _, line in _lines(text, 1)
+    )
+
+
+def read_events(path: str, text: str, machines: int) -> Listed:
+    """Read lines ``time,add|remove,node``, in the order of time.
+
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``. The last state
+    stays valid.
+    """
+    stays: list[Stay] = []
+    up: dict[str, float] = {}
+    scale, now = 1e-3, -math.inf
+    for place, (number, line) in enumerate(_lines(text)):
+        cells = [cell.strip() for cell in line.split(",")]
+        where = f"{path}: line {number} is {shown(line)}"
+        seconds = _finite(cells[0])
+        if place == 0 and seconds is None:
+            scale = 1.0 if cells[0].lower() == "seconds" else scale
+            continue
+        if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
+            raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
+        seconds, event, node = seconds * scale, cells[1], cells[2]
+        if seconds < now:
+            raise InputError(f"{where}, which is earlier than the line before")
+        if (event == "add") == (node in up):
+            state = "already up" if event == "add" else "not up"
+            raise InputError(f"{where}, but {node} is {state}")
+        now = seconds
+        if event == "add":
+            up[node] = now
+        else:
+            stays.append(Stay(node, up.pop(node), now))
+    stays += [Stay(node, begin, math.inf) for node, begin in up.items()]
+    begin = min(stay.begin for stay in stays)
+    return _listed(path, stays, begin, now + GAP_SECONDS, machines)
+
+
+def read_jobs(path: str, text: str, machines: int) -> Listed:
+    """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
+
+    A node is up while a job runs on it, however the job ends. Jobs that have not started are left
+    out; those that still run do so to the end of the trace.
+    """
+    rows = _lines(text)
+    head = [name.strip() for name in next(rows)[1].split("|")]
+    if missing := [name for name in ("Start", "End", "NodeList") if name not in head]:
+        raise InputError(
+            f"{path}: line 1 has no column {missing[0]}, expected the output of sacct -P -o "
+            "JobID,Start,End,State,NodeList"
+        )
+    columns = [head.index(name) for name in ("Start", "End", "NodeList")]
+    stays = []
+    for number, line in rows:
+        cells, where = line.split("|"), f"{path}: line {number}"
+        if len(cells) != len(head):
+            raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
+        start, end, nodes = (cells[column].strip() for column in columns)
+        begins = _when(where, "Start", start)
+        if begins == math.inf or nodes in ("", "None assigned"):
+            continue
+        try:
+            names = expand_nodelist(nodes)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        ends = _when(where, "End", end)
+        if ends < begins:
+            raise InputError(f"{where}: End {end} is before Start {start}")
+        stays += [Stay(name, begins, ends) for name in names]
+    if not stays:
+        raise InputError(f"{path} has no job that has started")
+    last = max(max(stay.begin, stay.end if stay.end < math.inf else 0) for stay in stays)
+    return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
+
+
+def read_workload(path: str, text: str) -> list[int]:
+    """Return the number of idle nodes in each tick of a log in the Standard Workload Format.
+
+    With ``MaxNodes`` and ``MaxProcs`` in its header, a job with p processors uses p / (processors
+    of a node) nodes, rounded up; with one of them, p nodes.
+    """
+    header: dict[str, int] = {}
+    starts, ends, processors = [], [], []
+    for number, line in _lines(text):
+        where = f"{path}: line {number}"
+        if line.startswith(";"):
+            if found := re.match(r";\s*(MaxNodes|MaxProcs)\s*:\s*(\d+)", line):
+                header[found[1]] = int(found[2])
+            continue
+        cells = [_finite(cell) for cell in line.split()]
+        if len(cells) != _FIELDS or None in cells:
+            raise InputError(f"{where} is {shown(line)}, expected {_FIELDS} numbers")
+        submitted, waited, lasted, used, asked = (cells[i] or 0.0 for i in (1, 2, 3, 4, 7))
+        used = used if used > 0 else asked
+        if waited >= 0 and lasted > 0 and used > 0:
+            starts.append(submitted + waited)
+            ends.append(submitted + waited + lasted)
+            processors.append(used)
+    nodes = header.get("MaxNodes") or header.get("MaxProcs")
+    if not nodes:
+        raise InputError(f"{path} has no header line '; MaxNodes: ' or '; MaxProcs: '")
+    if not starts:
+        raise InputError(f"{path} has no job that ran")
+    each = max(1, header.get("MaxProcs", nodes) // nodes)
+    first = np.floor(np.array(starts) / GAP_SECONDS).astype(np.int64)
+    last = np.ceil(np.array(ends) / GAP_SECONDS).astype(np.int64)
+    used_nodes = np.ceil(np.array(processors) / each).astype(np.int64)
+    ticks = _number_of_ticks(path, float(first.min()), float(last.max()))
+    change = np.zeros(ticks + 1, dtype=np.int64)
+    np.add.at(change, first - first.min(), used_nodes)
+    np.add.at(change, last - first.min(), -used_nodes)
+    idle: list[int] = np.maximum(nodes - np.cumsum(change[:-1]), 0).tolist()
+    return idle
+
+
+def _listed(path: str, stays: list[Stay], begin: float, end: float, machines: int) -> Listed:
+    """Return the availability of machines whose nodes are up from `begin` to `end`."""
+    ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
+    whole = defaultdict(list)
+    for node, first, last in _joined(stays):
+        start = math.ceil((first - begin) / GAP_SECONDS)
+        stop = ticks if last == math.inf else int((last - begin) // GAP_SECONDS)
+        if start < stop:
+            whole[node].append((start, stop))
+    changes = dict(_numbered(whole, machines))
+    times = sorted({0, ticks, *(time for time in changes if time < ticks)})
+    sets: list[tuple[int, ...]] = []
+    for time, following in pairwise(times):
+        sets += [changes.get(time, ())] * (following - time)
+    return Listed(sets, gap_seconds=GAP_SECONDS)
+
+
+def _joined(stays: Iterable[Stay]) -> Iterator[Stay]:
+    """Yield the stays of each node, with those joined that overlap or touch."""
+    current: Stay | None = None
+    for stay in sorted(stays):
+        if current and current.node == stay.node and stay.begin <= current.end:
+            current = current._replace(end=max(current.end, stay.end))
+            continue
+        if current:
+            yield current
+        current = stay
+    if current:
+        yield current
+
+
+def _numbered(
+    stays: dict[str, list[tuple[int, int]]], machines: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield ticks at which other machines are available, and these machines.
+
+    A node takes the number that it had before if that is free, else the lowest that no node has
+    had, else the one that is free for longest. If none is free, it waits for one. A number is free
+    for at least one tick before another node takes it, as another computer has to read the shard.
+    """
+    comes, goes = defaultdict(list), defaultdict(list)
+    for node, each in stays.items():
+        for start, stop in each:
+            comes[start].append(node)
+            goes[stop].append(node)
+    free = {number: (-1, number) for number in range(1, machines + 1)}  # since when, and order
+    last: dict[str, int] = {}
+    held: dict[str, int] = {}
+    waiting: dict[str, None] = {}  # in order of arrival
+    for tick in sorted({*comes, *goes, *(tick + 1 for tick in goes)}):
+        for node in goes[tick]:
+            waiting.pop(node, None)
+            if node in held:
+                number = held.pop(node)
+                free[number] = tick, number
+        waiting |= dict.fromkeys(sorted(comes[tick], key=_natural))
+        for node in list(waiting):
+            usable = [number for number, (since, _) in free.items() if since < tick]
+            if not usable:
+                break
+            number = last[node] if last.get(node) in usable else min(usable, key=free.__getitem__)
+            del free[number], waiting[node]
+            held[node] = last[node] = number
+        yield tick, tuple(sorted(held.values()))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts n2 before n10."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _number_of_ticks(path: str, first: float, last: float) -> int:
+    if last - first > _MOST_TICKS:
+        raise InputError(f"{path} lasts for more than {_MOST_TICKS} minutes: expected fewer")
+    return max(1, int(last - first))
+
+
+def _lines(text: str, most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their numbers."""
+    found = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip())
+    for place, (number, line) in enumerate(found):
+        if place == most:
+            return
+        yield number, line
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _when(where: str, name: str, text: str) -> float:
+    """Return seconds for a time of sacct, which is infinite if Slurm does not know it."""
+    if text in ("Unknown", "None", ""):
+        return math.inf
+    try:
+        return (datetime.fromisoformat(text).replace(tzinfo=None) - _EPOCH).total_seconds()
+    except ValueError:
+        raise InputError(
+            f"{where}: {name} is {shown(text)}, expected a time such as 2026-01-31T22:00:00"
+        ) from None
+
+
+_EPOCH = datetime(2000, 1, 1)

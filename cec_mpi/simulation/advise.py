@@ -1,0 +1,682 @@
+"""Advice before a store is made: code or replicas, how many of what, and whether at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cec_mpi.availability.models import Availability, Listed, RandomAvailability, everyone
+from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.plan.placement import Placement, spread
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.simulation.replay import WAITS, Floats, Model, replay
+from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
+from cec_mpi.simulation.schemes import Coded, Replicated
+from cec_mpi.text import counted, duration, listed, plural
+
+SEEDS = 8
+_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
+_FOURIER = 30  # machines up to which the fourier family is best
+_MOST_RECOVERIES = 16  # different L for each number of machines and shards
+_MOST_COPIES = 6
+_MOST_STRAGGLERS = 2
+_DRAWS = 1000  # of the noise of speeds
+_MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
+_DENSE = 0.5  # from which density on copies of rows are not better than dense
+_CLOSE = 1.05  # times the shortest: as good, if it needs less room
+_MOST_WAITING = 0.9
+_LOOKED_AT = 1000  # ticks of a random model
+_SIMPLER = 3.0  # times as long may one machine take that stays: it is simpler
+_T = (0.0, 0.0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # Student, 95 %
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Some machines that are alike.
+
+    Attributes
+    ----------
+    count : int
+    speed : float
+        Relative.
+    memory : int, optional
+        Bytes for shards; None if there is room for all of X.
+    price : float, optional
+        Of a machine for an hour.
+    """
+
+    count: int
+    speed: float = 1.0
+    memory: int | None = None
+    price: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is known before a store is made.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Shape (q, r) of X.
+    density : float
+        Share of nonzeros.
+    dtype : {"float64", "float32"}
+    kinds : sequence of Kind
+        Machines, in the order of their numbers.
+    availability : callable, optional
+        Returns the availability of machines 1..N for N. By default all machines stay.
+    probability : float, optional
+        With which each machine is up in each tick, instead.
+    tick_seconds : float, optional
+        Length of a tick. By default that of the trace, or five minutes.
+    steps : int
+    error : float, optional
+        Largest acceptable error of results, relative to |X| |w|.
+    noise : float
+        Standard deviation of the logarithm of each machine's speed in each step.
+    rate : float
+        Bytes per second that a machine of speed 1 multiplies.
+    costs : Costs
+    seeds : int
+        Replayed runs of each choice.
+    """
+
+    rows: int
+    columns: int
+    density: float = 1.0
+    dtype: str = "float64"
+    kinds: Sequence[Kind]
+    availability: Callable[[int], Availability] | None = None
+    probability: float | None = None
+    tick_seconds: float | None = None
+    steps: int
+    error: float | None = None
+    noise: float = 0.0
+    rate: float = RATE
+    costs: Costs = field(default_factory=Costs)
+    seeds: int = SEEDS
+
+    @property
+    def machines(self) -> list[Kind]:
+        """Each machine, as a kind of one."""
+        return [replace(kind, count=1) for kind in self.kinds for _ in range(kind.count)]
+
+    @property
+    def stays(self) -> bool:
+        """Whether all machines stay."""
+        return self.availability is None and self.probability in (None, 1)
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+_NONE = Interval(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A store, and what comes of it.
+
+    Attributes
+    ----------
+    machines : int
+        M.
+    shards : tuple of int
+        Shards of each machine of a code; empty for replicas.
+    recovery, copies : int or None
+        L of a code, or J of replicas.
+    stragglers : int
+        S.
+    storage, largest : int
+        Bytes of the store, and on the machine with most of it.
+    gone : int
+        Machines, whichever they are, that may be gone at once.
+    digits : float
+        Decimal digits that decoding costs: of the worst sets of L machines that were measured.
+    error : float
+        The largest error to expect, relative to |X| |w|.
+    step : Interval
+        Seconds of a step, without waiting.
+    waiting : Interval
+        Share of the time in which too few machines are up.
+    wait : float
+        Seconds that it lasts each time, on average.
+    total : Interval
+        Seconds of all steps.
+    cost : float or None
+        Of all machines that are up meanwhile.
+    """
+
+    machines: int
+    shards: tuple[int, ...] = ()
+    recovery: int | None = None
+    copies: int | None = None
+    stragglers: int = 0
+    storage: int = 0
+    largest: int = 0
+    gone: int = 0
+    digits: float = 0.0
+    error: float = 0.0
+    step: Interval = _NONE
+    waiting: Interval = _NONE
+    wait: float = 0.0
+    total: Interval = _NONE
+    cost: float | None = None
+
+    @property
+    def threshold(self) -> str:
+        """L of a code, or J of replicas."""
+        return f"L = {self.recovery}" if self.copies is None else f"J = {self.copies}"
+
+    @property
+    def family(self) -> str:
+        """What choices of different L or J have in common."""
+        shards = sum(self.shards)
+        words = [f"N = {shards or self.machines}"]
+        if shards and shards != self.machines:
+            words.append(f"on {plural(self.machines, 'machine')}")
+        if self.stragglers:
+            words.append(f"S = {self.stragglers}")
+        return ", ".join(words)
+
+    def encode(self, dtype: str, speeds: Sequence[float]) -> str:
+        """Return the command that makes the store, for machines of these speeds."""
+        return f"cec-mpi encode X store --dtype {dtype} {self.options(speeds)}"
+
+    def options(self, speeds: Sequence[float]) -> str:
+        """Return the options of encode that tell choices apart."""
+        if self.copies is not None:
+            words = f"--machines {self.machines} --copies {self.copies}"
+            if len(set(speeds)) > 1:
+                given = ",".join(f"{speed:g}" for speed in speeds[: self.machines])
+                words += f" --speeds {given}"
+            return words
+        return f"--machines {sum(self.shards)} --recovery {self.recovery}"
+
+    def run(self) -> str:
+        """Return the options of a run with the store, which are not the defaults."""
+        words = [f"--stragglers {self.stragglers}"] if self.stragglers else []
+        if self.shards and sum(self.shards) != self.machines:
+            same = len(set(self.shards)) == 1
+            counts = str(self.shards[0]) if same else ",".join(map(str, self.shards))
+            words.append(f"--shards-per-machine {counts}")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What to do.
+
+    Attributes
+    ----------
+    front : list of Choice
+        Choices of which no other is better in everything, by storage.
+    recommended : Choice
+    sentence : str
+        About the recommended choice.
+    instead : str
+        Why none of them is worth it, and what is better; empty if one is.
+    rejected : dict of str to str
+        What cannot work, and why.
+    machines : list of Kind
+    """
+
+    front: list[Choice]
+    recommended: Choice
+    sentence: str
+    instead: str
+    rejected: dict[str, str]
+    machines: list[Kind]
+
+    @property
+    def speeds(self) -> list[float]:
+        """The speed of each machine."""
+        return [machine.speed for machine in self.machines]
+
+
+def advise(question: Question) -> Advice:
+    """Return choices of a store on the Pareto front, and recommend one.
+
+    Parameters
+    ----------
+    question : Question
+
+    Raises
+    ------
+    InputError
+        A number is out of range.
+    InfeasibleError
+        No choice can work; the message says why.
+
+    Notes
+    -----
+    A choice is better than another if it is not worse in storage, in the time of all steps with
+    waiting, in machines that may be gone at once and in digits, and better in one of these; with
+    prices, cost counts too. Recommended is the one that takes the shortest time, or at most 5 %
+    longer with less room; with prices, time multiplied by cost.
+    """
+    _check(question)
+    rejected = _Rejected()
+    found = []
+    for scenario in _scenarios(question):
+        choice = _sized(question, scenario)
+        rejected.tried(choice)
+        if reason := _impossible(question, choice, scenario):
+            rejected.add(choice, *reason)
+            continue
+        outcomes = [_replayed(question, scenario, seed) for seed in range(question.seeds)]
+        if any(outcome is None for outcome in outcomes):
+            rejected.add(choice, "too few machines are ever up", "")
+            continue
+        found.append(_filled(question, choice, [each for each in outcomes if each is not None]))
+        if found[-1].waiting.mean > _MOST_WAITING:
+            waits = percent(found[-1].waiting.mean)
+            rejected.add(found.pop(), "it would wait for machines most of the time", waits)
+    if not found:
+        reasons = "; ".join(f"{what}: {why}" for what, why in rejected.told().items())
+        raise InfeasibleError(f"no choice can work: {reasons}")
+    front = pareto(found)
+    best = recommend(front)
+    return Advice(
+        front=front,
+        recommended=best,
+        sentence=_sentence(question, best),
+        instead=_instead(question, best),
+        rejected=rejected.told(),
+        machines=question.machines,
+    )
+
+
+def pareto(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the choices of which no other is better, by storage."""
+    different = {_figures(each): each for each in reversed(choices)}  # of equal ones the first
+    front = [
+        each
+        for figures, each in different.items()
+        if not any(is_better(other, figures) for other in different)
+    ]
+    return sorted(front, key=lambda each: (each.storage, each.total.mean))
+
+
+def is_better(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether figures, of which less is better, are nowhere above others and once below them."""
+    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
+
+
+def _figures(choice: Choice) -> tuple[float, ...]:
+    cost = 0.0 if choice.cost is None else choice.cost
+    return choice.storage, choice.total.mean, -choice.gone, round(choice.digits, 1), cost
+
+
+def recommend(front: Sequence[Choice]) -> Choice:
+    """Return the choice to take: the shortest, or one that is nearly as good and needs less room.
+
+    With prices, time is multiplied by cost.
+    """
+
+    def price(choice: Choice) -> float:
+        return choice.total.mean * (1.0 if choice.cost is None else choice.cost)
+
+    least = min(map(price, front))
+    close = [each for each in front if price(each) <= _CLOSE * least]
+    return min(close, key=lambda each: (each.storage, -each.gone, price(each)))
+
+
+class _Rejected:
+    """Choices that cannot work, by reason."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], dict[int, str]] = {}
+        self._tried: dict[str, set[int]] = {}
+
+    def tried(self, choice: Choice) -> tuple[str, int]:
+        """Note that a choice is tried; returns the name of its L or J, and that number."""
+        name = f"N = {sum(choice.shards) or choice.machines}, {choice.threshold[0]} ="
+        number = choice.recovery or choice.copies or 0
+        self._tried.setdefault(name, set()).add(number)
+        return name, number
+
+    def add(self, choice: Choice, reason: str, figure: str) -> None:
+        """Note why a choice cannot work, and a figure of it."""
+        name, number = self.tried(choice)
+        self._found.setdefault((reason, name), {})[number] = figure
+
+    def told(self) -> dict[str, str]:
+        """Return what was rejected, with the reason and the figure of the last one."""
+        told: dict[str, str] = {}
+        for (reason, name), each in self._found.items():
+            last = max(each)
+            figure = each[last] + (" with the last" if len(each) > 1 else "")
+            key = f"{name} {_ranges(each, sorted(self._tried[name]))}"
+            why = f"{reason} ({figure})" if each[last] else reason
+            told[key] = f"{told[key]}; {why}" if key in told else why
+        return told
+
+
+def _check(question: Question) -> None:
+    for name in ("rows", "columns", "steps", "seeds"):
+        if getattr(question, name) < 1:
+            raise InputError(f"{name} {getattr(question, name)}: expected at least 1")
+    if not 0 < question.density <= 1:
+        raise InputError(f"density {question.density}: expected a number above 0 and at most 1")
+    if question.error is not None and not question.error > 0:
+        raise InputError(f"error {question.error}: expected a positive number")
+    if not 0 <= question.noise <= 10:
+        raise InputError(f"noise {question.noise}: expected 0 to 10")
+    if question.availability is not None and question.probability is not None:
+        raise InputError("availability and probability cannot be combined")
+    prices = {kind.price is None for kind in question.kinds}
+    if not question.kinds or len(prices) > 1:
+        raise InputError("machines: expected at least one, and a price for all of them or for none")
+    for kind in question.kinds:
+        is_bad = kind.count < 1 or not 0 < kind.speed < math.inf
+        if is_bad or (kind.memory is not None and kind.memory < 1) or (kind.price or 0) < 0:
+            raise InputError(f"machines {kind}: expected a positive number, speed and memory")
+
+
+def _scenarios(question: Question) -> Iterator[Scenario]:
+    """Yield what is tried: numbers of machines, shards, L or J, and S."""
+    machines = question.machines
+    total = len(machines)
+    counts = {total}
+    if len(question.kinds) == 1:  # which machines are left out makes no difference
+        counts |= {-(-3 * total // 4), -(-total // 2)}
+    late = range(_MOST_STRAGGLERS + 1) if question.noise else (0,)
+    for count in sorted(counts):
+        speeds = tuple(kind.speed for kind in machines[:count])
+        for shards in _shards(speeds, count):
+            most = sum(shards)
+            for recovery, stragglers in product(_spread_out(most), late):
+                if Placement(shards, most).to_spare(recovery) >= stragglers:
+                    yield _scenario(question, speeds, stragglers, shards, recovery=recovery)
+        if question.density < _DENSE:
+            for copies, stragglers in product(range(1, min(count, _MOST_COPIES) + 1), late):
+                if stragglers < copies:
+                    yield _scenario(question, speeds, stragglers, copies=copies)
+
+
+def _shards(speeds: tuple[float, ...], count: int) -> Iterator[tuple[int, ...]]:
+    """Yield numbers of shards of each machine: one, or more for faster machines."""
+    yield (1,) * count
+    if len(set(speeds)) > 1:
+        shares = spread(2 * count, speeds, 1)
+        if len(set(shares)) > 1:
+            yield shares
+
+
+def _spread_out(most: int) -> list[int]:
+    """Return some of the numbers 1 to `most`, with both ends."""
+    return sorted({round(k) for k in np.linspace(1, most, min(most, _MOST_RECOVERIES))})
+
+
+def _scenario(
+    question: Question,
+    speeds: tuple[float, ...],
+    stragglers: int,
+    shards: tuple[int, ...] = (),
+    recovery: int | None = None,
+    copies: int = 1,
+) -> Scenario:
+    machines = len(speeds)
+    options = SessionOptions(
+        emulate_speeds=speeds,
+        emulate_noise=question.noise,
+        speeds=speeds,
+        stragglers=stragglers,
+        shards_per_machine=None if not shards or sum(shards) == machines else shards,
+        elastic=not question.stays,
+        wait=True,
+    )
+    return Scenario(
+        machines=sum(shards) or machines,
+        recovery=recovery,
+        copies=copies,
+        rows=question.rows,
+        columns=question.columns,
+        density=question.density,
+        dtype=question.dtype,
+        options=options,
+        rate=question.rate,
+        costs=question.costs,
+        steps=question.steps,
+    )
+
+
+def _sized(question: Question, scenario: Scenario) -> Choice:
+    """Return a choice with what does not depend on time."""
+    model = Model(scenario)
+    machines = model.machines
+    given: dict[str, Any] = {"machines": machines, "stragglers": scenario.options.stragglers}
+    if scenario.recovery is None:
+        held = Replicated(model).held * model.size
+        sizes = {"storage": round(held.sum()), "largest": round(held.max())}
+        return Choice(
+            **given, **sizes, copies=scenario.copies, gone=scenario.copies - 1, error=_eps(question)
+        )
+    recovery = scenario.recovery
+    shard = -(-question.rows // recovery) * model.row_bytes
+    condition = _condition(scenario.machines, recovery)
+    return Choice(
+        **given,
+        shards=model.counts,
+        recovery=recovery,
+        storage=round(sum(model.counts) * shard),
+        largest=round(max(model.counts) * shard),
+        gone=Placement(model.counts, scenario.machines).to_spare(recovery),
+        digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
+        error=_eps(question) * condition,
+    )
+
+
+def _eps(question: Question) -> float:
+    return float(np.finfo(question.dtype).eps)
+
+
+_conditions: dict[tuple[int, int], float] = {}
+
+
+def _condition(machines: int, recovery: int) -> float:
+    """Return the largest condition number of some sets of L machines, of the better family."""
+    if (machines, recovery) not in _conditions:
+        size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
+        sets = np.array(list(sample_subsets(machines, recovery, size)))
+        families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
+        worst = []
+        for family in families:
+            matrix: Floats = FAMILIES[family](machines, recovery, np.random.default_rng(0))
+            worst.append(float(condition_numbers(matrix[sets]).max()))
+        _conditions[machines, recovery] = min(worst)
+    return _conditions[machines, recovery]
+
+
+def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple[str, str] | None:
+    """Return why a choice cannot work, and a figure; None if it can."""
+    model = Model(scenario)
+    each = [count * choice.storage / sum(model.counts) for count in model.counts]
+    if choice.copies is not None:
+        each = (Replicated(model).held * model.size).tolist()
+    for n, (kind, size) in enumerate(zip(question.machines, each, strict=False), start=1):
+        if kind.memory is not None and size > kind.memory:
+            figure = f"{size_text(size)} of {size_text(kind.memory)}"
+            return f"its shards do not fit into the memory of machine {n}", figure
+    if question.error is not None and choice.error > question.error:
+        return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
+    if choice.error > 1e-2:
+        return "it would decode to noise", f"an error of {choice.error:.1g}"
+    return None
+
+
+def _replayed(question: Question, scenario: Scenario, seed: int) -> Outcome | None:
+    """Replay a run from a moment of the trace; None if machines are never enough."""
+    model = Model(scenario, _DRAWS)
+    availability, length = _availability(question, model.machines, seed)
+    options = replace(scenario.options, availability=availability, tick_seconds=length)
+    limit = max(_FEWEST_TICKS, _MOST_TICKS // model.machines) * length
+    model = Model(replace(scenario, options=options, seconds=limit), _DRAWS)
+    scheme = Coded(model) if scenario.recovery is not None else Replicated(model)
+    outcome = replay(model, scheme)
+    return outcome if outcome.steps and not outcome.ended else None
+
+
+def _availability(question: Question, machines: int, seed: int) -> tuple[Availability, float]:
+    """Return the availability of a run, and the seconds of a tick."""
+    length = question.tick_seconds
+    if question.probability is not None:
+        return RandomAvailability(machines, question.probability, seed), length or 300.0
+    if question.availability is None:
+        return everyone(machines), length or 300.0
+    given = question.availability(machines)
+    if not isinstance(given, Listed):
+        return given, length or 300.0
+    ticks = [given.at(tick) for tick in range(len(given))]
+    start = int(np.random.default_rng(seed).integers(len(ticks)))
+    return Listed(ticks[start:] + ticks[:start], repeat=True), length or given.gap_seconds or 300.0
+
+
+def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
+    """Return a choice with its times."""
+    busy = [(each.seconds - each.waiting) / each.steps for each in outcomes]
+    waiting = [each.waiting / each.seconds for each in outcomes]
+    total = [each.seconds * question.steps / each.steps for each in outcomes]
+    waits = sum(each.events.get(WAITS, 0) for each in outcomes)
+    cost = None
+    prices = [kind.price for kind in question.machines[: choice.machines]]
+    if prices[0] is not None:
+        hours = [each.machine_seconds / 3600 * question.steps / each.steps for each in outcomes]
+        cost = float(np.mean(hours) * np.mean([price or 0.0 for price in prices]))
+    return replace(
+        choice,
+        step=_interval(busy),
+        waiting=_interval(waiting),
+        wait=sum(each.waiting for each in outcomes) / waits if waits else 0.0,
+        total=_interval(total),
+        cost=cost,
+    )
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    """Return the mean of values, and where it lies with 95 %."""
+    mean, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return Interval(mean, mean, mean)
+    t = _T[count] if count < len(_T) else 2.0
+    half = t * float(np.std(values, ddof=1)) / math.sqrt(count)
+    return Interval(mean, max(0.0, mean - half), mean + half)
+
+
+def _sentence(question: Question, choice: Choice) -> str:
+    """Return a sentence about the recommended choice."""
+    if choice.copies is None:
+        count, word = sum(choice.shards), "shard"
+        if count == choice.machines:
+            word = "machine"
+        is_enough = "is enough" if choice.recovery == 1 else "are enough"
+        needed = f"any {choice.recovery} of {plural(count, word)} {is_enough}"
+        if choice.recovery == count:
+            needed = f"all of its {plural(count, word, 'is', 'are')} needed"
+    else:
+        needed = f"each row on {plural(choice.copies, 'machine')}"
+    waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
+    cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
+    gone = plural(choice.gone, "machine")
+    return (
+        f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
+        f"store has {size_text(choice.storage)}. {counted(question.steps, 'step')} take "
+        f"{duration(choice.total.mean)} ({duration(choice.total.low)} to "
+        f"{duration(choice.total.high)}){waiting}{cost}."
+    )
+
+
+def _instead(question: Question, choice: Choice) -> str:
+    """Return what is better than any store; an empty text if nothing is."""
+    machines = question.machines
+    speeds = tuple(kind.speed for kind in machines)
+    sparse = question.density < _DENSE
+    model = Model(_scenario(question, speeds, 0, recovery=None if sparse else 1))
+    size, total = model.size, len(machines)
+    availability, _ = _availability(question, total, 0)
+    ticks = len(availability) if isinstance(availability, Listed) else _LOOKED_AT
+    sets = [frozenset(availability.at(tick)) for tick in range(ticks)]
+    step = choice.total.mean / question.steps
+    alone: list[tuple[float, float, int]] = []
+    for n, kind in enumerate(machines, start=1):
+        up = sum(n in each for each in sets) / len(sets)
+        if up and (kind.memory is None or kind.memory >= size):
+            seconds = size / (question.rate * kind.speed) / up
+            simpler = _SIMPLER if up == 1 and kind.memory is not None else 1.0
+            alone.append((seconds / simpler, seconds, n))
+    if alone and min(alone)[0] <= step:
+        _, seconds, n = min(alone)
+        stays = ", which stays" if all(n in each for each in sets) else ""
+        fits = f"fits on machine {n}{stays}"
+        if machines[n - 1].memory is None:
+            fits = f"may fit on machine {n}{stays}"
+        return (
+            f"None of this is worth it: X has {size_text(size)} and {fits}. There a step takes "
+            f"{duration(seconds)} on average, and {duration(step)} with this store."
+        )
+    if all(len(each) == total for each in sets) and not question.noise:
+        seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0, adjoint=False)
+        return (
+            "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "
+            f"without a code, take {duration(seconds)} for a step and {size_text(size)}, and this "
+            f"store {duration(step)} and {size_text(choice.storage)}."
+        )
+    return ""
+
+
+def percent(share: float) -> str:
+    """Return a share as text.
+
+    Examples
+    --------
+    >>> percent(0.0123)
+    '1.2 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
+    """Return those numbers of all that were tried, ascending, as text.
+
+    Examples
+    --------
+    >>> _ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
+    '2 to 6 and 12'
+    """
+    found: list[list[int]] = [[]]
+    for number in tried:
+        if number in numbers:
+            found[-1].append(number)
+        elif found[-1]:
+            found.append([])
+    found = [each for each in found if each]
+    spans = [f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in found]
+    return listed(spans, most=len(spans))
+
+
+def size_text(size: float) -> str:
+    """Return a size with three digits.
+
+    Examples
+    --------
+    >>> size_text(999), size_text(12_340_000), size_text(8e10)
+    ('999 bytes', '12.3 MB', '80.0 GB')
+    """
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:#.3g}".rstrip(".") + f" {unit}"
+    return f"{size:.0f} bytes"

@@ -1,0 +1,63 @@
+"""The same machines with other schemes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.simulation.baselines import BASELINES
+from cec_mpi.simulation.scenario import Outcome, Scenario
+from cec_mpi.simulation.simulate import simulate
+
+Compared = dict[str, Outcome | InputError | InfeasibleError]
+
+
+def name_of(scenario: Scenario) -> str:
+    """Return what the scheme of a scenario is called."""
+    if scenario.recovery is None:
+        return f"{scenario.copies} copies"
+    return scenario.options.scheme
+
+
+def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Compared:
+    """Return what comes of a scenario, and of other schemes with the same machines.
+
+    Schemes are equal shares with the code, replicas that survive as many losses (or a code instead
+    of replicas), and the simpler ones of `BASELINES`. An error says why a scheme is not possible.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    out : path, optional
+        Directory for the records of the scenario itself.
+    """
+    runs: dict[str, Callable[[], Outcome]] = {name_of(scenario): partial(simulate, scenario, out)}
+    options = scenario.options
+    if scenario.recovery is None:
+        recovery = scenario.machines - scenario.copies + 1
+        coded = replace(scenario, recovery=recovery, manifest=None)
+        runs[f"code, L = {recovery}"] = partial(simulate, coded)
+    else:
+        other = "cyclic" if options.scheme == "heterogeneous" else "heterogeneous"
+        runs[other] = partial(
+            simulate,
+            replace(scenario, options=replace(options, scheme=other)),  # type: ignore[arg-type]
+        )
+        if not isinstance(options.shards_per_machine, int | tuple):
+            copies = scenario.machines - scenario.recovery + 1
+            without = replace(scenario, recovery=None, copies=copies, manifest=None)
+            runs[f"{copies} copies"] = partial(simulate, without)
+    for name, baseline in BASELINES.items():
+        runs[name] = partial(baseline, scenario)
+    found: Compared = {}
+    for name, run in runs.items():
+        try:
+            found[name] = run()
+        except (InputError, InfeasibleError) as error:
+            if not found:
+                raise
+            found[name] = error
+    return found

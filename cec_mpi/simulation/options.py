@@ -1,0 +1,176 @@
+"""Options of ``cec-mpi simulate`` in addition to those of a session."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from cec_mpi.core.step.costs import DECODE
+from cec_mpi.options import values
+from cec_mpi.options.option import option
+from cec_mpi.simulation.scenario import RATE, Happening
+from cec_mpi.store.format.manifest import DTYPES
+
+_X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that come and go"
+STEPS = 100
+
+
+def _range(text: str) -> tuple[float, float]:
+    """Parse ``1:4``."""
+    low, _, high = text.partition(":")
+    try:
+        found = float(low), float(high)
+        if not 0 < found[0] <= found[1] < float("inf"):
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected two positive numbers, such as 1:4"
+        ) from None
+    return found
+
+
+def _moment(text: str) -> tuple[float, int]:
+    """Parse ``90s:3``."""
+    time, _, machine = text.rpartition(":")
+    try:
+        return values.seconds(time), values.positive(machine)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected TIME:MACHINE, such as 90s:3"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions:
+    """What is simulated, for how long, and what is written."""
+
+    store: str | None = None
+    shape: tuple[int, int] | None = option(
+        None, "--shape Q,R", "rows and columns of X, without a store", values.shape, below=_X
+    )
+    count: int | None = option(
+        None, "--machines N", "number of machines, without a store", values.positive, below=_X
+    )
+    recovery: int | None = option(
+        None,
+        "--recovery L",
+        "number of machines from which any row is decoded, without a store",
+        values.positive,
+        below=_X,
+    )
+    copies: int | None = option(
+        None,
+        "--copies J",
+        "machines that hold each row, in place of a code (default without --recovery: 3)",
+        values.positive,
+        below=_X,
+    )
+    density: float = option(
+        1.0, "--density D", "share of nonzeros of X (default: 1)", values.number, below=_X
+    )
+    dtype: str = option(
+        "float64", "--dtype", "dtype of shards (default: float64)", choices=DTYPES, below=_X
+    )
+    steps: int | None = option(
+        None,
+        "--steps T",
+        f"number of steps (default: {STEPS}, or those in --duration)",
+        values.positive,
+    )
+    seconds: float | None = option(
+        None, "--duration TIME", "end after this time, such as 24h", values.seconds
+    )
+    adjoint: bool = option(False, "--adjoint", "let every second step compute X' v")
+    out: str | None = option(
+        None, "--out DIR", "write records to DIR, which cec-mpi report shows", values.path
+    )
+    compares: bool = option(
+        False, "--compare", "also simulate other schemes with the same machines"
+    )
+    price: float | None = option(
+        None,
+        "--price P",
+        "price of a machine for an hour; prints what the run costs",
+        values.number,
+    )
+    lost: tuple[tuple[float, int], ...] = option(
+        (),
+        "--lost TIME:MACHINE",
+        "end the process of a machine at this time, such as 90s:3; implies --elastic",
+        _moment,
+        below=_EVENTS,
+    )
+    joins: tuple[tuple[float, int], ...] = option(
+        (),
+        "--joins TIME:MACHINE",
+        "let a process join as a machine at this time; a machine that is not lost before is not "
+        "there at first; implies --elastic",
+        _moment,
+        below=_EVENTS,
+    )
+    loses: bool = option(
+        False,
+        "--lost-when-away",
+        "end the process of a machine when availability takes it away, and let a new one join when "
+        "it comes back, which reads its shards again; implies --elastic",
+        below=_EVENTS,
+    )
+    drawn: tuple[float, float] | None = option(
+        None, "--draw-speeds LOW:HIGH", "draw the speeds of machines evenly", _range, below=_MODEL
+    )
+    speeds_of: str | None = option(
+        None,
+        "--speeds-of DIR",
+        "use speeds, and their noise, that machines had in the run in DIR",
+        values.path,
+        below=_MODEL,
+    )
+    rate: int | None = option(
+        None,
+        "--rate SIZE",
+        f"bytes that a machine of speed 1 multiplies in a second (default: {RATE:.0e})",
+        values.size,
+        below=_MODEL,
+    )
+    doctor: str | None = option(
+        None,
+        "--doctor FILE",
+        "output of cec-mpi doctor --json, whose network and products are used",
+        values.path,
+        below=_MODEL,
+    )
+    latency: float | None = option(
+        None,
+        "--latency TIME",
+        "time of a short message (default: 1e-4)",
+        values.seconds,
+        below=_MODEL,
+    )
+    bandwidth: int | None = option(
+        None,
+        "--bandwidth SIZE",
+        "bytes per second of the master's network (default: 1e9)",
+        values.size,
+        below=_MODEL,
+    )
+    disk: int | None = option(
+        None,
+        "--disk SIZE",
+        "bytes per second with which a machine reads shards (default: 1e9)",
+        values.size,
+        below=_MODEL,
+    )
+    decode: float | None = option(
+        None,
+        "--decode TIME",
+        f"time to decode a number of X w from one of its L answers (default: {DECODE:g})",
+        values.seconds,
+        below=_MODEL,
+    )
+
+    @property
+    def happenings(self) -> tuple[Happening, ...]:
+        """What happens to processes."""
+        lost = (Happening(seconds, machine, "lost") for seconds, machine in self.lost)
+        joins = (Happening(seconds, machine, "joins") for seconds, machine in self.joins)
+        return (*lost, *joins)

@@ -1,0 +1,101 @@
+"""Recording simulated steps, with what the master computes and what the run comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from msgspec import structs
+
+from cec_mpi.errors import CecError
+from cec_mpi.machine.emulation import Emulation
+from cec_mpi.master.schedule import Schedule
+from cec_mpi.records.recorder import Recorder, counts_of
+from cec_mpi.records.step import StepRecord
+from cec_mpi.simulation.hub import SimulatedHub
+from cec_mpi.simulation.scenario import Outcome
+
+
+class SimulatedRecorder(Recorder):
+    """A recorder that lets the time of the master pass, and sums up what a run comes to.
+
+    Parameters
+    ----------
+    hub : SimulatedHub
+    emulation : Emulation
+        The speeds of machines.
+    """
+
+    def __init__(self, hub: SimulatedHub, emulation: Emulation) -> None:
+        super().__init__(clock=hub.clock)
+        self.schedule: Schedule | None = None
+        self.hub, self._manifest = hub, hub.store.manifest
+        steady = replace(emulation, noise=0.0)
+        rows = self._manifest.shape[0]
+
+        @lru_cache(4096)
+        def optimum(available: tuple[int, ...], step: int) -> float:
+            return rows / sum(steady.rate(n, step) for n in available)
+
+        self._changes = sorted({change.step for change in emulation.changes})
+        self._optimum: Callable[[tuple[int, ...], int], float] = optimum
+        self._ended = 0.0  # when the step before ended
+        self._waiting = self._over = self._machine_seconds = 0.0
+        self._bytes_read = 0
+
+    def step(self, record: StepRecord) -> None:
+        """Take one step."""
+        costs, manifest, clock = self.hub.costs, self._manifest, self.hub.clock
+        decoding = costs.decode * manifest.shape[0] * manifest.code.recovery * record.columns
+        each = 0.0 if self.hub.is_elastic else costs.each * len(record.rows)
+        clock.sleep(decoding + costs.fixed + each)
+        tall, wide = manifest.tall, manifest.wide
+        share, collect = (tall, wide) if record.adjoint else (wide, tall)
+        sizes = dict(record.bytes)
+        for verb, scale in (("share", share), ("collect", collect)):
+            if verb in sizes:
+                sizes[verb] = round(scale * sizes[verb])
+        record = structs.replace(
+            record,
+            decode_seconds=record.decode_seconds + decoding,
+            bytes=sizes,
+            time=self.now(),
+        )
+        self._sum_up(record)
+        super().step(record)
+
+    def _sum_up(self, record: StepRecord) -> None:
+        now = self.hub.clock.monotonic()
+        took, self._ended = now - self._ended, now
+        waited = record.waited_seconds
+        begun = sum(step <= record.step for step in self._changes)
+        since = self._changes[begun - 1] if begun else 0
+        self._waiting += waited
+        self._over += took - waited - self._optimum(record.available, since)
+        self._bytes_read += sum(record.load_bytes)
+        self._bytes_read += sum(event.get("bytes", 0) for event in record.events)
+        self._machine_seconds += (took - waited) * len(self._up(record.tick))
+        ticks = range(record.tick - record.waited_ticks, record.tick)
+        if not ticks:  # it has waited for machines that join
+            ticks = range(record.tick, record.tick + 1)
+        for tick in ticks:
+            self._machine_seconds += waited / len(ticks) * len(self._up(tick))
+
+    def _up(self, tick: int) -> set[int]:
+        assert self.schedule is not None
+        return self.schedule.listed_at(tick) & self.hub.roster.there
+
+    def outcome(self, ended: CecError | None) -> Outcome:
+        """Return what the run has come to by now, and why it has ended early if it has."""
+        return Outcome(
+            steps=self.steps,
+            seconds=self.hub.clock.monotonic(),
+            waiting=self._waiting,
+            over=self._over,
+            bytes_read=self._bytes_read,
+            machine_seconds=self._machine_seconds,
+            events={kind: count for kind, count in counts_of(self.events).items() if count},
+            ended="" if ended is None else str(ended),
+            exit_code=0 if ended is None else ended.exit_code,
+        )

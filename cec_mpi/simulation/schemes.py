@@ -1,0 +1,120 @@
+"""Schemes of this package for the replay of `cec_mpi.simulation.replay`: codes, and replicas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cec_mpi.core.plan.load import fractional_load
+from cec_mpi.core.plan.placement import Placement
+from cec_mpi.core.plan.planner import best_most
+from cec_mpi.core.replicas.holders import members_of, spread_copies
+from cec_mpi.core.replicas.least import Groups
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.simulation.replay import Change, Floats, Machines, Model, Work
+
+_PARTS_PER_MACHINE = 8
+
+
+class Coded:
+    """A coded store: Theorem 1 for the machines that are available.
+
+    A machine that comes reads its shards, also if it was there before: another computer may have
+    taken its place.
+
+    Parameters
+    ----------
+    model : Model
+        Of a scenario with a code.
+    """
+
+    def __init__(self, model: Model) -> None:
+        scenario = model.scenario
+        assert scenario.recovery is not None
+        self.decoded = self._recovery = scenario.recovery
+        self._model, self._stragglers = model, scenario.options.stragglers
+        self._placement = Placement(model.counts, scenario.machines)
+        counts = range(1, model.machines + 1)
+        enough = (
+            count
+            for count in counts
+            if self._placement.count(self._placement.largest(count)) >= self._recovery
+        )
+        self.least = next(enough, model.machines + 1)
+        self._shard = model.size / self._recovery
+        self._known: dict[Machines, Work] = {}
+
+    def is_enough(self, machines: Machines) -> bool:
+        """See `Scheme.is_enough`."""
+        if self._placement.is_plain:
+            return len(machines) >= self._recovery
+        return self._placement.count(sorted(machines)) >= self._recovery
+
+    def work(self, machines: Machines, rates: Floats) -> Work:
+        """The optimal load, for as many stragglers as these machines allow."""
+        if machines not in self._known or not self._model.is_steady:
+            self._known[machines] = self._loads(sorted(machines), rates)
+        return self._known[machines]
+
+    def _loads(self, numbers: list[int], rates: Floats) -> Work:
+        counts = [self._model.counts[n - 1] for n in numbers]
+        late = min(self._stragglers, self._placement.to_spare(self._recovery, numbers))
+        try:
+            most = best_most(rates, counts, self._recovery, late)
+        except InfeasibleError:
+            late, most = 0, max(counts)
+        used = [min(count, most) for count in counts]
+        load = fractional_load(rates, self._recovery + late * most, used)
+        return Work(np.array(load.mu, np.float64) * (self._model.rows / self._recovery), late)
+
+    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+        """Read the shards of machines that come."""
+        shards = [self._model.counts[n - 1] for n in now - before]
+        seconds = max(shards, default=0) * self._shard / self._model.scenario.costs.disk
+        return Change(seconds, sum(shards) * self._shard)
+
+
+class Replicated:
+    """A store of replicas: the flow of its rows to the machines that hold them.
+
+    Parameters
+    ----------
+    model : Model
+        Of a scenario with replicas.
+    """
+
+    decoded = 1
+
+    def __init__(self, model: Model) -> None:
+        scenario = model.scenario
+        self._model, self._stragglers = model, scenario.options.stragglers
+        parts = min(model.rows, _PARTS_PER_MACHINE * model.machines)
+        self.holders = spread_copies(parts, model.rates(0).tolist(), scenario.copies)
+        self._sets = [frozenset(each) for each in set(self.holders)]
+        self.least = 1
+        self.held = np.zeros(model.machines)
+        for each in self.holders:
+            self.held[np.array(each) - 1] += 1 / parts  # share of X
+        self._known: dict[Machines, Work] = {}
+
+    def is_enough(self, machines: Machines) -> bool:
+        """See `Scheme.is_enough`."""
+        return bool(machines) and all(each & machines for each in self._sets)
+
+    def work(self, machines: Machines, rates: Floats) -> Work:
+        """The least time, for as many stragglers as these machines allow."""
+        if machines not in self._known or not self._model.is_steady:
+            numbers = sorted(machines)
+            members = members_of(self.holders, numbers)
+            late = min(self._stragglers, min(map(len, members)) - 1)
+            costs = [float(len(parts)) for parts in members.values()]
+            groups = Groups(costs, list(members), len(numbers), 1 + late)
+            _, amounts = groups.least(rates)
+            row_cost = len(self.holders) / self._model.rows / groups.unit
+            rows: Floats = np.bincount(groups.machine, amounts, len(numbers)) / row_cost
+            self._known[machines] = Work(rows, late)
+        return self._known[machines]
+
+    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+        """Read what machines that come hold."""
+        sizes = [self.held[n - 1] * self._model.size for n in now - before]
+        return Change(max(sizes, default=0.0) / self._model.scenario.costs.disk, sum(sizes))

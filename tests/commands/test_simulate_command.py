@@ -1,0 +1,146 @@
+"""cec-mpi simulate: what it prints, what it refuses, and the records that it writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.core.step.costs import StepCosts
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.simulation.scenario import Happening, Scenario
+from cec_mpi.simulation.simulate import simulate
+
+SPEEDS = "2,2,3,3,4,4"
+X = ["--shape", "420000,1000", "--machines", "6", "--recovery", "3"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cec(call, tmp_path):
+    return lambda *words: Done(*call(words, tmp_path))
+
+
+@pytest.fixture
+def store(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((60, 4))
+    cec_mpi.encode(rows, tmp_path / "store", 6, 3)
+    return tmp_path / "store"
+
+
+def test_a_table(cec):
+    done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 10, "--price", 0.5)
+    assert done.code == 0
+    head, row, *_ = done.out.splitlines()
+    assert head.split() == [
+        "scheme", "steps", "time", "a", "step", "waiting", "over", "read", "machine", "hours",
+        "cost", "events",
+    ]  # fmt: skip
+    assert row.split()[:2] == ["heterogeneous", "10"]
+
+
+def test_the_same_as_in_python(cec):
+    words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
+    done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
+    assert done.code == 0
+    options = SessionOptions(
+        emulate_speeds=(2, 2, 3, 3, 4, 4), emulate_noise=0.1, seed=3, elastic=True
+    )
+    outcome = simulate(
+        Scenario(
+            machines=6,
+            recovery=3,
+            rows=420_000,
+            columns=1000,
+            options=options,
+            steps=20,
+            happenings=(Happening(1.0, 2, "lost"), Happening(2.0, 2, "joins")),
+        )
+    )
+    assert json.loads(done.out) == {"heterogeneous": asdict(outcome)}
+
+
+def test_schemes_side_by_side(cec):
+    done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 100, "--compare", "--json")
+    found = json.loads(done.out)
+    assert [*found] == [
+        "heterogeneous", "cyclic", "4 copies", "equal shares", "fastest", "restarting"
+    ]  # fmt: skip
+    assert found["heterogeneous"]["seconds"] < found["cyclic"]["seconds"]
+    assert found["heterogeneous"]["seconds"] < found["equal shares"]["seconds"]
+
+
+def test_a_store_and_its_records(cec, store, tmp_path):
+    out = tmp_path / "out"
+    done = cec("simulate", store, "--steps", 5, "--out", out)
+    assert done.code == 0
+    page = tmp_path / "report.html"
+    assert cec("report", out, "--out", page).code == 0
+    assert "All times are simulated." in page.read_text()
+    assert "the times and bytes of X with 60 x 4 numbers, not measured" in page.read_text()
+    again = cec("simulate", store, "--steps", 5, "--out", out)
+    assert again.code == 2
+    assert "holds results" in again.err
+
+
+def test_speeds_of_a_recorded_run(cec, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((3, 4)))
+    words = "--serial", "--emulate-speeds", SPEEDS, "--emulate-base", 100
+    assert cec("run", store, "vectors=W.npy", "--out", "out", *words).code == 0
+    done = cec("simulate", store, "--speeds-of", "out", "--steps", 30, "--json")
+    assert json.loads(done.out)["heterogeneous"]["seconds"] > 30 * 60 / (18 * 100)
+    done = cec("simulate", *X, "--speeds-of", "out")
+    assert done.code == 2
+    assert "found a run with 4 columns of float64, expected 1000 of float64" in done.err
+
+
+def test_costs_that_doctor_measured(cec, tmp_path):
+    costs = StepCosts(3, latency=0.1, bandwidth=1e9, rate=3e9)
+    (tmp_path / "doctor.json").write_text(json.dumps({"estimate": asdict(costs)}))
+    slow = cec("simulate", *X, "--doctor", tmp_path / "doctor.json", "--json")
+    fast = cec("simulate", *X, "--rate", "1e9", "--json")
+    seconds = [json.loads(done.out)["heterogeneous"]["seconds"] for done in (slow, fast)]
+    assert seconds[0] - seconds[1] == pytest.approx(100 * 5 * 0.1, rel=0.05)
+
+
+def test_too_few_machines_for_good(cec):
+    done = cec("simulate", *X, "--available-probability", 0.01)
+    assert done.code == 4
+    assert "machines are available at tick 0" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "expected a store, or --shape Q,R and --machines N"),
+        ([*X, "--copies", "2"], "--recovery and --copies exclude each other"),
+        ([*X, "--lost", "3"], "expected TIME:MACHINE"),
+        ([*X, "--lost", "1:7"], "expected a machine from 1 to 6"),
+        ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
+        ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
+        ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
+        ([*X, "--doctor", "none.json"], "none.json cannot be read"),
+        ([*X, "--availability-command", "date"], "a command cannot be asked"),
+        (["nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_what_is_refused(cec, words, message):
+    done = cec("simulate", *words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.count("error:") == 1
+
+
+def test_a_store_needs_no_shape(cec, store):
+    done = cec("simulate", store, "--recovery", "2")
+    assert (done.code, done.out) == (2, "")
+    assert "--recovery describes X without a store" in done.err

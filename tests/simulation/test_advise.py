@@ -1,0 +1,281 @@
+"""Advice: known answers in simple cases, what cannot work, and that nothing better is left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from cec_mpi.availability.models import Listed
+from cec_mpi.core.code.mds import make_code
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.simulation.advise import Kind, Question, advise, is_better
+from cec_mpi.simulation.scenario import Costs
+
+GB = 10**9
+FREE = Costs(latency=0, bandwidth=1e15, disk=1e15, fixed=0, each=0, decode=0, start=0)
+# X has 8 GB, of which a machine of speed 1 multiplies one in a second.
+X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
+
+
+def ask(*kinds, **more):
+    return Question(**{**X, "kinds": kinds or (Kind(6),), **more})
+
+
+def away(*sets, gap=3600.0):
+    """The availability without these machines, each for an hour, again and again."""
+
+    def of(machines):
+        everyone = set(range(1, machines + 1))
+        return Listed([sorted(everyone - each) for each in sets], gap_seconds=gap)
+
+    return of
+
+
+def only(advice, machines, recovery, shards=None):
+    """The choice with one shard on each of some machines, or with these shards."""
+    shards = shards or (1,) * machines
+    found = [c for c in advice.front if (c.shards, c.recovery) == (shards, recovery)]
+    return found[0] if found else None
+
+
+# --- known answers ------------------------------------------------------------------------
+
+
+def test_a_choice_takes_what_theorem_1_says():
+    advice = advise(ask(Kind(6), availability=away(set(), {1, 2}), steps=5000))
+    choice = only(advice, 6, 4)
+    full, four = 8 / 6, 8 / 4
+    # Of the time half each: steps come as the inverse of what they take.
+    assert choice.step.mean == pytest.approx(2 / (1 / full + 1 / four), rel=0.05)
+    assert choice.step.low <= choice.step.mean <= choice.step.high
+    assert (choice.storage, choice.largest, choice.gone) == (12 * GB, 2 * GB, 2)
+    assert choice.waiting.mean == 0
+    assert choice.total.mean == pytest.approx(5000 * choice.step.mean)
+
+
+def test_waiting_is_a_share_of_the_time_and_has_a_length():
+    up = away(set(), set(), set(), {1, 2})
+    five = only(advise(ask(availability=up, steps=50_000)), 6, 5)
+    assert five.waiting.mean == pytest.approx(0.25, abs=0.03)
+    assert five.wait == pytest.approx(3600, rel=0.1)
+    assert five.total.mean == pytest.approx(50_000 * five.step.mean / 0.75, rel=0.05)
+
+
+def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
+    up = away({1, 2}, {3, 4}, {5, 6})
+    advice = advise(ask(availability=up, steps=50_000))
+    assert advice.recommended.gone == 2
+    assert advice.recommended.recovery == 4
+    assert "too few machines are ever up" in advice.rejected["N = 6, L = 5 to 6"]
+    assert "L = 4: any 4 of 6 machines are enough, 2 machines may be gone" in advice.sentence
+    assert advice.instead == ""
+
+
+def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
+    advice = advise(ask(Kind(8), probability=0.8))
+    for choice in advice.front:
+        if choice.machines == sum(choice.shards) == 8:
+            worst = make_code(8, choice.recovery).conditioning.worst
+            assert choice.digits == pytest.approx(np.log10(worst), abs=0.1)
+            assert choice.error == pytest.approx(worst * 2.2e-16, rel=0.3)
+
+
+def test_machines_of_different_speeds_get_different_shards():
+    advice = advise(ask(Kind(4, 1), Kind(1, 4), probability=0.95))
+    fast = next(choice for choice in advice.front if sum(choice.shards) == 10)
+    assert fast.shards[4] > 2 * max(fast.shards[:4])
+    assert fast.run() == f"--shards-per-machine {','.join(map(str, fast.shards))}"
+    fast = replace(fast, recovery=5)
+    assert fast.encode("float32", [1, 1, 1, 1, 4]) == (
+        "cec-mpi encode X store --dtype float32 --machines 10 --recovery 5"
+    )
+
+
+def test_a_sparse_x_is_stored_as_copies_of_its_rows():
+    advice = advise(ask(Kind(6), probability=0.9, density=0.001))
+    best = advice.recommended
+    assert best.copies
+    assert best.recovery is None
+    assert best.storage < 0.1 * GB
+    assert best.digits == 0
+    assert f"--machines {best.machines} --copies {best.copies}" in best.encode("float64", [1] * 6)
+    assert not any(choice.copies for choice in advise(ask(Kind(6), probability=0.9)).front)
+
+
+def test_noise_makes_stragglers_worth_it():
+    noisy = advise(ask(Kind(6), probability=0.95, noise=0.8))
+    assert any(choice.stragglers for choice in noisy.front)
+    assert not any(choice.stragglers for choice in advise(ask(probability=0.95)).front)
+
+
+def test_prices_count():
+    advice = advise(ask(Kind(6, price=3.6), availability=away(set(), {1})))
+    for choice in advice.front:
+        machines = choice.cost / 3.6 * 3600 / choice.total.mean
+        assert choice.machines - 1 <= machines <= choice.machines
+
+
+def test_seeds_repeat_and_one_of_them_gives_no_interval():
+    question = ask(availability=away(set(), {1}, {2, 3}), steps=3000)
+    assert advise(question) == advise(question)
+    total = only(advise(question), 6, 3).total
+    assert total.low < total.mean < total.high
+    once = only(advise(replace(question, seeds=1)), 6, 3).total
+    assert once.low == once.mean == once.high
+
+
+# --- whether at all -----------------------------------------------------------------------
+
+
+def test_nothing_is_worth_it_if_all_machines_stay():
+    advice = advise(ask(Kind(4, 1), Kind(2, 2)))
+    assert "all machines stay" in advice.instead
+    assert "1.00 s for a step and 8.00 GB" in advice.instead
+
+
+def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
+    kinds = Kind(3, 1, 4 * GB), Kind(1, 2, 16 * GB)
+    advice = advise(ask(*kinds, availability=away(set(), {1}, {2, 3})))
+    assert "fits on machine 4, which stays. There a step takes 4.00 s" in advice.instead
+    leaving = advise(ask(*kinds, availability=away({4}, {1}, {2, 3})))
+    assert leaving.instead == ""
+
+
+# --- what cannot work ---------------------------------------------------------------------
+
+
+def test_memory_that_is_too_small_is_named():
+    advice = advise(ask(Kind(5), Kind(1, 1, 3 * GB), probability=0.9))
+    assert advice.rejected["N = 6, L = 1 to 2"] == (
+        "its shards do not fit into the memory of machine 6 (4.00 GB of 3.00 GB with the last)"
+    )
+    assert all(choice.largest <= 3 * GB for choice in advice.front)
+
+
+def test_an_error_that_is_too_large_is_named():
+    advice = advise(ask(Kind(12), probability=0.8, dtype="float32", error=2e-6))
+    assert all(choice.error <= 2e-6 for choice in advice.front)
+    assert any("its error may exceed 2e-06" in why for why in advice.rejected.values())
+
+
+def test_if_nothing_works_the_reasons_are_told():
+    with pytest.raises(InfeasibleError, match="no choice can work: N = 2, L = 1 to 2: its shards"):
+        advise(ask(Kind(1, 1, GB), Kind(1, 2, GB)))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"density": 0.0}, "density 0"),
+        ({"error": 0.0}, "error 0"),
+        ({"noise": -1.0}, "noise -1"),
+        ({"steps": 0}, "steps 0"),
+        ({"kinds": ()}, "machines: expected at least one"),
+        ({"kinds": (Kind(1), Kind(1, price=1.0))}, "a price for all of them or for none"),
+        ({"kinds": (Kind(0),)}, "expected a positive number"),
+        ({"kinds": (Kind(1, float("nan")),)}, "expected a positive number"),
+        ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
+        ({"probability": 1.5}, "probability 1.5"),
+    ],
+)
+def test_questions_that_make_no_sense(more, says):
+    with pytest.raises(InputError, match=says):
+        advise(replace(ask(), **more))
+
+
+# --- properties ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
+    random = np.random.default_rng(seed)
+    kinds = [
+        Kind(
+            int(random.integers(1, 4)),
+            float(random.integers(1, 4)),
+            int(random.integers(2, 9)) * GB,
+        )
+        for _ in range(int(random.integers(1, 4)))
+    ]
+    advice = advise(ask(*kinds, probability=float(random.uniform(0.6, 1)), seeds=3))
+    assert any(choice is advice.recommended for choice in advice.front)
+    figures = [
+        (each.storage, each.total.mean, -each.gone, round(each.digits, 1)) for each in advice.front
+    ]
+    for one, other in product(figures, figures):
+        assert not is_better(one, other)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2, 3])
+def test_the_more_machines_are_gone_at_once_the_more_are_spared(gone):
+    sets = [set(range(1, 1 + gone)), set(range(5, 5 + gone))]
+    advice = advise(ask(Kind(8), availability=away(*sets), steps=20_000))
+    assert advice.recommended.gone >= gone
+    assert sum(advice.recommended.shards) - advice.recommended.recovery >= gone
+
+
+# --- the command --------------------------------------------------------------------------
+
+WORDS = "advise --shape 1000000,1000 --steps 500 --rate 1000000000 --seeds 2 "
+
+
+@pytest.fixture
+def say(call, tmp_path):
+    """Run the command with more words: its exit code, standard output and standard error."""
+    return lambda words: call([*WORDS.split(), *words.split()], tmp_path)
+
+
+def test_the_command_prints_a_table_and_a_recommendation(say):
+    code, out, _ = say("--machines 6:1:16G:0.10 --available-probability 0.9 --tick 10m")
+    assert code == 0
+    assert "cec-mpi encode X store --dtype float64" in out
+    assert "*  --machines 6 --recovery " in out
+    assert "\n\nTake N = 6, L = " in out
+
+
+def test_the_command_prints_json(say):
+    _, out, _ = say("--machines 16 --availability example --json")
+    told = json.loads(out)
+    assert sum(choice["recommended"] for choice in told["choices"]) == 1
+    assert told["instead"] == ""
+    assert told["choices"][0]["encode"].startswith("cec-mpi encode X store ")
+    assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_command_draws_the_front(say, tmp_path, suffix):
+    file = tmp_path / f"front.{suffix}"
+    assert say(f"--machines 4 --available-probability 0.9 --figure {file}")[0] == 0
+    assert file.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--machines 0", "--machines '0': expected COUNT"),
+        ("--machines 4:fast", "--machines '4:fast': expected COUNT"),
+        ("--machines 4:1:2:3:4", "expected COUNT"),
+        ("--machines 4:1:lots", "expected COUNT"),
+        ("--machines 4:-1", "expected a positive number, speed and memory"),
+        ("", "required"),
+        ("--machines 4 --figure front.txt", "front.txt"),
+        ("--machines 4 --availability no-such-file", "does not exist"),
+        ("--machines 4 --available-probability 2", "probability 2"),
+        ("--machines 4 --available-probability 1 --availability example", "not allowed with"),
+        ("--machines 4 --density 2", "density 2"),
+    ],
+)
+def test_bad_input_is_named(say, words, says):
+    code, _, err = say(words)
+    assert code == 2
+    assert says in err
+
+
+def test_no_choice_at_all_has_an_exit_code_of_its_own(say):
+    code, _, err = say("--machines 2:1:1M")
+    assert code == 4
+    assert "no choice can work" in err

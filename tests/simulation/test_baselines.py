@@ -1,0 +1,124 @@
+"""What simpler schemes would take on the same machines: figures that a pencil gives too."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.simulation.baselines import BASELINES, equal_shares, fastest, restarting
+from cec_mpi.simulation.scenario import Costs, Scenario
+
+# 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
+FREE = Costs(latency=0, bandwidth=math.inf, disk=1e7, fixed=0, each=0, decode=0, start=3)
+X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": FREE}
+
+
+def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
+    options = {"availability": up, "emulate_speeds": speeds}
+    options |= {name: more.pop(name) for name in list(more) if hasattr(SessionOptions, name)}
+    given = {"machines": len(speeds), "recovery": recovery, **X, "steps": 1, **more}
+    return Scenario(options=SessionOptions(**options), **given)
+
+
+def test_equal_shares_are_as_slow_as_the_slowest_machine():
+    done = equal_shares(scenario([{1, 2, 3, 4}], steps=10))
+    assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
+    assert done.over == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
+    assert done.bytes_read == 1_200_000
+    assert done.machine_seconds == pytest.approx(4 * done.seconds)
+    assert done.cost(3600.0) == pytest.approx(done.machine_seconds)
+
+
+def test_equal_shares_move_as_few_bytes_as_they_can():
+    slow = replace(FREE, bandwidth=1e5)
+    ticks = [{1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3, 4}]  # 300,000 bytes move at each event
+    changing = equal_shares(scenario(ticks, steps=3, costs=slow))
+    alone = [equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
+    reading = [0.03, 0.04, 0.03]
+    assert changing.seconds == pytest.approx(sum(alone) - sum(reading) + 0.03 + 2 * 3.0)
+    assert changing.events == {"moved": 2}
+
+
+def test_the_fastest_machines_compute_whole_shards_and_read_them_once():
+    ticks = [{1, 2, 3, 4}, {1, 2, 3}, {2, 3, 4}]
+    done = fastest(scenario(ticks, steps=3))
+    assert done.seconds == pytest.approx(3 * 0.6 + 2 * 0.06)  # 4 and 1, 1 and 2, 4 and 2
+    assert done.bytes_read == 3 * 600_000
+
+
+def test_a_loss_costs_the_steps_since_the_last_checkpoint():
+    # All four machines take 0.24 s for a step, and three 0.4 s; X is read in 0.04 s each.
+    loss = scenario([{1, 2, 3, 4}, {1, 2, 3}], steps=12, tick_seconds=2.0)
+    rare = restarting(loss, checkpoint_seconds=1000)
+    often = restarting(loss, checkpoint_seconds=0)
+    # Nine steps begin before the loss.
+    reading = 0.048
+    assert often.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 3 * 0.4)
+    assert rare.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 12 * 0.4)
+    assert rare.steps == often.steps == 12
+    assert rare.events == {"restarted": 1}
+    assert rare.over == pytest.approx(rare.seconds - 12 * 0.4)
+
+
+def test_machines_that_come_cost_a_start_and_no_steps():
+    more = scenario([{1, 2, 3}, {1, 2, 3, 4}], steps=12, tick_seconds=2.0)
+    done = restarting(more, checkpoint_seconds=1000)
+    assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
+    assert done.bytes_read == 2 * 1_200_000
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_too_few_machines_are_waited_for_or_end_the_run(name):
+    ticks = [{1, 2}, {1}, {1, 2}]
+    some = {"tick_seconds": 10.0, "steps": 30}
+    waiting = BASELINES[name](scenario(ticks, wait=True, **some))
+    assert 9 < waiting.waiting <= 10
+    assert waiting.steps == 30
+    assert waiting.ended == ""
+    ending = BASELINES[name](scenario(ticks, **some))
+    assert ending.steps < 30
+    assert ending.ended == "1 machine is available at tick 1: a step needs 2"
+    never = BASELINES[name](scenario(ticks[:2], wait=True, **some))
+    assert never.ended == ending.ended
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_run_ends_with_its_time(name):
+    done = BASELINES[name](scenario([{1, 2, 3, 4}], steps=None, seconds=100.0))
+    assert 100 <= done.seconds < 101
+    assert done.steps > 100
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_noise_and_changes_make_steps_longer(name):
+    steady = BASELINES[name](scenario([{1, 2, 3, 4}], steps=100))
+    noisy = BASELINES[name](scenario([{1, 2, 3, 4}], steps=100, emulate_noise=0.2))
+    assert steady.seconds < noisy.seconds < 2 * steady.seconds
+    assert noisy == BASELINES[name](scenario([{1, 2, 3, 4}], steps=100, emulate_noise=0.2))
+
+
+def test_steps_are_as_long_one_by_one_as_together():
+    ticks = [{1, 2, 3, 4}, {1, 2, 3}, {2, 3, 4}]
+    for baseline in BASELINES.values():
+        together = baseline(scenario(ticks, steps=100, tick_seconds=7.0))
+        one_by_one = baseline(scenario(ticks, steps=100, tick_seconds=7.0, emulate_noise=1e-12))
+        assert together.seconds == pytest.approx(one_by_one.seconds)
+        assert together.steps == one_by_one.steps
+        assert together.over == pytest.approx(one_by_one.over)
+
+
+def test_a_sparse_x_takes_what_its_nonzeros_take():
+    dense = restarting(scenario([{1, 2, 3, 4}]))
+    sparse = scenario([{1, 2, 3, 4}], recovery=None, copies=2, density=0.01)
+    done = restarting(sparse)
+    assert done.bytes_read == pytest.approx(1200 * (1.25 * 12 + 4))
+    assert done.seconds < 0.05 * dense.seconds
+
+
+def test_only_a_code_has_the_fastest_l():
+    with pytest.raises(InputError, match="expected a scenario with a code"):
+        fastest(scenario([{1, 2, 3, 4}], recovery=None))

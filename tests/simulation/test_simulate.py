@@ -1,0 +1,283 @@
+"""Simulated runs: their times by hand, their products by NumPy, and what happens in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cec_mpi.availability.models import Listed
+from cec_mpi.core.plan.load import theorem_1
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.machine.emulation import SpeedChange
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.records.recorder import read_steps
+from cec_mpi.simulation.scenario import Costs, Happening, Scenario
+from cec_mpi.simulation.simulate import opened, simulate
+
+SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
+FREE = Costs(latency=0, bandwidth=1e30, disk=1e30, fixed=0, each=0, decode=0, start=0)
+
+
+def scenario(costs=FREE, rows=1260, steps=3, recovery=3, happenings=(), adjoint=False, **options):
+    """Machines of the paper's speeds, in rows per second."""
+    options = {"speeds": SPEEDS, "emulate_speeds": SPEEDS, "emulate_base": 1.0, **options}
+    return Scenario(
+        machines=len(options["emulate_speeds"]),
+        recovery=recovery,
+        rows=rows,
+        columns=10,
+        options=SessionOptions(**options),
+        costs=costs,
+        steps=steps,
+        happenings=happenings,
+        adjoint=adjoint,
+    )
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_steps_take_the_time_of_theorem_1(elastic):
+    outcome = simulate(scenario(elastic=elastic))
+    level, _ = theorem_1(SPEEDS, 3)
+    assert outcome.steps == 3
+    assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
+    assert outcome.over == pytest.approx(0, abs=0.5)
+    assert outcome.machine_seconds == pytest.approx(6 * outcome.seconds)
+    assert outcome.bytes_read == 3 * 420 * 10 * 8
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_rows_stand_for_many(elastic):
+    few, many = (simulate(scenario(elastic=elastic, rows=n)) for n in (1260, 1_260_000))
+    assert many.seconds == pytest.approx(1000 * few.seconds, rel=1e-2)
+    assert many.bytes_read == pytest.approx(1000 * few.bytes_read, rel=1e-2)
+
+
+def test_cyclic_assignments_take_longer():
+    outcome = simulate(scenario(scheme="cyclic"))
+    assert outcome.seconds == pytest.approx(3 * 210 / 2, rel=1e-2)
+
+
+def test_everything_else_takes_its_time():
+    costs = Costs(latency=1, bandwidth=1e9, disk=8e9, call=5, fixed=7, each=0, decode=1, start=0)
+    took = simulate(scenario(costs, steps=1)).seconds
+    # Announce with a short w along a tree of depth 3, answer, call, master, and decode q L numbers.
+    assert took == pytest.approx(70 + 3 + 1 + 5 + 7 + 1260 * 3, rel=1e-2)
+
+
+def test_time_passes_while_too_few_machines_are_available():
+    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2), (1, 2), (1, 2, 3, 4, 5, 6)])
+    outcome = simulate(scenario(availability=available, tick_seconds=80.0, wait=True, steps=2))
+    # The first step ends at 70, the second begins there; the third finds too few until 240.
+    assert outcome.seconds == pytest.approx(140, rel=1e-2)
+    outcome = simulate(scenario(availability=available, tick_seconds=80.0, wait=True))
+    assert outcome.waiting == pytest.approx(100, rel=1e-2)
+    assert outcome.seconds == pytest.approx(310, rel=1e-2)
+    assert outcome.machine_seconds == pytest.approx(6 * 210 + 2 * 100, rel=1e-2)
+
+
+def test_a_run_that_cannot_go_on_says_why():
+    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2)])
+    outcome = simulate(scenario(availability=available))
+    assert outcome.steps == 1
+    assert outcome.ended.startswith("2 machines are available at tick 1 (1, 2)")
+
+
+def test_a_loss_ends_lockstep_and_not_an_elastic_run():
+    outcome = simulate(scenario(inject="kill:2@1"))
+    assert outcome.steps == 1
+    assert outcome.ended == "machine 2 is lost in step 1, which ends a lockstep run"
+    outcome = simulate(scenario(inject="kill:2@1", elastic=True))
+    assert (outcome.steps, outcome.ended) == (3, "")
+    assert outcome.events["lost"] == 1
+
+
+def test_machines_are_lost_and_join_at_their_times():
+    happenings = (Happening(100.0, 2, "lost"), Happening(150.0, 2, "joins"))
+    outcome = simulate(scenario(happenings=happenings, steps=10))
+    assert outcome.events["lost"] == outcome.events["joined"] == 1
+    assert outcome.steps == 10
+    assert outcome.machine_seconds == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
+
+
+def test_processes_end_when_availability_takes_machines_away():
+    available = Listed([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
+    given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
+    asked, lost = simulate(given), simulate(replace(given, loses=True))
+    assert asked.events == {}
+    assert (lost.events["lost"], lost.events["joined"], lost.steps) == (4, 3, 6)
+    assert lost.bytes_read > asked.bytes_read
+    assert lost.seconds > asked.seconds  # the step at 200 does not end before 400
+    with pytest.raises(InputError, match="need ticks with a duration"):
+        simulate(replace(scenario(availability=available), loses=True))
+
+
+def test_a_run_waits_for_machines_that_will_join():
+    happenings = tuple(Happening(500.0, n, "joins") for n in (3, 4, 5, 6))
+    outcome = simulate(scenario(happenings=happenings, wait=True))
+    assert outcome.waiting == pytest.approx(500.0, rel=1e-3)
+    assert outcome.seconds == pytest.approx(500 + 3 * 70, rel=1e-2)
+
+
+def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_available():
+    happenings = (Happening(100.0, 3, "lost"), Happening(1000.0, 3, "joins"))
+    available = Listed([(1, 2, 3)])
+    given = {"availability": available, "tick_seconds": 10.0, "wait": True}
+    outcome = simulate(scenario(happenings=happenings, **given))
+    assert (outcome.steps, outcome.ended) == (3, "")
+    outcome = simulate(scenario(happenings=happenings[:1], **given))
+    assert "a step needs 3; lost or gone: 3" in outcome.ended
+
+
+def test_machines_take_over_shards_of_those_that_are_away():
+    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2)])
+    costs = Costs(latency=0, bandwidth=1e30, disk=420 * 80 / 10, fixed=0, each=0, decode=0)
+    outcome = simulate(scenario(costs, availability=available, adopt=True, steps=2))
+    assert outcome.steps == 2
+    assert outcome.events["adopted"] >= 1
+    assert outcome.ended == ""
+
+
+def test_a_silent_machine_is_late_and_given_up():
+    outcome = simulate(scenario(inject="stop:2@1", elastic=True, steps=30, deadline="x2"))
+    assert (outcome.steps, outcome.events["late"], outcome.events["given up"]) == (30, 1, 1)
+
+
+@pytest.mark.parametrize("stragglers", [0, 2])
+def test_machines_that_take_minutes_are_not_given_up(stragglers):
+    given = {"speeds": "learn", "emulate_base": 0.1, "emulate_noise": 0.5}
+    outcome = simulate(scenario(elastic=True, stragglers=stragglers, **given))
+    assert (outcome.steps, outcome.events) == (3, {})
+
+
+def test_speeds_are_learned_and_change():
+    learned = simulate(scenario(speeds="learn", steps=20))
+    assert learned.seconds == pytest.approx(20 * 70, rel=0.05)
+    changes = (SpeedChange(10, 6, 0.25),)
+    slower = simulate(scenario(speeds="learn", steps=20, emulate_changes=changes))
+    assert slower.seconds > 1.1 * learned.seconds
+
+
+def test_a_run_ends_at_its_time():
+    given = scenario(steps=None)
+    outcome = simulate(replace(given, seconds=700.0))
+    assert outcome.steps == 10
+    assert outcome.seconds == pytest.approx(700, rel=1e-2)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_records_are_those_of_a_run(tmp_path, elastic):
+    outcome = simulate(scenario(Costs(), elastic=elastic), tmp_path / "out")
+    header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    assert header["simulated"] == {"rows": 1260, "columns": 10}
+    assert len(steps) == outcome.steps == 3
+    assert sum(sum(step["load_bytes"]) for step in steps) == outcome.bytes_read
+    assert steps[0]["bytes"]["collect"] == 1260 * 8
+
+
+@pytest.mark.parametrize(
+    ("shards", "speeds"), [(2, (1.0, 1.0, 4.0)), ((1, 1, 4), (1.0, 1.0, 4.0)), ("auto", (1.0, 5.0))]
+)
+def test_machines_with_several_shards(shards, speeds):
+    options = SessionOptions(
+        shards_per_machine=shards, speeds=speeds, emulate_speeds=speeds, emulate_base=1.0
+    )
+    given = Scenario(
+        machines=6, recovery=3, rows=1260, columns=10, options=options, costs=FREE, steps=2
+    )
+    counts = {2: (2, 2, 2), "auto": (1, 5)}.get(shards, shards)
+    parts = [
+        speed / count for speed, count in zip(speeds, counts, strict=True) for _ in range(count)
+    ]
+    assert simulate(given).seconds == pytest.approx(2 * theorem_1(parts, 3)[0] * 420, rel=1e-2)
+
+
+def test_replicas():
+    given = Scenario(
+        machines=6,
+        copies=3,
+        rows=1_000_000,
+        columns=50,
+        density=0.1,
+        options=SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, emulate_base=1e5),
+        costs=FREE,
+        steps=4,
+    )
+    outcome = simulate(given)
+    assert outcome.seconds == pytest.approx(4 * 1e6 / (sum(SPEEDS) * 1e5), rel=0.03)
+    assert outcome.bytes_read == pytest.approx(1e6 * (5 * 12 + 4), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": None}, "a simulation needs a number of steps, or of seconds"),
+        ({"recovery": 7}, "recovery 7: expected 1 to 6"),
+        ({"rows": 0}, "X with 0 rows"),
+        ({"dtype": "int8"}, "dtype 'int8'"),
+        ({"happenings": (Happening(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
+    ],
+)
+def test_bad_scenarios(change, message):
+    with pytest.raises(InputError, match=message):
+        simulate(replace(scenario(), **change))
+
+
+def test_too_few_machines_from_the_beginning():
+    with pytest.raises(InfeasibleError, match="2 machines take part"):
+        simulate(scenario(machines=(1, 2)))
+
+
+@st.composite
+def traces(draw):
+    """A code or replicas, who is up at each tick, and who is lost and joins."""
+    machines = draw(st.integers(2, 7))
+    recovery = draw(st.integers(1, machines))
+    is_coded = draw(st.booleans())
+    everyone = st.sets(st.integers(1, machines), min_size=recovery)
+    ticks = draw(st.lists(everyone, min_size=1, max_size=5))
+    times = st.lists(st.floats(0, 300), max_size=3, unique=True)
+    lost = draw(st.sets(st.integers(1, machines), max_size=machines - recovery))
+    happenings = []
+    for n in sorted(lost):
+        kinds = draw(st.sampled_from([("lost", "joins"), ("joins", "lost")]))
+        moments = sorted(draw(times))
+        happenings += [Happening(t, n, kinds[k % 2]) for k, t in enumerate(moments)]
+    speeds = draw(st.lists(st.floats(0.5, 4), min_size=machines, max_size=machines))
+    elastic = bool(happenings) or draw(st.booleans())
+    options = {
+        "availability": Listed(ticks),
+        "tick_seconds": 40.0 if happenings else draw(st.sampled_from([None, 40.0])),
+        "emulate_speeds": tuple(speeds),
+        "speeds": draw(st.sampled_from(["learn", (1.0,) * machines])),
+        "emulate_noise": draw(st.sampled_from([0.0, 0.3])),
+        "elastic": elastic,
+        "stragglers": draw(st.integers(0, machines - recovery)) if elastic else 0,
+        "adopt": elastic and draw(st.booleans()),
+        "wait": True,
+    }
+    rows = draw(st.integers(recovery, 60))
+    found = scenario(Costs(), rows, None, recovery, tuple(happenings), **options)
+    if is_coded:
+        return found
+    return replace(found, recovery=None, copies=machines - recovery + 1, density=0.2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(traces())
+def test_products_are_those_of_numpy_whatever_happens(given):
+    with opened(given) as run:
+        X, made = run.X, 0
+        rng = np.random.default_rng(1)
+        while made < 6:
+            w, v = rng.standard_normal(X.shape[1]), rng.standard_normal(X.shape[0])
+            try:
+                found = run.master.rmatvec(v) if made % 2 else run.master.matvec(w)
+            except InfeasibleError:  # the trace leaves too few for good
+                return
+            expected = X.T @ v if made % 2 else X @ w
+            np.testing.assert_allclose(found, expected, atol=1e-8 * max(1, np.abs(v).sum()))
+            made += 1
