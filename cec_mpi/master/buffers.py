@@ -45,18 +45,18 @@ class Buffers:
     def __init__(self, manifest: Manifest, columns: int, arithmetic: np.dtype[Any]) -> None:
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         size = recovery * rows * columns
+        self._columns = columns
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = np.zeros(columns, dtype=np.int64)
         self._given = np.empty(self.shared.shape)
         self.sizes = np.empty(self.shared.shape)
         self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
-        self.parts = np.empty((recovery, rows * columns))
-        self.product = self.parts.reshape(recovery * rows, columns)
+        self._shape = recovery, rows * columns
+        self.renew_product()
         self.work = np.empty(size)
         self._code = manifest.code
         self._rounded = manifest.rounded  # so that columns of zeros may have been small numbers
-        self._columns = columns
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
     def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
@@ -69,15 +69,19 @@ class Buffers:
         """
         given = self._given.T
         _convert(name, W, given)
-        if scales.used is not None and not self._rounded:
-            # Numbers that meet only zeros must not make others underflow. NaN stays NaN.
-            with np.errstate(invalid="ignore"):
-                np.multiply(self._given, scales.used, out=self._given)
         try:
-            self.exponents[:] = scales.of_product(self._given, self.sizes)
+            exponents = scales.of_product(self._given, self.sizes)
+            if exponents.any() and scales.used is not None and not self._rounded:
+                # Numbers that meet only zeros must not make others underflow.
+                np.multiply(self._given, scales.used, out=self._given)
+                exponents = scales.of_product(self._given, self.sizes)
         except NotFiniteError:
             raise _not_finite(name, W, given) from None
-        multiplied(self._given, -self.exponents[:, np.newaxis], self.shared)
+        self.exponents[:] = exponents
+        if self.shared.dtype == self._given.dtype and not exponents.any():
+            self.shared, self._given = self._given, self.shared
+        else:
+            multiplied(self._given, -exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
         """Take V, of shape (q, k), into `product`, multiplied by powers of two.
@@ -104,6 +108,11 @@ class Buffers:
         if codec is None:
             codec = self._codecs[plan] = Codec(plan, self._code, self._columns, self.work)
         self.codec = codec
+
+    def renew_product(self) -> None:
+        """Replace the arrays of the product, which the caller keeps."""
+        self.parts = np.empty(self._shape)
+        self.product = self.parts.reshape(-1, self._columns)
 
     def renew(self) -> None:
         """Replace arrays that machines may still be receiving."""

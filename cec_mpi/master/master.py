@@ -228,6 +228,9 @@ class Master:
         values, (given,) = buffers.product[: self.shape[0]], done.lengths
         largest = self.bounds.largest(buffers)
         self._end_of(step, done, self.bounds.of_product(amplification, given, largest))
+        if result is None and self.scales.rows is None:
+            buffers.renew_product()
+            result = values
         result = self.scales.with_rows(values, buffers.exponents, result)
         return checked(largest, result, "X w")
 

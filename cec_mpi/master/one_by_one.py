@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from cec_mpi.core.accuracy.deviation import Lengths
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -84,7 +85,6 @@ class MadeOneByOne:
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
         self._random = np.random.default_rng(options.seed)
-        self._largest = store.scaling.largest
         self.terms: TermChecks | None = None
         if compares:
             manifest, code = self.manifest, self.manifest.code
@@ -98,7 +98,7 @@ class MadeOneByOne:
             )
             self.terms = TermChecks(
                 np.abs(code.generator).sum(axis=1) + self._bounds.shards,
-                self._largest,
+                store.scaling.largest,
                 manifest.rows_per_shard,
                 self.arithmetic,
                 self._random,
@@ -181,10 +181,11 @@ class MadeOneByOne:
             Too few machines are left, or their answers are wrong.
         """
         lengths = self._bounds.lengths(buffers, step.product.adjoint)
-        make = self._multiply_transposed if step.product.adjoint else self._multiply
-        return make(step, buffers)._replace(lengths=lengths)
+        if step.product.adjoint:
+            return self._multiply_transposed(step, buffers)._replace(lengths=lengths)
+        return self._multiply(step, buffers, *lengths)._replace(lengths=lengths)
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers, lengths: list[Lengths]) -> Multiplied:
         answers = RowAnswers(
             self._decoders,
             self.manifest.code.recovery,
@@ -193,7 +194,7 @@ class MadeOneByOne:
             buffers.parts,
             buffers.work,
             self.checker,
-            self._largest @ np.abs(buffers.shared.T),
+            np.array([of_column.total for of_column in lengths]),
             self._sample(step) if self.samples else None,
             *self._who_is_able(),
         )

@@ -5,7 +5,7 @@ bound adds up the sizes of all roundings, so it always holds (Higham, Accuracy a
 Numerical Algorithms, chapter 3). The estimate assumes that roundings are independent: instead of a
 sum of sizes it has the root of a sum of squares, and ``sqrt(k) u`` instead of ``gamma_k`` (Higham
 and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). `docs/ideas/errors.md`
-derives both.
+says how close both are.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _WALK = 0.27  # root mean square of partial sums over the largest, times that of
 _BIAS = 1.8  # of terms of one sign: their partial sums are larger, and rounded with a bias
 _OWN_ROUNDING = 1 + 1e-6  # of the bound itself, which is computed from up to 10**9 numbers
 _PIECES, _LANES = 16, 8  # of a sum, whose partial sums are looked at
+_SQUARABLE = 2.0**-400  # of sums from here to its reciprocal, terms can be squared
 _SMALLEST = -1074  # log2 of the smallest number of float64
 _AT_ONCE = 1 << 20  # numbers in the matrices of several sets of machines
 
@@ -371,13 +372,14 @@ def _lengths(
     vector: NDArray[np.floating], largest: ArrayLike, typical: ArrayLike, work: Floats
 ) -> Lengths:
     sizes = np.abs(vector, out=work)
-    plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes))
+    plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes != 0))
     total = float(np.multiply(sizes, largest, out=sizes).sum())
-    signed = np.multiply(vector, typical, out=sizes)
-    signed /= total or 1.0  # so that squares do not underflow
-    return Lengths(
-        plain, total, total * math.sqrt(signed @ signed), total * _partial(signed), terms
-    )
+    signed, scale = np.multiply(vector, typical, out=sizes), 1.0
+    if not _SQUARABLE < total < 1 / _SQUARABLE:  # squares could underflow
+        scale = total or 1.0
+        signed /= scale
+    length, partial = math.sqrt(signed @ signed), _partial(signed)
+    return Lengths(plain, total, scale * length, scale * partial, terms)
 
 
 def _partial(terms: Floats) -> float:

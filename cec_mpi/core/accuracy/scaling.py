@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 # than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
 _AIM = {8: 128, 4: 48}
 _MOST = {8: 480, 4: 80}
+_NEAR = {8: 256, 4: 0}  # log2 of the powers of two without which a vector is as good
 _SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _LENGTH = 64  # log2 of more numbers than a vector has
@@ -92,7 +93,7 @@ class Scales:
         self._weights: Floats = np.ldexp(sizes, -self._exponent)
         self._places = np.where(sizes > 0, np.frexp(sizes)[1], _NEVER).astype(np.int64)
         size = np.dtype(arithmetic).itemsize
-        self._aim, self._most = _AIM[size], _MOST[size]
+        self._aim, self._most, self._near = _AIM[size], _MOST[size], _NEAR[size]
         self._above = 0
         found = np.zeros(1, np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
         if found.any():
@@ -118,7 +119,7 @@ class Scales:
         Returns
         -------
         (k,) ndarray of int64
-            e, so that ``2**-e w`` is sent; 0 for a vector of zeros.
+            e, so that ``2**-e w`` is sent; 0 for a vector of zeros, or if w needs no scaling.
 
         Raises
         ------
@@ -202,10 +203,14 @@ class Scales:
         sums: list[float] = totals.tolist()
         beside = shift + self._exponent - self._aim
         found = []
+        near = self._near if self.rows is None else 0
         for largest, total in zip(most, sums, strict=True):
             exponent = math.frexp(largest)[1] - self._most
             if total:
-                exponent = max(exponent, math.frexp(total)[1] + beside)
+                of_sum = math.frexp(total)[1] + beside
+                exponent = max(exponent, of_sum)
+                if exponent <= near and abs(of_sum) <= near:
+                    exponent = 0
             found.append(exponent + above if largest else 0)
         return found, sums
 
@@ -228,6 +233,8 @@ def multiplied(
     ndarray
         `out`, or a new array.
     """
+    if out is values and not exponents.any():
+        return values
     with np.errstate(over="ignore", under="ignore"):
         if exponents.size == 1 and abs(exponents.item()) <= _LARGEST_POWER:
             power = np.float64(math.ldexp(1.0, exponents.item()))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.files.durable import read_at
@@ -132,13 +132,12 @@ class SparseShard(Shard):
         """As `Shard.multiply_transposed`: all rows are one matrix, so that there is one sum."""
         views = self._of(intervals, U.dtype)
         if self._joined[0] is not views:
-            matrices = [view.matrix for view in views]
-            self._joined = views, matrices[0] if len(matrices) == 1 else _stacked(matrices)
+            self._joined = views, _transposed([view.matrix for view in views])
         matrix = self._joined[1]
         if U.shape[1] == 1:
-            out[:, 0] = matrix.T @ U[:, 0]
+            out[:, 0] = matrix @ U[:, 0]
         else:
-            out[:] = matrix.T @ U
+            out[:] = matrix @ U
 
     def changed(self) -> bool:
         """As `PlainShard.changed`."""
@@ -251,14 +250,11 @@ class SparseShard(Shard):
                     begin = place + int(some[0])
                 end = place + int(some[-1])
                 ends.append(some[1:] + (place - begin))
-            matrix = csr_array(
-                (
-                    values[begin:end].astype(dtype, copy=False),
-                    indices[begin:end],
-                    np.concatenate(ends).astype(self._layout.index),
-                ),
-                shape=(sum(each.size for each in ends) - 1, self._columns),
-            )
+            matrix = csr_array((sum(each.size for each in ends) - 1, self._columns), dtype=dtype)
+            # Given to the constructor, views of less than half of an array would be copied.
+            matrix.data = values[begin:end].astype(dtype, copy=False)
+            matrix.indices = indices[begin:end]
+            matrix.indptr = np.concatenate(ends).astype(self._layout.index)
             yield _View(first, first + matrix.shape[0], matrix)
             first += matrix.shape[0]
 
@@ -274,10 +270,14 @@ class SparseShard(Shard):
                 yield from ([run] for run in together)
 
 
-def _stacked(matrices: list[Any]) -> Any:
+def _transposed(matrices: list[Any]) -> Any:
+    """The rows of all of these, as one matrix, transposed."""
     from scipy.sparse import vstack
 
-    return vstack(matrices, format="csr")
+    rows = matrices[0] if len(matrices) == 1 else vstack(matrices, format="csr")
+    turned = csc_array(rows.shape[::-1], dtype=rows.dtype)
+    turned.data, turned.indices, turned.indptr = rows.data, rows.indices, rows.indptr
+    return turned
 
 
 class Patchwork(Shard):

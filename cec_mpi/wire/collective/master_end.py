@@ -244,7 +244,7 @@ class CollectiveMasterEnd:
             values.fill(0)
             answered = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
         else:
-            values.fill(np.nan)
+            values[self._layout.lasts] = np.nan  # what did not come counts as failed
             parts = [values, self._layout.parts]
             answered = self._comm.Igatherv(self._nothing, parts, root=MASTER)
         reported = self._comm.Igather(self._no_report, self._reports, root=MASTER)

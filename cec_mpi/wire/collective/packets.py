@@ -119,12 +119,15 @@ class Layout:
     ----------
     parts : tuple of (P,) ndarray of int
         Number of values of each rank, and where they begin.
+    lasts : ndarray of int
+        Where the last value of each rank is that has some.
     """
 
     def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
         self._numbers = (rows * columns).tolist()
         self._columns, self._dtype = columns, dtype
         self.parts = _counted(self._numbers)
+        self.lasts = (np.cumsum(rows * columns) - 1)[rows > 0]
         self._gathered: dict[bool, Gathered] = {}
 
     def gathered(self, adjoint: bool, columns: int) -> Gathered:

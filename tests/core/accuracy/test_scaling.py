@@ -34,9 +34,10 @@ def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, a
     size = sum(terms) * Fraction(2) ** int(-found[0])
     aim, most = {8: (128, 480), 4: (48, 80)}[np.dtype(dtype).itemsize]
     rounded = 1 + Fraction(2) ** -40  # what sums of floats may be off by
-    assert size < Fraction(2) ** (aim + 1) * rounded
+    near = 0 if found.any() or dtype == np.float32 else 256  # sums that need no scaling
+    assert size < Fraction(2) ** (aim + near + 1) * rounded
     if (
-        size * rounded < Fraction(2) ** (aim - 2) and w.any() and c.any()
+        size * rounded < Fraction(2) ** (aim - near - 2) and w.any() and c.any()
     ):  # then the vector is as large as can be
         assert 2.0 ** (most - 1) <= np.abs(scaled).max() <= 2.0**most
     lost = Fraction(float(np.finfo(dtype).smallest_subnormal))  # and half an ulp of float32

@@ -240,7 +240,7 @@ def test_l_plus_s_shards_are_not_enough_for_a_machine_with_two_of_them():
 
 
 def test_one_b_for_all_rows_can_take_a_quarter_longer_than_a_mix():
-    """4/5 of the rows on 3 shards and 1/5 on 4 would take 40 (see docs/ideas)."""
+    """4/5 of the rows on 3 shards and 1/5 on 4 would take 40."""
     plan = plan_placed(Placement((2, 3, 3), 8), (1, 2, 3), (2, 3, 3), 2, 100, stragglers=1)
     assert (plan.most_shards, plan.makespan, plan.bound) == (1, 50, 37.5)
 
