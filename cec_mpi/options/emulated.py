@@ -84,7 +84,7 @@ class Emulated(Group):
             speeds = checked_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
             raise InputError(
-                "--emulate-base, --emulate-noise and --emulate-change need --emulate-speeds LIST"
+                "emulated noise, changes and a base need emulated speeds (--emulate-speeds LIST)"
             )
         if base is not None and not 0 < base < float("inf"):
             raise InputError(f"emulation base {base}: expected a positive number")

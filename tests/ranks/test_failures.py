@@ -38,7 +38,7 @@ pytestmark = pytest.mark.mpi(min_size=4)
         ({"machines": (1, 2)}, InputError, "4 ranks were started"),
         ({"machines": (1,)}, InfeasibleError, "needs 2"),
         ({"machines": (1, 2, 9)}, InputError, "expected machines from 1 to 3"),
-        ({"emulate_noise": 0.1}, InputError, "emulated speeds"),
+        ({"emulate_noise": 0.1}, InputError, "need emulated speeds"),
         ({"threads": 0}, InputError, "threads 0"),
         ({"threads": "2"}, InputError, "whole number"),
         ({"threads": 1.5}, InputError, "whole number"),
