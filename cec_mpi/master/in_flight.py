@@ -130,7 +130,7 @@ class StepInFlight(ABC):
         """Send a job to an idle machine."""
         step = self.step
         job = self.end.ask(machine, step.number, step.product, intervals, content)
-        self.outstanding[machine] = job
+        self._expect(job)
         step.count(announce=16 * len(intervals), share=content.nbytes)
 
     def ready(self) -> set[int]:
@@ -176,8 +176,15 @@ class StepInFlight(ABC):
 
     def take_over(self, jobs: list[Job]) -> bool:
         """Wait for machines that take over shards; False if there are none."""
-        self.outstanding.update((job.machine, job) for job in jobs)
+        for job in jobs:
+            self._expect(job)
         return bool(jobs)
+
+    def _expect(self, job: Job) -> None:
+        """Wait for an answer; its deadline is not before those of jobs that were sent earlier."""
+        if not self.outstanding:
+            self._is_due_known = False
+        self.outstanding[job.machine] = job
 
     # The course of a step.
 

@@ -101,6 +101,14 @@ def test_a_spare_gives_what_only_its_machine_can(made, adjoint):
     assert sum("joined" in event for event in recorder.happened) == 1
 
 
+def test_a_machine_that_joins_in_a_step_and_is_silent_is_not_waited_for(made):
+    _, make, _ = made
+    master, hub = make(spares=1, machines=(1, 2, 3), deadline=0.05)
+    hub.dying, hub.silent = {3}, {3}
+    with pytest.raises(InfeasibleError, match="2 of its machines are left"):
+        master.matvec(np.ones(COLUMNS))
+
+
 def test_the_next_tick_is_waited_for_when_a_step_cannot_end(made_of_six):
     X, make, recorder = made_of_six
     master, hub = make(availability=Listed([{1, 2, 3}, {4, 5, 6}], repeat=True), wait=True)
