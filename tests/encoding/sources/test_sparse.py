@@ -456,6 +456,7 @@ def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
         ({"copies": 2, "systematic": True}, "systematic: expected none with a sparse X"),
         ({"copies": 2, "scaling": "rows"}, "scaling: expected none with a sparse X"),
         ({"copies": 2, "resume": True}, "resume: expected none with a sparse X"),
+        ({"copies": 2, "memory": 1 << 30}, "memory: expected none with a sparse X"),
         ({"copies": 2, "shape": (3, 3)}, "shape: expected none with a sparse X"),
         ({"copies": 2, "speeds": [1, 2]}, "2 speeds for 4 machines"),
         ({"copies": 2, "speeds": []}, "speeds have shape"),
