@@ -158,6 +158,14 @@ def test_damage_is_found_and_mended(store, name, how):
     assert file.read_bytes() == before
 
 
+def test_a_copy_of_the_manifest_of_a_like_store_is_found(store, tmp_path):
+    encode(X * 2, tmp_path / "other", MACHINES, copies=COPIES)
+    shutil.copy(tmp_path / "other" / "manifest.copy.json", store)
+    assert verify(store).other_problems == {"manifest.copy.json": "of another store"}
+    repair(store)
+    assert is_whole(store)
+
+
 def test_every_number_of_a_file_is_checked(store):
     layout = open_store(store).manifest.replicas
     file = layout.file(2)
