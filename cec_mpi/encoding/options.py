@@ -23,7 +23,7 @@ from cec_mpi.store.work import MEMORY
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 _OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
 _OF_COPIES = ("copies", "speeds", "spread")
-_OF_CODES = ("code", "systematic", "scaling", "resume")
+_OF_CODES = ("code", "systematic", "scaling", "resume", "memory")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,7 @@ class Machine:
             Rows do not match their checksum.
         """
         shard = self._shard
-        if shard is None or (self._loaded and not shard.changed()):
+        if shard is None or not (shard.changed() or not self._loaded):
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
         self._loaded = True

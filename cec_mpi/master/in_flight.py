@@ -352,13 +352,14 @@ class StepInFlight(ABC):
             if disagreement is not None:
                 raise disagreement from None
             left = sorted(self.helpers())
+            spare = 0 if self.step.product.adjoint else self.master.spare
             shards = ""
             if not self.placement.is_plain:
                 shards = f" with {plural(self.placement.count(left), 'shard')}"
             raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
                 f"({', '.join(map(str, left)) or 'none'}){shards}, and "
-                f"{self.placement.needs(self.master.manifest.code.recovery, left)}"
+                f"{self.placement.needs(self.master.manifest.code.recovery + spare, left)}"
                 f"{self._last_loss()}"
             ) from None
 

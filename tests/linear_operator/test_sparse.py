@@ -126,6 +126,14 @@ def test_a_check_needs_two_copies(tmp_path):
         elastic(tmp_path / "S", stragglers=1)
 
 
+def test_what_a_compared_step_needs_is_said(tmp_path):
+    encode(X, tmp_path / "S", 4, copies=2)
+    master, hub, _ = elastic(tmp_path / "S", check="parity", stragglers=1)
+    hub.dying = {1}
+    with pytest.raises(InfeasibleError, match=r"rows \d+\.\.\d+ need 2 of the machines 1 or \d"):
+        master.matmat(W)
+
+
 @pytest.mark.parametrize("links", ["rows", "columns"])
 def test_pagerank_of_a_graph_with_dangling_nodes(links, tmp_path):
     graph = abs(sparse(80, 80, 0.05, seed=3))

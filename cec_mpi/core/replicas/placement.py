@@ -186,6 +186,8 @@ class ReplicaPlacement(Placement):
             if len(there.intersection(each)) < recovery:
                 start, stop = self.bounds[part : part + 2]
                 which = " or ".join(map(str, each))
+                if recovery > 1:
+                    return f"rows {start}..{stop - 1} need {recovery} of the machines {which}"
                 return f"rows {start}..{stop - 1} are on machine {which}"
         return f"a step with this store needs {recovery} for each row"
 

@@ -165,6 +165,7 @@ def _same_store(copy: Manifest, manifest: Manifest) -> bool:
         (copy.rows, copy.grid, copy.dtype) == (manifest.rows, manifest.grid, manifest.dtype)
         and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
         and 0 <= copy.generation - manifest.generation <= 1
+        and (copy.generation > manifest.generation or copy.shards == manifest.shards)
     )
 
 

@@ -476,6 +476,7 @@ def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
         ({"copies": 2, "systematic": True}, "systematic is only for a code"),
         ({"copies": 2, "scaling": "rows"}, "scaling is only for a code"),
         ({"copies": 2, "resume": True}, "resume is only for a code"),
+        ({"copies": 2, "memory": 1 << 30}, "memory is only for a code"),
         ({"copies": 2, "shape": (3, 3)}, "shape is only for a code"),
         ({"copies": 2, "speeds": [1, 2]}, "2 speeds for 4 machines"),
         ({"copies": 2, "speeds": []}, "speeds have shape"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
+from cec_mpi.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import own_sum
 from helpers.sparse import sparse
@@ -157,6 +158,14 @@ def test_damage_is_found_and_mended(store, name, how):
     assert file.read_bytes() == before
 
 
+def test_a_copy_of_the_manifest_of_a_like_store_is_found(store, tmp_path):
+    encode(X * 2, tmp_path / "other", MACHINES, copies=COPIES)
+    shutil.copy(tmp_path / "other" / "manifest.copy.json", store)
+    assert verify(store).other_problems == {"manifest.copy.json": "of another store"}
+    repair(store)
+    assert is_whole(store)
+
+
 def test_every_number_of_a_file_is_checked(store):
     layout = open_store(store).manifest.replicas
     file = layout.file(2)
@@ -222,6 +231,20 @@ def test_staged_copies_are_files_of_the_store(store, tmp_path):
     for machine in range(1, MACHINES + 1):
         name = f"shard-{machine:04d}.csr"
         assert (tmp_path / "copies" / name).read_bytes() == (store / name).read_bytes()
+
+
+def test_a_file_that_was_cut_between_steps_is_said_to_be(store):
+    """Whether the rows of the next step are those of the last one or not."""
+    opened = open_store(store)
+    machine = Machine(1, opened.open_shard(1), 23, "float64")
+    for rows in (held_by(opened.manifest.replicas, 1)[:2], held_by(opened.manifest.replicas, 1)):
+        machine.assign(tuple(rows))
+        if len(rows) > 2:
+            os.truncate(store / "shard-0001.csr", 100)
+            with pytest.raises(DamagedStoreError, match="100 bytes, expected"):
+                machine.load()
+        else:
+            machine.load()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
