@@ -31,6 +31,7 @@ from cec_mpi.store.format.manifest import (
     replica_manifest,
     store_dtype,
 )
+from cec_mpi.store.format.scaling import in_bytes
 from cec_mpi.store.replicas.layout import Layout, file_name
 from cec_mpi.store.work import Runner
 
@@ -106,7 +107,8 @@ def _finished(
 ) -> Manifest:
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
-    sizes = np.stack([work.largest, np.sqrt(work.squares / rows.shape[0])])
+    typical = np.minimum(np.sqrt(work.squares / rows.shape[0]), work.largest)
+    sizes, exponent = in_bytes(np.stack([work.largest, typical]))
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -122,6 +124,7 @@ def _finished(
             for n in range(1, layout.machines + 1)
         ),
         column_sizes=entries[COLUMN_SIZES],
+        column_exponent=exponent,
         cells=entries[CELLS],
         cell_count=cells.shape[1] - 1,
     )
