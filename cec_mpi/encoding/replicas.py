@@ -32,7 +32,7 @@ from cec_mpi.store.format.manifest import (
     store_dtype,
 )
 from cec_mpi.store.format.scaling import in_bytes
-from cec_mpi.store.replicas.layout import Layout, file_name
+from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout, file_name
 from cec_mpi.store.work import Runner
 
 _COPIES = 3  # where nobody says how many
@@ -157,27 +157,29 @@ class _Writing:
         layout, rows = self.layout, self.rows
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
-        values, columns = np.asarray(rows.values[low:high]), np.asarray(rows.columns[low:high])
-        pointers = rows.pointers[start : stop + 1] - low
-        with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(values, layout.dtype)
-        if not np.isfinite(stored).all():
-            raise InputError(
-                f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows {start}.."
-                f"{stop - 1}: expected --dtype float64"
-            )
-        sizes = np.abs(stored, dtype=np.float64)
-        np.maximum.at(self.largest, columns, sizes)
-        np.add.at(self.squares, columns, sizes * sizes)
-        sections = (
-            stored,
-            np.ascontiguousarray(columns, layout.index),
-            np.ascontiguousarray(pointers, layout.index),
-        )
+        sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
+        kinds = layout.dtype, layout.index, layout.index
         sums = []
         with WriteHandles(self.directory) as handles:
             for block in layout.blocks_of(part):
-                data = sections[block.section].view(np.uint8)[block.start : block.stop]
+                size = layout.itemsizes[block.section]
+                place = slice(block.start // size, block.stop // size)
+                numbers = np.asarray(sections[block.section][place])
+                if block.section == POINTERS:
+                    numbers = numbers - low
+                with np.errstate(over="ignore"):
+                    stored = np.ascontiguousarray(numbers, kinds[block.section])
+                if block.section == VALUES:
+                    if not np.isfinite(stored).all():
+                        raise InputError(
+                            f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows "
+                            f"{start}..{stop - 1}: expected --dtype float64"
+                        )
+                    columns = np.asarray(sections[INDICES][place])
+                    sizes = np.abs(stored, dtype=np.float64)
+                    np.maximum.at(self.largest, columns, sizes)
+                    np.add.at(self.squares, columns, sizes * sizes)
+                data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:
                     handles.write(file_name(machine), data, layout.file(machine).place(block))

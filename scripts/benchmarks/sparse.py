@@ -19,6 +19,7 @@ or with ``--rows`` and ``--columns`` one with equally many entries in random pla
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -169,6 +170,7 @@ def store(options: Any, directory: Path) -> list[Figure]:
             with copy.open("wb") as file:
                 file.write(data)
                 file.flush()
+                os.fsync(file.fileno())
 
     times: measure.Times = {"encode": [], "bytes": []}
     for _ in range(options.turns):
