@@ -11,11 +11,12 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi import encode
+from cec_mpi import encode, open_operator
 from cec_mpi.cli import main
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import own_sum
+from helpers.recording import Kept
 from helpers.sparse import sparse
 
 MACHINES, COPIES = 4, 2
@@ -107,6 +108,23 @@ def test_rows_that_a_machine_does_not_hold(double):
     free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
     with pytest.raises(MachineError, match="which it does not hold"):
         opened.open_shard(1).load(((free, free + 1),))
+
+
+def test_machines_are_slowed_down_by_nonzeros(tmp_path):
+    """A third of the rows costs as much as the others, of which most have no nonzeros."""
+    given = np.zeros((120, 50))
+    given[:60, :20] = 1
+    encode(sp.csr_array(given), tmp_path / "S", 2, copies=2)
+    kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
+    with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
+        np.testing.assert_allclose(operator @ np.ones(50), given @ np.ones(50))
+    assert 30 <= min(kept.records[0].rows) <= 36
+    assert min(kept.records[0].seconds) >= 0.9 * 60 / 2000
+
+
+def test_the_speed_of_machines_is_measured_with_rows_that_they_hold(double):
+    with open_operator(double, emulate_speeds=(1, 1, 2, 2)) as operator:
+        np.testing.assert_allclose(operator @ np.ones(23), X @ np.ones(23))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
