@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 _LARGE = 0.02  # of a machine's mean share: such a cell is given to a machine on its own ...
 _LARGER = 4  # ... if it costs so many times the mean
+_NEAR = 1.005  # so close to the bound nothing else is tried
 
 
 class ReplicaPlanner(Planner):
@@ -43,10 +44,11 @@ class ReplicaPlanner(Planner):
     that of the row that costs most on the fastest machine that holds it.
 
     Cells that cost much more than others are given to machines first: the most expensive one
-    first, to the holder which is late by least then, compared with the least makespan. Each group
-    is cut where its machines have enough of the rest: with S > 0 by Algorithm 1, with ``1 + S`` in
-    the place of L. Cuts are moved to the cell before or behind them, so that of the machines on
-    both sides the one that is later by then is as early as can be.
+    first, to the holder which is late by least then, compared with the least makespan, or to the
+    one which is done with such cells first, if that is better. Each group is cut where its machines
+    have enough of the rest: with S > 0 by Algorithm 1, with ``1 + S`` in the place of L. Cuts are
+    moved to the cell before or behind them, so that of the machines on both sides the one that is
+    later by then is as early as can be.
 
     Examples
     --------
@@ -70,9 +72,10 @@ class ReplicaPlanner(Planner):
             self._work = _Work(self._parts, self._held, available, self._stragglers)
         work, parts = self._work, self._parts
         time, amounts = work.groups.least(present)
-        large, load, alone = work.place_large(time, amounts, present)
+        bound = max(time, work.longest_row(present))
+        large = np.zeros((0, work.copies), np.intp)
         if work.large.size:
-            _, amounts = work.rest.least(present, load)
+            large, amounts = work.place_large(time, amounts, present, _NEAR * bound)
         cells, ends, owners = work.cut(amounts, present)
         starts = parts.rows[np.concatenate([work.large, cells])]
         stops = parts.rows[np.concatenate([work.large, ends]) + 1]
@@ -88,7 +91,7 @@ class ReplicaPlanner(Planner):
         of_all = np.zeros(len(speeds))
         of_all[numbers - 1] = costs
         longest = float((costs / present).max())
-        return Plan(assignment, longest, max(time, alone), self._held, costs=of_all)
+        return Plan(assignment, longest, bound, self._held, costs=of_all)
 
 
 class _Work:
@@ -97,6 +100,8 @@ class _Work:
     Attributes
     ----------
     available : tuple of int
+    copies : int
+        Machines that compute each row.
     groups : Groups
         All cells.
     large : ndarray of int64
@@ -121,7 +126,7 @@ class _Work:
                 f"{plural(missing.size, 'part')} of X, of {parts.count}, on no available "
                 f"machine: part {missing[0] + 1} needs machine {holders}"
             )
-        self._copies = copies = 1 + min(stragglers, min(map(len, sets)) - 1)
+        self.copies = copies = 1 + min(stragglers, min(map(len, sets)) - 1)
         costs = parts.cell_costs
         sums = np.bincount(which, parts.costs)
         self.groups = Groups(sums, sets, machines, copies)
@@ -129,7 +134,9 @@ class _Work:
         group = np.repeat(which, np.diff(parts.cells))  # of each cell
         large = np.flatnonzero(costs > least)
         self.large = large[np.argsort(-costs[large], kind="stable")]
-        self._large_costs, self._large_groups = costs[self.large], group[self.large]
+        self._large_costs = costs[self.large]
+        ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
+        self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group[self.large]]  # of large cells
         self._is_row = np.diff(parts.rows)[self.large] == 1
         self._cells = np.argsort(group, kind="stable")
         self._cells = self._cells[costs[self._cells] <= least]
@@ -140,10 +147,17 @@ class _Work:
             sums = np.diff(self._ends[self._firsts])
             self.rest = Groups(sums, sets, machines, copies)
 
+    def longest_row(self, speeds: Floats) -> float:
+        """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
+        rates = speeds[self.groups.machine]
+        rates = rates[np.lexsort((-rates, self.groups.group))]  # fastest first in each group
+        times = self._large_costs / rates[self._pairs[:, 0] + self.copies - 1]
+        return float(times[self._is_row].max(initial=0.0))
+
     def place_large(
-        self, time: float, amounts: Ints, speeds: Floats
-    ) -> tuple[NDArray[np.intp], Floats, float]:
-        """Give large cells to machines.
+        self, time: float, amounts: Ints, speeds: Floats, enough: float
+    ) -> tuple[NDArray[np.intp], Ints]:
+        """Give large cells to machines, in one of two ways.
 
         Parameters
         ----------
@@ -152,43 +166,57 @@ class _Work:
         amounts : (E,) ndarray of int64
             Of all work, with that makespan.
         speeds : (N,) ndarray of float
+        enough : float
+            A makespan with which the other way need not be tried.
 
         Returns
         -------
         machines : (m, copies) ndarray of int
             Of each large cell.
-        load : (N,) ndarray of float
-            What they cost.
-        alone : float
-            Lower bound of the makespan: of the row that takes longest.
+        amounts : (E,) ndarray of int64
+            Of the rest.
         """
-        groups, rates = self.groups, speeds.tolist()
-        left = (amounts * groups.unit).tolist()  # of what each machine has of its groups
+        tried = []
+        for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
+            machines = self._placed(time, given, speeds)
+            costs = np.repeat(self._large_costs, self.copies)
+            load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
+            longest, others = self.rest.least(speeds, load)
+            tried.append((max(longest, float((load / speeds).max())), machines, others))
+            if tried[0][0] <= enough:
+                break
+        _, machines, others = min(tried, key=lambda each: each[0])
+        return machines, others
+
+    def _placed(self, time: float, amounts: Floats | None, speeds: Floats) -> NDArray[np.intp]:
+        """Machines of large cells: those that are done first with these.
+
+        With amounts of the least makespan, of those that can be done by then the ones that are late
+        by least, compared with these amounts.
+        """
+        rates, machine, placed = speeds.tolist(), self.groups.machine.tolist(), []
         load, beyond = [0.0] * len(rates), [0.0] * len(rates)
-        machine, placed = groups.machine.tolist(), []
-        firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
-        begins, ends = firsts[self._large_groups], firsts[self._large_groups + 1]
-        large = self._large_costs.tolist(), begins.tolist(), ends.tolist()
-        for cost, begin, end in zip(*large, strict=True):
-            late = []  # at least, and compared with the least makespan
-            for pair in range(begin, end):
+        left = None if amounts is None else amounts.tolist()
+        for cost, (first, last) in zip(
+            self._large_costs.tolist(), self._pairs.tolist(), strict=True
+        ):
+            late = []
+            for pair in range(first, last):
                 n = machine[pair]
-                soonest = max((load[n] + cost) / rates[n], time)
-                more = beyond[n] + max(0.0, cost - left[pair])
-                late.append((soonest, more / rates[n], pair))
-            chosen = sorted(pair for *_, pair in sorted(late)[: self._copies])
+                done, more = (load[n] + cost) / rates[n], 0.0
+                if left is not None:
+                    done = max(done, time)
+                    more = (beyond[n] + max(0.0, cost - left[pair])) / rates[n]
+                late.append((done, more, pair))
+            chosen = sorted(pair for *_, pair in sorted(late)[: self.copies])
             for pair in chosen:
                 n = machine[pair]
                 load[n] += cost
-                beyond[n] += max(0.0, cost - left[pair])
-                left[pair] = max(0.0, left[pair] - cost)
+                if left is not None:
+                    beyond[n] += max(0.0, cost - left[pair])
+                    left[pair] = max(0.0, left[pair] - cost)
             placed.append([machine[pair] for pair in chosen])
-        rates_of = speeds[groups.machine]
-        rates_of = rates_of[np.lexsort((-rates_of, groups.group))]  # fastest first in each group
-        alone = (self._large_costs / rates_of[begins + self._copies - 1])[self._is_row]
-        shape = (len(placed), self._copies)
-        machines = np.array(placed, np.intp).reshape(shape)
-        return machines, np.array(load), float(alone.max(initial=0.0))
+        return np.array(placed, np.intp)
 
     def cut(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Cut the other cells into blocks.
@@ -250,13 +278,13 @@ class _Work:
     def _shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """The group, the size and the machines of each block with which these amounts are met."""
         groups = self.rest
-        if self._copies == 1:
+        if self.copies == 1:
             some = np.flatnonzero(amounts)
             return groups.group[some], amounts[some], groups.machine[some, None]
         found: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
         firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
-            sizes, members = fill(amounts[first:last], self._copies)
+            sizes, members = fill(amounts[first:last], self.copies)
             along = order_along_rows(members, range(last - first))
             machines = groups.machine[first:last][members[along].astype(np.intp)]
             found.append((np.full(len(sizes), g), np.array(sizes)[along], machines))
