@@ -250,13 +250,19 @@ def plans(options: Any, directory: Path) -> list[Figure]:
 
 
 def makespan(options: Any, directory: Path) -> list[Figure]:
-    cec_mpi.encode(matrix_of(options), directory / "store", options.machines, copies=options.copies)
-    speeds = np.random.default_rng(options.seed).uniform(1, 3, options.machines)
-    words = ["cec-mpi", "run", directory / "store", "power", f"iterations={options.steps + 10}"]
-    words += ["--local", options.machines, "--out", directory / "out", "-q", "tol=1e-300"]
-    words += ["--emulate-speeds", ",".join(map("{:.3f}".format, speeds))]
-    measure.run([*words, "--emulate-base", options.base])
-    steps = read_lines(directory / "out" / "steps.jsonl").steps[-options.steps :]
+    from helpers.recording import Kept
+
+    X = matrix_of(options)
+    cec_mpi.encode(X, directory / "store", options.machines, copies=options.copies)
+    speeds = np.random.default_rng(options.seed).uniform(1, 3, options.machines).tolist()
+    emulated = {"emulate_speeds": speeds, "emulate_base": options.base}
+    kept, w = Kept(), np.ones(X.shape[1])
+    with cec_mpi.open_operator(
+        directory / "store", local=options.machines, recorder=kept, **emulated
+    ) as operator:
+        for _ in range(options.steps + 8):  # speeds are learned
+            operator.matvec(w)
+    steps = kept.records[-options.steps :]
     found = [each.measured_makespan / each.hindsight_makespan for each in steps]
     seconds = [each.measured_makespan for each in steps]
     over = "the least at the speeds of the step"
