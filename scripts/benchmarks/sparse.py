@@ -21,7 +21,8 @@ or with ``--rows`` and ``--columns`` one with equally many entries in random pla
 - pagerank: to 1e-10 by a run of this computer's own machines, over power iteration with SciPy.
 - petsc: X w over PETSc's MatMult with as many ranks, which leaves all vectors where they are.
 - trace: steps with who is available by a spot trace (``{"data": [count, ..]}``), a step for each of
-  its ticks from ``--first`` on; what they read, and how far from SciPy they are.
+  its ticks from ``--first`` on with enough machines; what they read, and how far from SciPy they
+  are.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ import psutil
 from scipy.sparse import csr_array, load_npz, save_npz
 
 import cec_mpi
+import cec_mpi.store
 import measure
 from cec_mpi.records.reading import read_lines
 from measure import Figure, in_turns, median_of, ratio
@@ -319,10 +321,13 @@ def trace(options: Any, directory: Path) -> list[Figure]:
     counts = json.loads(Path(options.trace).read_text())["data"]
     some = counts[options.first : options.first + options.ticks]
     (directory / "trace.json").write_text(json.dumps({"data": some}))
-    W = np.random.default_rng(options.seed).standard_normal((len(some), X.shape[1]))
+    manifest = cec_mpi.store.open_store(directory / "store").manifest
+    enough = max(map(min, manifest.replicas.holders))  # count c stands for machines 1 to c
+    able = sum(count >= enough for count in some)
+    W = np.random.default_rng(options.seed).standard_normal((able, X.shape[1]))
     np.save(directory / "W.npy", W)
     words = ["cec-mpi", "run", directory / "store", "matvec", f"vectors={directory / 'W.npy'}"]
-    words += ["--out", out, "-q", "--availability", directory / "trace.json"]
+    words += ["--out", out, "-q", "--wait", "--availability", directory / "trace.json"]
     measure.run(words, options.machines + 1)
     steps = read_lines(out / "steps.jsonl").steps
     sizes = [f.stat().st_size for f in sorted((directory / "store").glob("shard-*.csr"))]
