@@ -107,7 +107,9 @@ def _finished(
 ) -> Manifest:
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
-    typical = np.minimum(np.sqrt(work.squares / rows.shape[0]), work.largest)
+    usual = (work.squares > 0) & np.isfinite(work.squares)
+    typical = np.where(usual, np.sqrt(work.squares / rows.shape[0]), work.largest)
+    typical = np.minimum(typical, work.largest)
     sizes, exponent = in_bytes(np.stack([work.largest, typical]))
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
@@ -178,7 +180,8 @@ class _Writing:
                     columns = np.asarray(sections[INDICES][place])
                     sizes = np.abs(stored, dtype=np.float64)
                     np.maximum.at(self.largest, columns, sizes)
-                    np.add.at(self.squares, columns, sizes * sizes)
+                    with np.errstate(over="ignore"):
+                        np.add.at(self.squares, columns, sizes * sizes)
                 data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:

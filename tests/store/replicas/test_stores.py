@@ -16,6 +16,7 @@ from cec_mpi.cli import main
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import own_sum
+from cec_mpi.store.format.scaling import read_scaling
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -100,6 +101,19 @@ def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, da
     total = np.empty((23, columns))
     shard.multiply_transposed(U, rows, total)
     np.testing.assert_allclose(total, some.T @ U, rtol=tolerance, atol=tolerance)
+
+
+@given(scales=st.lists(st.integers(-1074, 1023), min_size=1, max_size=9))
+def test_sizes_of_columns_are_upper_bounds_up_to_twice_as_large(scales, tmp_path_factory):
+    """Unless they are 2^253 times smaller than the largest one."""
+    values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
+    path = tmp_path_factory.mktemp("sizes") / "S"
+    encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
+    found = read_scaling(path, open_store(path).manifest)
+    least = np.ldexp(1.0, max(scales) - 253)
+    assert (found.largest >= values).all()
+    assert (found.largest / 2 <= np.maximum(values, least)).all()
+    assert (found.typical <= found.largest).all()
 
 
 def test_rows_that_a_machine_does_not_hold(double):
