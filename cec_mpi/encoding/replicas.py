@@ -31,10 +31,12 @@ from cec_mpi.store.format.manifest import (
     replica_manifest,
     store_dtype,
 )
-from cec_mpi.store.replicas.layout import Layout, file_name
+from cec_mpi.store.format.scaling import in_bytes
+from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout, file_name
 from cec_mpi.store.work import Watch
 
 _COPIES = 3  # where nobody says how many
+_SQUARED = 2.0**-960  # squares below it have lost digits
 _ENTRIES_OF_INT32 = 2**31 - 1
 
 
@@ -108,7 +110,7 @@ def _finished(
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
-    sizes = np.stack([writing.largest, writing.typical])
+    sizes, exponent = in_bytes(np.stack([writing.largest, writing.typical]))
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -124,6 +126,7 @@ def _finished(
             for n in range(1, layout.machines + 1)
         ),
         column_sizes=entries[COLUMN_SIZES],
+        column_exponent=exponent,
         cells=entries[CELLS],
         cell_count=cells.shape[1] - 1,
     )
@@ -140,52 +143,51 @@ class _Writing:
     rows: SparseRows
 
     def __post_init__(self) -> None:
-        # Of each column: the largest absolute value, and the sum of squares over its square.
         self.largest, self._squares = np.zeros((2, self.rows.shape[1]))
 
     @property
     def typical(self) -> NDArray[np.float64]:
-        """Root mean squares of the columns."""
-        rows = self.rows.shape[0]
-        means = np.clip(self._squares / rows, 1 / rows, 1)  # one is as large as the largest
-        typical: NDArray[np.float64] = np.sqrt(means) * self.largest
-        return typical
+        """Root mean squares of the columns; the largest value where squares leave the range."""
+        usual = (self._squares > _SQUARED) & np.isfinite(self._squares)
+        typical = np.sqrt(self._squares / self.rows.shape[0])
+        return np.where(usual, np.minimum(typical, self.largest), self.largest)
 
     def write(self, part: int) -> list[int]:
-        """Write one part; returns the checksums of its blocks."""
+        """Write one part block by block; returns the checksums of its blocks."""
         layout, rows = self.layout, self.rows
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
-        values, columns = np.asarray(rows.values[low:high]), np.asarray(rows.columns[low:high])
-        pointers = rows.pointers[start : stop + 1] - low
-        with np.errstate(over="ignore"):
-            stored = np.ascontiguousarray(values, layout.dtype)
-        if not np.isfinite(stored).all():
-            advice = "use --dtype float64" if layout.dtype == "float32" else "they are too large"
-            raise InputError(
-                f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows {start}.."
-                f"{stop - 1}: {advice}"
-            )
-        self._measure(np.abs(stored, dtype=np.float64), columns)
-        sections = (
-            stored,
-            np.ascontiguousarray(columns, layout.index),
-            np.ascontiguousarray(pointers, layout.index),
-        )
+        sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
+        kinds = layout.dtype, layout.index, layout.index
         sums = []
         with WriteHandles(self.directory) as handles:
             for block in layout.blocks_of(part):
-                data = sections[block.section].view(np.uint8)[block.start : block.stop]
+                size = layout.itemsizes[block.section]
+                place = slice(block.start // size, block.stop // size)
+                numbers = np.asarray(sections[block.section][place])
+                if block.section == POINTERS:
+                    numbers = numbers - low
+                with np.errstate(over="ignore"):
+                    stored = np.ascontiguousarray(numbers, kinds[block.section])
+                if block.section == VALUES:
+                    if not np.isfinite(stored).all():
+                        advice = "they are too large"
+                        if layout.dtype == "float32":
+                            advice = "use --dtype float64"
+                        raise InputError(
+                            f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows "
+                            f"{start}..{stop - 1}: {advice}"
+                        )
+                    self._measure(stored, np.asarray(sections[INDICES][place]))
+                data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:
                     handles.write(file_name(machine), data, layout.file(machine).place(block))
         return sums
 
-    def _measure(self, sizes: NDArray[np.float64], columns: NDArray[np.integer]) -> None:
-        """Add the sizes of entries, whose squares could overflow, to those of their columns."""
-        before = self.largest[columns]
+    def _measure(self, values: NDArray[np.floating], columns: NDArray[np.integer]) -> None:
+        """Add the sizes of entries to those of their columns."""
+        sizes = np.abs(values, dtype=np.float64)
         np.maximum.at(self.largest, columns, sizes)
-        now = self.largest[columns]
-        now[now == 0] = 1  # a column of zeros
-        self._squares[columns] *= (before / now) ** 2
-        np.add.at(self._squares, columns, (sizes / now) ** 2)
+        with np.errstate(over="ignore", under="ignore"):
+            np.add.at(self._squares, columns, sizes * sizes)

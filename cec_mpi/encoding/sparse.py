@@ -390,8 +390,10 @@ def _compressed(
 
     def rows(values: Any, indices: Any, start: int, stop: int) -> Any:
         matrix = csr_array((stop - start, size[1]), dtype=dtype)
-        matrix.data, matrix.indices = values.astype(dtype), indices.astype(np.int64)
-        matrix.indptr = found[start : stop + 1] - found[start]
+        kind = np.int32 if indices.dtype == np.int32 and indices.size < 2**31 else np.int64
+        matrix.data = values.astype(dtype, copy=False)
+        matrix.indices = indices.astype(kind, copy=False)
+        matrix.indptr = (found[start : stop + 1] - found[start]).astype(kind, copy=False)
         return matrix
 
     if is_csc:

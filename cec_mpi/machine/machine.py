@@ -152,17 +152,19 @@ class Machine:
         return () if self._shard is None else tuple(map(str, self._shard.paths))
 
     def measure_rate(self) -> float:
-        """Return the rows per second at which this process multiplies its shard."""
+        """Return the rows (of mean cost) per second at which this process multiplies its shard."""
         if self._shard is None:
             return 0.0
-        multiply = self._shard.multiply
-        w = np.ones((1, len(self._adjoint)), self._forward.dtype)
-        some = max(1, min(self._shard.count, _MEASURED_BYTES // w.nbytes))
-        self._shard.load([(0, some)])
-        out = np.empty((some, 1), w.dtype)
-        return measure_rate(
-            lambda start, stop: multiply(w, [(start, stop)], out[start:stop]), some, w.nbytes
-        )
+        shard, w = self._shard, np.ones((1, len(self._adjoint)), self._forward.dtype)
+        first, last, row_bytes = shard.sample(_MEASURED_BYTES, w.nbytes)
+        shard.load([(first, last)])
+        out = np.empty((last - first, 1), w.dtype)
+
+        def multiply(start: int, stop: int) -> None:
+            shard.multiply(w, [(first + start, first + stop)], out[start:stop])
+
+        rate = measure_rate(multiply, last - first, row_bytes)
+        return rate * shard.amount([(first, last)]) / (last - first)
 
     def prepare(self, product: Product, room: NDArray[Any] | None = None) -> None:
         """Provide arrays for the answers to this product.
@@ -232,7 +234,8 @@ class Machine:
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:
-            least = self.count / self.emulation.rate(self.number, step)
+            amount = shard.amount(self._intervals)
+            least = amount / self.emulation.rate(self.number, step)
             time.sleep(max(0.0, begin + least - time.perf_counter()))
         seconds = time.perf_counter() - begin
         # Rows that were overwritten meanwhile are refused, or rebuilt and computed again.

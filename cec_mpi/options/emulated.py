@@ -25,7 +25,8 @@ class Emulated(Group):
     Attributes
     ----------
     emulate_speeds : tuple of float, optional
-        Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds.
+        Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds. Rows of
+        a sparse X count by their nonzeros, such that the mean row counts as one.
     emulate_base : float, optional
         Rows per second of speed 1. By default measured, such that half of each node suffices.
     emulate_noise : float

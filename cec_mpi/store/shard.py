@@ -116,6 +116,22 @@ class Shard(Protocol):
         """Rows to have ready when a machine takes over the shard."""
         return ((0, self.count),)
 
+    def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
+        """Rows with which the speed of the machine is measured, and bytes of a row.
+
+        Parameters
+        ----------
+        size : int
+            Bytes of them, about.
+        row_bytes : int
+            Bytes of a row with a number in each column.
+        """
+        return 0, max(1, min(self.count, size // row_bytes)), row_bytes
+
+    def amount(self, intervals: Intervals) -> float:
+        """How many rows of mean cost these rows are."""
+        return sum(stop - start for start, stop in intervals)
+
     def beside(self, others: Sequence[Shard]) -> Shard:
         """The shard and others, as one."""
         from cec_mpi.store.stack import Stack

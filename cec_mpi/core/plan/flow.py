@@ -27,30 +27,35 @@ class Network:
         Answers that each group misses, in rows.
     sizes : (E,) sequence of int
         Rows that each pair takes at most: those of its group, where a machine computes each once.
-    pairs : (E, 2) sequence of (int, int)
+    pairs : (E, 2) array_like of int
         Group and machine, both counted from 0: who may compute what.
     machines : int
     """
 
     def __init__(
         self,
-        supplies: Sequence[int],
-        sizes: Sequence[int],
-        pairs: Sequence[tuple[int, int]],
+        supplies: Sequence[int] | Rows,
+        sizes: Sequence[int] | Rows,
+        pairs: Sequence[tuple[int, int]] | Rows,
         machines: int,
     ) -> None:
         groups = len(supplies)
         self._sink = 1 + groups + machines
-        self._group, self._machine = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        group, machine = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         source, sink = np.zeros(groups, np.int64), np.full(machines, self._sink)
         at_group, at_machine = 1 + np.arange(groups), 1 + groups + np.arange(machines)
-        self._begins = np.concatenate([source, 1 + self._group, at_machine])
-        self._ends = np.concatenate([at_group, 1 + groups + self._machine, sink])
-        self._sizes = np.array([*supplies, *sizes], np.int64)
-        self._shape = (groups, machines)
+        self._begins = np.concatenate([source, 1 + group, at_machine])
+        self._ends = np.concatenate([at_group, 1 + groups + machine, sink])
+        both = np.stack([self._begins, self._ends])
+        both = np.concatenate([both, both[::-1]], axis=1)
+        self._order = np.lexsort(both[::-1])
+        begins, self._columns = both[:, self._order].astype(np.int32)
+        self._rows = np.searchsorted(begins, np.arange(self._sink + 2)).astype(np.int32)
+        self._sizes = np.concatenate([np.asarray(each, np.int64) for each in (supplies, sizes)])
+        self._pairs = slice(groups, groups + group.size)
 
     def flow(self, capacities: Rows) -> Rows:
-        """As many rows of each group to each machine as can be.
+        """As many rows of each pair as can be.
 
         Parameters
         ----------
@@ -59,7 +64,7 @@ class Network:
 
         Returns
         -------
-        (G, N) ndarray of int64
+        (E,) ndarray of int64
         """
         left = np.concatenate([self._sizes, capacities])  # of each edge
         sent = np.zeros_like(left)
@@ -69,20 +74,16 @@ class Network:
                 left -= more * unit
                 if unit == 1 and int(max(left.max(), sent.max())) <= _MOST:
                     break  # nothing was cut off: no more goes through
-        rows = np.zeros(self._shape, np.int64)
-        first = self._shape[0]
-        rows[self._group, self._machine] = sent[first : first + len(self._group)]
-        return rows
+        return sent[self._pairs]
 
     def _more(self, left: Rows, sent: Rows) -> Rows:
         """What one largest flow adds to each edge, where `sent` may be taken back."""
-        from scipy.sparse import coo_array
+        from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
 
-        begins = np.concatenate([self._begins, self._ends]).astype(np.int32)
-        ends = np.concatenate([self._ends, self._begins]).astype(np.int32)
-        sizes = np.minimum(np.concatenate([left, sent]), _MOST).astype(np.int32)
-        graph = coo_array((sizes, (begins, ends)), shape=(self._sink + 1,) * 2).tocsr()
+        sizes = np.minimum(np.concatenate([left, sent]), _MOST).astype(np.int32)[self._order]
+        shape = (self._sink + 1,) * 2
+        graph = csr_array((sizes, self._columns, self._rows), shape)
         flow = maximum_flow(graph, 0, self._sink).flow.tocsr()
         return np.asarray(flow[self._begins, self._ends]).ravel().astype(np.int64)
 

@@ -105,7 +105,8 @@ def replan(
     machines = sorted({holder(n) for each in wanted for n in each.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     total = sum((each.stop - each.start) * each.needed for each in wanted)
-    network = _network(wanted, machines, holder)
+    pairs, network = _network(wanted, machines, holder)
+    at = np.array(pairs)[:, 1]
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
     flow = network.flow(_rows_in(high, present, total))
     while not np.array_equal(
@@ -114,19 +115,23 @@ def replan(
         middle = (low + high) / 2
         found = network.flow(_rows_in(middle, present, total))
         if found.sum() == total:
-            flow, high = found, min(middle, float((found.sum(axis=0) / present).max()))
+            flow, high = found, min(middle, float((np.bincount(at, found) / present).max()))
         else:
             low = middle
-    shares = []
-    for rows, each in zip(flow, wanted, strict=True):
-        of_machines = dict(zip(machines, rows.tolist(), strict=True))
-        shares += _laid(each, _by_shard(each, of_machines, holder))
-    return shares
+    of_machines: list[dict[int, int]] = [{} for _ in wanted]
+    for (g, n), rows in zip(pairs, flow.tolist(), strict=True):
+        of_machines[g][machines[n]] = rows
+    return [
+        share
+        for each, rows in zip(wanted, of_machines, strict=True)
+        for share in _laid(each, _by_shard(each, rows, holder))
+    ]
 
 
 def _network(
     wanted: Sequence[Missing], machines: Sequence[int], holder: Callable[[int], int]
-) -> Network:
+) -> tuple[list[tuple[int, int]], Network]:
+    """Groups and machines that are pairs, and the network of them."""
     at = {machine: k for k, machine in enumerate(machines)}
     sizes = [each.stop - each.start for each in wanted]
     supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
@@ -136,7 +141,8 @@ def _network(
         for n, count in Counter(map(holder, each.eligible)).items()
     }
     limits = [sizes[g] * count for (g, _), count in shards.items()]
-    return Network(supplies, limits, list(shards), len(machines))
+    pairs = list(shards)
+    return pairs, Network(supplies, limits, pairs, len(machines))
 
 
 def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:

@@ -186,22 +186,31 @@ def _slower(
     rates = check_speeds(speeds) * _TIMES ** random.uniform(-1, 1, len(speeds))
     gone = random.choice(len(speeds), away, replace=False)
     there = np.setdiff1d(np.arange(len(speeds)), gone)
-    members = members_of(holders, (there + 1).tolist())
-    sums = [sum(costs[part] for part in mine) for mine in members.values()]
-    time, _ = Groups(sums, list(members), there.size).least(rates[there])
+    sets, which = held_together(holders, (there + 1).tolist())
+    sums = np.bincount(which, costs, len(sets))
+    time, _ = Groups(sums, sets, there.size).least(rates[there])
     return time / (float(np.sum(costs)) / float(rates[there].sum()))
 
 
-def members_of(holders: Holders, available: Sequence[int]) -> dict[tuple[int, ...], list[int]]:
-    """Return the parts that the same available machines hold, by these, as positions from 0.
+def held_together(
+    holders: Holders, available: Sequence[int]
+) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
+    """Find which parts the same available machines hold.
+
+    Returns
+    -------
+    sets : list of tuple of int
+        Machines that hold some parts, as positions from 0.
+    which : (P,) ndarray of int64
+        Which of them hold each part.
 
     Examples
     --------
-    >>> members_of(((1, 2), (2, 3), (1, 2)), (2, 3))
-    {(0,): [0, 2], (0, 1): [1]}
+    >>> held_together(((1, 2), (2, 3), (1, 2)), (2, 3))
+    ([(0,), (0, 1)], array([0, 1, 0]))
     """
     at = {machine: place for place, machine in enumerate(available)}
-    members: dict[tuple[int, ...], list[int]] = {}
-    for part, each in enumerate(holders):
-        members.setdefault(tuple(at[n] for n in each if n in at), []).append(part)
-    return members
+    there = {each: tuple(at[n] for n in each if n in at) for each in set(holders)}
+    sets: dict[tuple[int, ...], int] = {}
+    which = [sets.setdefault(there[each], len(sets)) for each in holders]
+    return list(sets), np.array(which)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class Groups:
 
     def __init__(
         self,
-        costs: Sequence[float] | Floats,
+        costs: Sequence[float] | NDArray[Any],
         holders: Sequence[Sequence[int]],
         machines: int,
         copies: int = 1,
@@ -63,9 +64,8 @@ class Groups:
         self._costs = self.whole * self.unit  # those of the flow, so that cuts are those of it too
         self.group = np.repeat(np.arange(len(holders)), [len(each) for each in holders])
         self.machine = np.fromiter(chain.from_iterable(holders), np.int64, self.group.size)
-        pairs = list(zip(self.group.tolist(), self.machine.tolist(), strict=True))
-        supplies = (copies * self.whole).tolist()
-        self._network = Network(supplies, self.whole[self.group].tolist(), pairs, machines)
+        pairs = np.stack([self.group, self.machine], axis=1)
+        self._network = Network(copies * self.whole, self.whole[self.group], pairs, machines)
         self._needed = int(copies * self.whole.sum())
 
     def least(self, speeds: Floats, overheads: Floats | None = None) -> tuple[float, Ints]:
@@ -99,7 +99,7 @@ class Groups:
             room = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
             flow = self._network.flow(np.minimum(room, self._needed).astype(np.int64))
             if int(flow.sum()) == self._needed:
-                return time, flow[self.group, self.machine]
+                return time, flow
             short, full = self._cut(flow)
             outside = np.bincount(self.group[~full[self.machine]], minlength=self._costs.size)
             needed = float(((self._copies - outside) * self._costs)[short].sum())
@@ -110,11 +110,11 @@ class Groups:
         there = np.unique(self.machine)
         return speeds[there], overheads[there]
 
-    def _cut(self, flow: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _cut(self, flow: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Groups and machines to which more work could flow from the groups that miss some."""
-        group, machine, sent = self.group, self.machine, flow[self.group, self.machine]
-        more, back = sent < self.whole[group], sent > 0
-        short = flow.sum(axis=1) < self._copies * self.whole
+        group, machine = self.group, self.machine
+        more, back = flow < self.whole[group], flow > 0
+        short = np.bincount(group, flow, self.whole.size) < self._copies * self.whole
         full = np.zeros(self._machines, bool)
         while True:
             full[machine[more & short[group]]] = True

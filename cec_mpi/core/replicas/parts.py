@@ -65,6 +65,11 @@ class Parts:
         return self.entries + self.row_cost * self.rows
 
     @cached_property
+    def cell_costs(self) -> Floats:
+        """What each cell costs, in nonzeros: shape (C,)."""
+        return np.diff(self.cost_before)
+
+    @cached_property
     def costs(self) -> Floats:
         """What each part costs, in nonzeros: shape (P,)."""
         return np.diff(self.cost_before[self.cells])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
-from cec_mpi.core.replicas.holders import members_of
+from cec_mpi.core.replicas.holders import held_together
 from cec_mpi.core.replicas.least import Groups
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -19,8 +21,11 @@ from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
-_Grouped = tuple[dict[tuple[int, ...], list[int]], Groups, int]
+_LARGE = 0.02  # of a machine's mean share: such a cell is given to a machine on its own ...
+_LARGER = 4  # ... if it costs so many times the mean
+_NEAR = 1.005  # so close to the bound nothing else is tried
 
 
 class ReplicaPlanner(Planner):
@@ -35,9 +40,15 @@ class ReplicaPlanner(Planner):
 
     Notes
     -----
-    Parts with the same available holders are one group. The least makespan is that of `Groups`.
-    Each group is cut where its machines have enough: with S > 0 by Algorithm 1, with ``1 + S`` in
-    the place of L. Cuts are moved to the next cell.
+    Parts with the same available holders are one group. The least makespan is that of `Groups`, or
+    that of the row that costs most on the fastest machine that holds it.
+
+    Cells that cost much more than others are given to machines first: the most expensive one
+    first, to the holder which is late by least then, compared with the least makespan, or to the
+    one which is done with such cells first, if that is better. Each group is cut where its machines
+    have enough of the rest: with S > 0 by Algorithm 1, with ``1 + S`` in the place of L. Cuts are
+    moved to the cell before or behind them, so that of the machines on both sides the one that is
+    later by then is as early as can be.
 
     Examples
     --------
@@ -52,114 +63,233 @@ class ReplicaPlanner(Planner):
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
         super().__init__(1, int(parts.rows[-1]), stragglers=stragglers, placement=placement)
         self._parts, self._held = parts, placement
-        self._grouped: tuple[tuple[int, ...], _Grouped] | None = None
+        self._work: _Work | None = None
 
     def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         numbers = check_available(available)
         present = check_speeds(speeds)[numbers - 1]
-        members, groups, copies = self._groups(available)
-        time, amounts = groups.least(present)
-        blocks: list[tuple[int, int, NDArray[np.int32]]] = []
-        late = np.zeros(len(speeds) + 1)  # time of each machine beyond what was meant, until here
-        firsts = np.searchsorted(groups.group, np.arange(len(members) + 1))
-        parts_of = list(members.values())
-        for g in np.argsort(-groups.whole, kind="stable").tolist():
-            mine = slice(firsts[g], firsts[g + 1])
-            machines = numbers[groups.machine[mine]].astype(np.int32)
-            sizes, chosen = _shares(amounts[mine], copies)
-            blocks += self._laid(parts_of[g], sizes, machines[chosen], late, speeds)
-        blocks.sort(key=lambda block: block[0])
-        starts = np.array([start for start, *_ in blocks])
-        stops = np.array([stop for _, stop, _ in blocks])
-        of_blocks = np.array([each for *_, each in blocks])
-        rows, costs = np.zeros(numbers.size, np.int64), np.zeros(numbers.size)
-        places = numbers.searchsorted(of_blocks)
-        np.add.at(rows, places, (stops - starts)[:, None])
-        np.add.at(costs, places, self._parts.cost(starts, stops)[:, None])
-        assignment = Assignment(available, rows, starts, stops, of_blocks)
+        if self._work is None or self._work.available != available:
+            self._work = _Work(self._parts, self._held, available, self._stragglers)
+        work, parts = self._work, self._parts
+        time, amounts = work.groups.least(present)
+        bound = max(time, work.longest_row(present))
+        large = np.zeros((0, work.copies), np.intp)
+        if work.large.size:
+            large, amounts = work.place_large(time, amounts, present, _NEAR * bound)
+        cells, ends, owners = work.cut(amounts, present)
+        starts = parts.rows[np.concatenate([work.large, cells])]
+        stops = parts.rows[np.concatenate([work.large, ends]) + 1]
+        places = np.concatenate([large, owners])
+        along = np.argsort(starts)
+        starts, stops, places = starts[along], stops[along], places[along]
+        rows, costs = (
+            np.bincount(places.ravel(), np.repeat(each, places.shape[1]), numbers.size)
+            for each in (stops - starts, parts.cost(starts, stops))
+        )
+        machines = numbers[places].astype(np.int32)
+        assignment = Assignment(available, rows.astype(np.int64), starts, stops, machines)
         of_all = np.zeros(len(speeds))
         of_all[numbers - 1] = costs
         longest = float((costs / present).max())
-        return Plan(assignment, longest, time, self._held, costs=of_all)
+        return Plan(assignment, longest, bound, self._held, costs=of_all)
 
-    def _groups(self, available: tuple[int, ...]) -> _Grouped:
-        """Parts with the same available machines (as positions), and copies of each row."""
-        if self._grouped is None or self._grouped[0] != available:
-            members = members_of(self._held.holders, available)
-            if missing := members.get(()):
-                which = " or ".join(map(str, self._held.holders[missing[0]]))
-                raise InfeasibleError(
-                    f"{plural(len(missing), 'part')} of X, of {self._parts.count}, on no available "
-                    f"machine: part {missing[0] + 1} needs machine {which}"
-                )
-            copies = 1 + min(self._stragglers, min(map(len, members)) - 1)
-            groups = groups_of(self._parts, members, len(available), copies)
-            self._grouped = available, (members, groups, copies)
-        return self._grouped[1]
 
-    def _laid(
+class _Work:
+    """All cells, by the available machines that hold them; machines are positions from 0.
+
+    Attributes
+    ----------
+    available : tuple of int
+    copies : int
+        Machines that compute each row.
+    groups : Groups
+        All cells.
+    large : ndarray of int64
+        Cells that are given to machines on their own, the most expensive one first.
+    rest : Groups
+        The other cells.
+    """
+
+    def __init__(
         self,
-        parts: list[int],
-        sizes: Ints,
-        machines: NDArray[np.int32],
-        late: NDArray[np.float64],
-        speeds: tuple[float, ...],
-    ) -> list[tuple[int, int, NDArray[np.int32]]]:
-        """Rows of these parts for blocks of such sizes, one behind the other.
+        parts: Parts,
+        placement: ReplicaPlacement,
+        available: tuple[int, ...],
+        stragglers: int,
+    ) -> None:
+        self.available, machines = available, len(available)
+        sets, which = held_together(placement.holders, available)
+        if () in sets:
+            missing = np.flatnonzero(which == sets.index(()))
+            holders = " or ".join(map(str, placement.holders[missing[0]]))
+            raise InfeasibleError(
+                f"{plural(missing.size, 'part')} of X, of {parts.count}, on no available "
+                f"machine: part {missing[0] + 1} needs machine {holders}"
+            )
+        self.copies = copies = 1 + min(stragglers, min(map(len, sets)) - 1)
+        costs = parts.cell_costs
+        sums = np.bincount(which, parts.costs)
+        self.groups = Groups(sums, sets, machines, copies)
+        least = max(_LARGE * copies / machines * costs.sum(), _LARGER * costs.mean())
+        group = np.repeat(which, np.diff(parts.cells))  # of each cell
+        large = np.flatnonzero(costs > least)
+        self.large = large[np.argsort(-costs[large], kind="stable")]
+        self._large_costs = costs[self.large]
+        ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
+        self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group[self.large]]  # of large cells
+        self._is_row = np.diff(parts.rows)[self.large] == 1
+        self._cells = np.argsort(group, kind="stable")
+        self._cells = self._cells[costs[self._cells] <= least]
+        self._ends = np.append(0, np.cumsum(costs[self._cells]))
+        self._firsts = np.searchsorted(group[self._cells], np.arange(len(sets) + 1))
+        self.rest = self.groups
+        if large.size:
+            sums = np.diff(self._ends[self._firsts])
+            self.rest = Groups(sums, sets, machines, copies)
 
-        A cut goes to the cell before or behind it, so that of the machines on both sides the one
-        that is later by then is as early as can be.
+    def longest_row(self, speeds: Floats) -> float:
+        """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
+        rates = speeds[self.groups.machine]
+        rates = rates[np.lexsort((-rates, self.groups.group))]  # fastest first in each group
+        times = self._large_costs / rates[self._pairs[:, 0] + self.copies - 1]
+        return float(times[self._is_row].max(initial=0.0))
+
+    def place_large(
+        self, time: float, amounts: Ints, speeds: Floats, enough: float
+    ) -> tuple[NDArray[np.intp], Ints]:
+        """Give large cells to machines, in one of two ways.
+
+        Parameters
+        ----------
+        time : float
+            The least makespan.
+        amounts : (E,) ndarray of int64
+            Of all work, with that makespan.
+        speeds : (N,) ndarray of float
+        enough : float
+            A makespan with which the other way need not be tried.
+
+        Returns
+        -------
+        machines : (m, copies) ndarray of int
+            Of each large cell.
+        amounts : (E,) ndarray of int64
+            Of the rest.
         """
-        cells, rows = self._parts.cells, self._parts.rows
-        here = np.concatenate([np.arange(cells[p], cells[p + 1]) for p in parts])
-        ends = np.append(0, np.cumsum(np.diff(self._parts.cost_before)[here]))
-        wanted = np.append(0, np.cumsum(sizes)) * (ends[-1] / sizes.sum())
-        blocks: list[tuple[int, int, NDArray[np.int32]]] = []
-        behind = np.searchsorted(ends, wanted)
-        first = 0
-        for k, mine in enumerate(machines):
-            last = here.size
-            if k + 1 < len(machines):
-                after, last = machines[k + 1], int(behind[k + 1])
-                lower = max(first, last - 1)
-                if lower < last and _later(
-                    mine, after, float(ends[lower] - wanted[k + 1]), late, speeds
-                ) < _later(mine, after, float(ends[last] - wanted[k + 1]), late, speeds):
-                    last = lower
-            beyond = float(ends[last] - ends[first] - (wanted[k + 1] - wanted[k]))
-            for n in mine.tolist():
-                late[n] += beyond / speeds[n - 1]
-            some = here[first:last]
-            breaks = np.flatnonzero(np.diff(some) > 1) + 1  # of parts that are not neighbours
-            runs = [run for run in np.split(some, breaks) if run.size]
-            blocks += [(int(rows[run[0]]), int(rows[run[-1] + 1]), mine) for run in runs]
-            first = last
-        return blocks
+        tried = []
+        for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
+            machines = self._placed(time, given, speeds)
+            costs = np.repeat(self._large_costs, self.copies)
+            load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
+            longest, others = self.rest.least(speeds, load)
+            tried.append((max(longest, float((load / speeds).max())), machines, others))
+            if tried[0][0] <= enough:
+                break
+        _, machines, others = min(tried, key=lambda each: each[0])
+        return machines, others
 
+    def _placed(self, time: float, amounts: Floats | None, speeds: Floats) -> NDArray[np.intp]:
+        """Machines of large cells: those that are done first with these.
 
-def _later(
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-    moved: float,
-    late: NDArray[np.float64],
-    speeds: tuple[float, ...],
-) -> float:
-    """How late the latest of these machines is if so much goes to those before."""
-    times = (
-        *(late[n] + moved / speeds[n - 1] for n in before.tolist()),
-        *(late[n] - moved / speeds[n - 1] for n in after.tolist()),
-    )
-    return float(max(times))
+        With amounts of the least makespan, of those that can be done by then the ones that are late
+        by least, compared with these amounts.
+        """
+        rates, machine, placed = speeds.tolist(), self.groups.machine.tolist(), []
+        load, beyond = [0.0] * len(rates), [0.0] * len(rates)
+        left = None if amounts is None else amounts.tolist()
+        for cost, (first, last) in zip(
+            self._large_costs.tolist(), self._pairs.tolist(), strict=True
+        ):
+            late = []
+            for pair in range(first, last):
+                n = machine[pair]
+                done, more = (load[n] + cost) / rates[n], 0.0
+                if left is not None:
+                    done = max(done, time)
+                    more = (beyond[n] + max(0.0, cost - left[pair])) / rates[n]
+                late.append((done, more, pair))
+            chosen = sorted(pair for *_, pair in sorted(late)[: self.copies])
+            for pair in chosen:
+                n = machine[pair]
+                load[n] += cost
+                if left is not None:
+                    beyond[n] += max(0.0, cost - left[pair])
+                    left[pair] = max(0.0, left[pair] - cost)
+            placed.append([machine[pair] for pair in chosen])
+        return np.array(placed, np.intp)
 
+    def cut(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
+        """Cut the other cells into blocks.
 
-def _shares(amounts: Ints, copies: int) -> tuple[Ints, NDArray[np.intp]]:
-    """Sizes of blocks, and the machines of each, as positions, with which these amounts are met."""
-    if copies == 1:
-        chosen = np.flatnonzero(amounts)
-        return amounts[chosen], chosen[:, None]
-    sizes, members = fill(amounts, copies)
-    along = order_along_rows(members, range(amounts.size))
-    return np.array(sizes)[along], members[along].astype(np.intp)
+        Parameters
+        ----------
+        amounts : (E,) ndarray of int64
+            What each machine has of each group of `rest`.
+        speeds : (N,) ndarray of float
+
+        Returns
+        -------
+        first, last : (m,) ndarray of int64
+            Cells of each block.
+        machines : (m, copies) ndarray of int
+        """
+        whole, firsts, ends = self.rest.whole, self._firsts, self._ends
+        group, sizes, machines = self._shares(amounts)
+        done = np.cumsum(sizes) - np.append(0, np.cumsum(whole))[group]  # in the group
+        costs = np.diff(ends[firsts])
+        wanted = ends[firsts[group]] + done * (costs / whole)[group]
+        cuts = np.clip(np.searchsorted(ends, wanted), firsts[group], firsts[group + 1])
+        is_last = np.append(group[1:] != group[:-1], True)
+        cuts[is_last] = firsts[group[is_last] + 1]
+        self._move(cuts, wanted, np.flatnonzero(~is_last), machines, speeds)
+        begins = np.append(0, cuts[:-1])
+        breaks = np.flatnonzero(np.diff(self._cells) != 1) + 1  # of parts that are not neighbours
+        at = np.unique(np.concatenate([begins, breaks]))
+        at = at[at < self._cells.size]
+        owners = machines[np.searchsorted(begins, at, side="right") - 1]
+        last = np.append(at[1:], self._cells.size)[: at.size] - 1
+        return self._cells[at], self._cells[last], owners
+
+    def _move(
+        self,
+        cuts: NDArray[np.intp],
+        wanted: Floats,
+        inner: NDArray[np.intp],
+        machines: NDArray[np.intp],
+        speeds: Floats,
+    ) -> None:
+        """Move cuts within groups to the cell before, where that is better."""
+        members, each = machines.tolist(), (1 / speeds).tolist()
+        late = [0.0] * speeds.size  # of each machine, beyond what was meant, until here
+        for k in inner.tolist():
+            before, after = members[k], members[k + 1]
+            best = float("inf"), 0.0, 0
+            for place in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
+                more = float(self._ends[place] - wanted[k])
+                times = [late[n] + more * each[n] for n in before]
+                times += [late[n] - more * each[n] for n in after]
+                best = min(best, (max(times), more, place))
+            _, more, cuts[k] = best
+            for n in before:
+                late[n] += more * each[n]
+            for n in after:
+                late[n] -= more * each[n]
+
+    def _shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
+        """The group, the size and the machines of each block with which these amounts are met."""
+        groups = self.rest
+        if self.copies == 1:
+            some = np.flatnonzero(amounts)
+            return groups.group[some], amounts[some], groups.machine[some, None]
+        found: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
+        firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
+        for g, (first, last) in enumerate(pairwise(firsts.tolist())):
+            sizes, members = fill(amounts[first:last], self.copies)
+            along = order_along_rows(members, range(last - first))
+            machines = groups.machine[first:last][members[along].astype(np.intp)]
+            found.append((np.full(len(sizes), g), np.array(sizes)[along], machines))
+        whose, amounts_of, machines = map(np.concatenate, zip(*found, strict=True))
+        return whose, amounts_of, machines
 
 
 class ReplicaDemand:
@@ -196,17 +326,10 @@ class ReplicaDemand:
         """As `Demand.least`, in nonzeros."""
         available = tuple((which + 1).tolist())
         if self._last is None or self._last[0] != available:
-            members = members_of(self._placement.holders, available)
-            self._last = available, groups_of(self._parts, members, which.size, 1)
+            sets, group = held_together(self._placement.holders, available)
+            costs = np.bincount(group, self._parts.costs)
+            self._last = available, Groups(costs, sets, which.size)
         groups = self._last[1]
         time, amounts = groups.least(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)
         return time, sums * groups.unit
-
-
-def groups_of(
-    parts: Parts, members: dict[tuple[int, ...], list[int]], machines: int, copies: int
-) -> Groups:
-    """The work of these parts."""
-    costs = [float(parts.costs[mine].sum()) for mine in members.values()]
-    return Groups(costs, list(members), machines, copies)

@@ -177,6 +177,7 @@ def _replicas_of(content: dict[str, Any]) -> Manifest:
         checksums=_typed(str, content["checksums"], "file"),
         shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
         column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
+        column_exponent=_typed(int, content, "column_exponent"),
         cells=_checked(ArrayEntry(**content["cells"])),
         cell_count=_typed(int, content, "cell_count"),
     )
@@ -190,6 +191,8 @@ def _replicas_of(content: dict[str, Any]) -> Manifest:
     ):
         if found != expected:
             raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
+    if not -1100 < manifest.column_exponent < 1100:
+        raise ValueError(f"column_exponent is {manifest.column_exponent}")
     if not layout.parts <= manifest.cell_count <= rows:
         raise ValueError(f"{manifest.cell_count} cells in {layout.parts} parts")
     for n, shard in enumerate(manifest.shards, start=1):
@@ -210,6 +213,7 @@ def replica_manifest(
     checksums: str,
     shards: tuple[ShardEntry, ...],
     column_sizes: ArrayEntry,
+    column_exponent: int,
     cells: ArrayEntry,
     cell_count: int,
 ) -> Manifest:
@@ -226,6 +230,7 @@ def replica_manifest(
         checksums=checksums,
         shards=shards,
         column_sizes=column_sizes,
+        column_exponent=column_exponent,
         replicas=layout,
         cells=cells,
         cell_count=cell_count,
@@ -510,6 +515,8 @@ class Manifest:
     replicas : Layout or None
         Where the parts of a sparse X are; None in stores of a code. Such a store has the code
         with L = 1, each machine has some of the R = q rows, and `grid` and `header` say nothing.
+    column_exponent : int
+        Of such a store: of the power of two that all sizes of columns are relative to.
     cells : ArrayEntry or None
         Rows and nonzeros before each cell of the parts.
     cell_count : int
@@ -530,6 +537,7 @@ class Manifest:
     sensitivity: Sensitivity | None = None
     column_names: tuple[str, ...] = ()
     replicas: Layout | None = None
+    column_exponent: int = 0
     cells: ArrayEntry | None = None
     cell_count: int = 0
 
@@ -605,6 +613,7 @@ class Manifest:
                 "cell_count": self.cell_count,
                 "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
                 "column_sizes": asdict(self.column_sizes),
+                "column_exponent": self.column_exponent,
                 "shards": [asdict(shard) for shard in self.shards],
             }
             return json.dumps(content | {"sha256": own_sum(content)}) + "\n"

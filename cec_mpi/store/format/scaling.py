@@ -1,7 +1,8 @@
 """Scaling of rows by powers of two, and sizes of columns.
 
 Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
-from the shards, so there is a copy of them.
+from the shards, so there is a copy of them. A sparse X has few numbers in a column, so that its
+sizes are stored as powers of two: a byte each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 _MOST = 1100  # more than any exponent of float64
+_NEARER = 2**-0.5  # from which on a number is nearer to 1 than to 1/2
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,42 @@ class Scaling:
     typical: NDArray[np.float64]
 
 
+def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
+    """Write the sizes of columns as powers of two.
+
+    Parameters
+    ----------
+    sizes : (2, r) ndarray of float64
+        The largest absolute values, of which the result has upper bounds, and typical ones.
+
+    Returns
+    -------
+    codes : (2, r) ndarray of uint8
+        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 for smaller ones, too.
+    exponent : int
+
+    Examples
+    --------
+    >>> codes, exponent = in_bytes(np.array([[8.0, 3.0, 0.0], [1.4, 3.0, 0.0]]))
+    >>> codes.tolist(), exponent
+    ([[1, 2, 0], [4, 2, 0]], 3)
+    >>> from_bytes(codes, exponent).tolist()
+    [[8.0, 4.0, 0.0], [1.0, 4.0, 0.0]]
+    """
+    parts, exponents = np.frexp(sizes)
+    exponents = exponents - (parts <= np.array([[0.5], [_NEARER]]))
+    most = int(exponents[0].max())
+    codes = np.clip(most + 1 - exponents, 1, 255) * (sizes > 0)
+    return codes.astype(np.uint8), most
+
+
+def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
+    """Return the sizes of columns of which `in_bytes` has made these."""
+    with np.errstate(over="ignore"):
+        sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
+    return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)
+
+
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """Read exponents and sizes, each from its file or the copy.
 
@@ -53,6 +91,8 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
         Neither matches the manifest. The message names both.
     """
     sizes = read_array(directory, manifest.column_sizes, *_sizes_like(manifest))
+    if manifest.replicas is not None:
+        sizes = from_bytes(sizes, manifest.column_exponent)
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
         raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None
@@ -147,7 +187,7 @@ def _exponents_like(manifest: Manifest) -> tuple[tuple[int, int], DTypeLike]:
 
 
 def _sizes_like(manifest: Manifest) -> tuple[tuple[int, int], DTypeLike]:
-    return (2, manifest.columns), np.float64
+    return (2, manifest.columns), np.float64 if manifest.replicas is None else np.uint8
 
 
 def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, int], DTypeLike]]:

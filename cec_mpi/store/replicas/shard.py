@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
+from cec_mpi.core.replicas.parts import ROW_COST
 from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.files.durable import read_at
 from cec_mpi.files.mapping import map_file
@@ -102,6 +103,22 @@ class SparseShard(Shard):
     def to_have(self) -> Intervals:
         """None: rows are read when they are asked for."""
         return ()
+
+    def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
+        """As `Shard.sample`: rows of one part."""
+        part = self._file.parts[0]
+        start, stop = self._layout.bounds[part : part + 2].tolist()
+        each = -(-int(self._layout.sizes[part].sum()) // (stop - start))
+        return start, start + max(1, min(stop - start, size // each)), each
+
+    def amount(self, intervals: Intervals) -> float:
+        """As `Shard.amount`; these rows must be loaded."""
+        entries, pointers = 0, self._sections[POINTERS]
+        for part, start, stop in self._runs(intervals):
+            first = self._file.first(part, POINTERS)
+            entries += int(pointers[first + stop]) - int(pointers[first + start])
+        mean = self._layout.entries[-1] / self.count + ROW_COST
+        return float((entries + ROW_COST * super().amount(intervals)) / mean)
 
     def beside(self, others: Sequence[Shard]) -> Shard:
         """The shard and parts of other machines that it does not have."""
@@ -320,6 +337,10 @@ class Patchwork(Shard):
         """As `Shard.load`."""
         loaded = [shard.load(mine) for shard, mine, *_ in self._patches(intervals)]
         return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
+
+    def amount(self, intervals: Intervals) -> float:
+        """As `Shard.amount`."""
+        return sum(shard.amount(mine) for shard, mine, *_ in self._patches(intervals))
 
     def changed(self) -> bool:
         """Whether one of them has; all are asked."""

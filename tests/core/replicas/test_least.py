@@ -1,38 +1,12 @@
 """The least time of work that only some machines can do, against linear programs."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from cec_mpi.core.replicas.least import Groups
-
-
-def least_time(costs, holders, speeds, overheads, copies):
-    """By a linear program for each choice of the machines that take part."""
-    machines = range(len(speeds))
-    choices = [machines]
-    if overheads.any():
-        choices = [some for n in machines for some in combinations(machines, n + 1)]
-    return min(by_linear_program(costs, holders, speeds, overheads, copies, c) for c in choices)
-
-
-def by_linear_program(costs, holders, speeds, overheads, copies, taking_part):
-    pairs = [(g, n) for g, each in enumerate(holders) for n in each if n in taking_part]
-    groups, machines = np.array(pairs, int).reshape(-1, 2).T
-    used = np.unique(machines)
-    found = linprog(
-        np.append(np.zeros(len(pairs)), 1.0),
-        A_ub=np.hstack([np.equal.outer(used, machines), -speeds[used, None]]),
-        b_ub=-overheads[used],
-        A_eq=np.hstack([np.equal.outer(np.arange(len(costs)), groups), np.zeros((len(costs), 1))]),
-        b_eq=copies * np.array(costs),
-        bounds=[*((0, costs[g]) for g in groups), (0, None)],
-    )
-    return found.fun if found.success else np.inf
+from helpers.linear_program import least_time
 
 
 @st.composite

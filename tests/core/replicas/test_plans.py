@@ -86,6 +86,33 @@ def test_a_plan_takes_hardly_more_than_the_least_time(machines, copies, straggle
         assert plan.bound * (1 - 1e-8) <= plan.makespan <= 1.02 * plan.bound
 
 
+@pytest.mark.parametrize("stragglers", [0, 1])
+@pytest.mark.parametrize(("machines", "copies"), [(30, 3), (100, 2), (100, 3)])
+def test_rows_that_cost_much_lengthen_a_plan_hardly(machines, copies, stragglers):
+    """A hundred rows cost a tenth to a third of what a machine has to do."""
+    rng = np.random.default_rng(machines)
+    counts = rng.integers(1, 30, 60_000)
+    share = counts.sum() / machines
+    heavy = rng.choice(counts.size, 100, replace=False)
+    counts[heavy] = rng.uniform(0.1, 0.3, heavy.size) * share
+    _, _, planner = made(counts, machines, copies, stragglers)
+    speeds = tuple(rng.uniform(1, 3, machines).tolist())
+    plan = planner.plan(tuple(range(1, machines + 1)), speeds)
+    assert plan.bound * (1 - 1e-8) <= plan.makespan <= 1.02 * plan.bound
+
+
+def test_a_row_takes_as_long_as_on_its_fastest_machine():
+    """It costs more than all others: nothing else is there for the machine that has it."""
+    counts = np.ones(600, int)
+    counts[0] = 10_000
+    cut, placement, planner = made(counts, 6, 3)
+    speeds = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
+    plan = planner.plan((1, 2, 3, 4, 5, 6), speeds)
+    fastest = max(speeds[n - 1] for n in placement.able(0))
+    assert plan.bound == pytest.approx((10_000 + cut.row_cost) / fastest)
+    assert plan.makespan == pytest.approx(plan.bound)
+
+
 def test_what_machines_compute_costs_what_the_plan_says():
     counts = np.random.default_rng(0).integers(0, 50, 5000)
     _, _, planner = made(counts, 5, 2)

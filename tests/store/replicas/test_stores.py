@@ -11,12 +11,14 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi import encode
+from cec_mpi import encode, open_operator
 from cec_mpi.cli import main
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import own_sum
+from cec_mpi.store.format.scaling import read_scaling
+from helpers.recording import Kept
 from helpers.sparse import sparse
 
 MACHINES, COPIES = 4, 2
@@ -102,12 +104,42 @@ def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, da
     np.testing.assert_allclose(total, some.T @ U, rtol=tolerance, atol=tolerance)
 
 
+@given(scales=st.lists(st.integers(-1074, 1023), min_size=1, max_size=9))
+def test_sizes_of_columns_are_upper_bounds_up_to_twice_as_large(scales, tmp_path_factory):
+    """Unless they are 2^253 times smaller than the largest one."""
+    values = np.ldexp(np.random.default_rng(len(scales)).uniform(1, 2, len(scales)), scales)
+    path = tmp_path_factory.mktemp("sizes") / "S"
+    encode(sp.csr_array(np.diag(values)), path, 2, copies=1)
+    found = read_scaling(path, open_store(path).manifest)
+    least = np.ldexp(1.0, max(scales) - 253)
+    assert (found.largest >= values).all()
+    assert (found.largest / 2 <= np.maximum(values, least)).all()
+    assert (found.typical <= found.largest).all()
+
+
 def test_rows_that_a_machine_does_not_hold(double):
     opened = open_store(double)
     held = held_by(opened.manifest.replicas, 1)
     free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
     with pytest.raises(MachineError, match="which it does not hold"):
         opened.open_shard(1).load(((free, free + 1),))
+
+
+def test_machines_are_slowed_down_by_nonzeros(tmp_path):
+    """A third of the rows costs as much as the others, of which most have no nonzeros."""
+    given = np.zeros((120, 50))
+    given[:60, :20] = 1
+    encode(sp.csr_array(given), tmp_path / "S", 2, copies=2)
+    kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
+    with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
+        np.testing.assert_allclose(operator @ np.ones(50), given @ np.ones(50))
+    assert 30 <= min(kept.records[0].rows) <= 36
+    assert min(kept.records[0].seconds) >= 0.9 * 60 / 2000
+
+
+def test_the_speed_of_machines_is_measured_with_rows_that_they_hold(double):
+    with open_operator(double, emulate_speeds=(1, 1, 2, 2)) as operator:
+        np.testing.assert_allclose(operator @ np.ones(23), X @ np.ones(23))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (3, 70_000)])
@@ -148,7 +180,7 @@ def test_damage_is_found_and_mended(store, name, how):
     elif how == "truncated":
         os.truncate(file, len(before) - 3)
     else:
-        flip(file, random.Random(name).randrange(128, len(before) - 64))
+        flip(file, random.Random(name).randrange(128, len(before)))
     if is_whole(store):
         assert how == "flipped"
         assert name.startswith("shard")  # between sections nothing is stored

@@ -1,0 +1,56 @@
+"""The least time of work that only some machines can do, by HiGHS: for tests, and for studies."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+
+def least_time(costs, holders, speeds, overheads=None, copies=1):
+    """The least makespan, infinite if there is none.
+
+    Parameters
+    ----------
+    costs : (G,) array_like of float
+        Of groups of work.
+    holders : sequence of sequence of int
+        Machines of each group, as positions from 0.
+    speeds : (N,) ndarray of float
+    overheads : (N,) ndarray of float, optional
+        What taking part costs: the best choice of machines counts, so that there must be few.
+    copies : int
+        Machines that do each piece of work.
+    """
+    machines = range(len(speeds))
+    overheads = np.zeros(len(speeds)) if overheads is None else overheads
+    choices = [machines]
+    if overheads.any():
+        choices = [some for n in machines for some in combinations(machines, n + 1)]
+    return min(_least(np.asarray(costs), holders, speeds, overheads, copies, c) for c in choices)
+
+
+def _least(costs, holders, speeds, overheads, copies, taking_part):
+    """Variables are what each machine does of each group that it can do, and the time."""
+    sizes = [len(each) for each in holders]
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    machine = np.fromiter(chain.from_iterable(holders), int)
+    there = np.isin(machine, taking_part)
+    group, machine = group[there], machine[there]
+    used, row = np.unique(machine, return_inverse=True)
+    one, pair, time = np.ones(group.size), np.arange(group.size), np.full(used.size, group.size)
+    values = np.concatenate([one, -speeds[used]])
+    rows, columns = np.append(row, np.arange(used.size)), np.append(pair, time)
+    width = group.size + 1
+    found = linprog(
+        np.append(np.zeros(group.size), 1.0),
+        A_ub=coo_array((values, (rows, columns)), shape=(used.size, width)).tocsr(),
+        b_ub=-overheads[used],
+        A_eq=coo_array((one, (group, pair)), shape=(len(sizes), width)).tocsr(),
+        b_eq=copies * costs,
+        bounds=np.column_stack([np.zeros(width), np.append(costs[group], np.inf)]),
+        method="highs",
+    )
+    return found.fun if found.success else np.inf
