@@ -7,12 +7,11 @@ import numpy as np
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import best_most
-from cec_mpi.core.replicas.holders import members_of, spread_copies
+from cec_mpi.core.replicas.holders import held_together, spread_copies
 from cec_mpi.core.replicas.least import Groups
+from cec_mpi.core.replicas.parts import PARTS
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.simulation.replay import Change, Floats, Machines, Model, Work
-
-_PARTS_PER_MACHINE = 8
 
 
 class Coded:
@@ -87,7 +86,7 @@ class Replicated:
     def __init__(self, model: Model) -> None:
         scenario = model.scenario
         self._model, self._stragglers = model, scenario.options.stragglers
-        parts = min(model.rows, _PARTS_PER_MACHINE * model.machines)
+        parts = min(model.rows, PARTS * model.machines)
         self.holders = spread_copies(parts, model.rates(0).tolist(), scenario.copies)
         self._sets = [frozenset(each) for each in set(self.holders)]
         self.least = 1
@@ -104,10 +103,10 @@ class Replicated:
         """The least time, for as many stragglers as these machines allow."""
         if machines not in self._known or not self._model.is_steady:
             numbers = sorted(machines)
-            members = members_of(self.holders, numbers)
-            late = min(self._stragglers, min(map(len, members)) - 1)
-            costs = [float(len(parts)) for parts in members.values()]
-            groups = Groups(costs, list(members), len(numbers), 1 + late)
+            sets, which = held_together(self.holders, numbers)
+            late = min(self._stragglers, min(map(len, sets)) - 1)
+            costs = np.bincount(which, minlength=len(sets)).astype(np.float64)
+            groups = Groups(costs, sets, len(numbers), 1 + late)
             _, amounts = groups.least(rates)
             row_cost = len(self.holders) / self._model.rows / groups.unit
             rows: Floats = np.bincount(groups.machine, amounts, len(numbers)) / row_cost

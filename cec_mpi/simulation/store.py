@@ -14,7 +14,7 @@ from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, samp
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
-from cec_mpi.core.replicas.parts import ROW_COST, Parts
+from cec_mpi.core.replicas.parts import PARTS, ROW_COST, Parts
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.format.grid import Grid
 from cec_mpi.store.format.manifest import (
@@ -35,7 +35,7 @@ from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
 
 MOST_ROWS = 1_000
 """Rows of a shard that are simulated; with more, each stands for several."""
-_PARTS_PER_MACHINE, _CELLS, _MOST_CELLS = 8, 64, 100_000
+_CELLS, _MOST_CELLS = 64, 100_000
 _INDEX_BYTES = 4
 _FEWEST, _MOST, _WORK = 2, 32, 2e9  # sets of L machines, and times L**3
 
@@ -273,6 +273,7 @@ def coded_store(
         checksums=checksums_name(1),
         shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
         column_sizes=ArrayEntry(COLUMN_SIZES),
+        column_exponent=0,
         shape=shape,
         tall=real / few,
         wide=float(columns),
@@ -320,7 +321,7 @@ def replicated_store(
     if not 1 <= nonzeros <= rows * columns:
         raise InputError(f"{nonzeros} nonzeros: expected 1 to {rows * columns}, the numbers of X")
     if holders is None:
-        count = min(rows, _PARTS_PER_MACHINE * machines)
+        count = min(rows, PARTS * machines)
         holders = spread_copies(count, speeds or (1.0,) * machines, copies)
     count = len(holders)
     cells = max(1, min(_CELLS, _MOST_CELLS // count, rows // count))
@@ -339,6 +340,7 @@ def replicated_store(
         checksums=checksums_name(1),
         shards=tuple(ShardEntry(file_name(n), size, "") for n, size in enumerate(held, start=1)),
         column_sizes=ArrayEntry(COLUMN_SIZES),
+        column_exponent=0,
         cells=ArrayEntry("cells"),
         cell_count=few,
     )

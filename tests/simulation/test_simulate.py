@@ -129,7 +129,7 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     outcome = simulate(scenario(happenings=happenings, **given))
     assert (outcome.steps, outcome.ended) == (3, "")
     outcome = simulate(scenario(happenings=happenings[:1], **given))
-    assert "a step needs 3; lost or gone: 3" in outcome.ended
+    assert "a step needs 3; not there: 3" in outcome.ended
 
 
 def test_machines_take_over_shards_of_those_that_are_away():
