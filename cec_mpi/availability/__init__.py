@@ -11,7 +11,6 @@ from cec_mpi.availability.models import (
     checked_set,
     everyone,
     from_counts,
-    is_settled,
     seconds_between,
 )
 from cec_mpi.availability.numbers import read_machines
@@ -27,7 +26,6 @@ __all__ = [
     "everyone",
     "from_command",
     "from_counts",
-    "is_settled",
     "read_availability",
     "read_machines",
     "seconds_between",

@@ -23,6 +23,7 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make the sections."""
+        self.env.note_reread()  # since options change, and this page does not
         parser = build_parser()
         return [
             self._section(parser, "cec-mpi", str(parser.description)),
