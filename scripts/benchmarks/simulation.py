@@ -29,7 +29,6 @@ from helpers.commands import run_to_end
 SPEEDS = "2,2,3,3,4,4"
 GIVEN = ["--speeds", SPEEDS]
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 1200, 50
-LIMIT = 600.0  # seconds of a run
 
 TICKS = [[1, 2, 3, 4, 5, 6]] * 5 + [[1, 2, 3, 5, 6]] * 5 + [[2, 3, 5, 6]] * 5 + [[1, 2, 3, 4, 5, 6]]
 SHORT = [[1, 2, 3, 4, 5, 6]] * 2 + [[1, 2]] * 3 + [[1, 2, 3, 4, 5, 6]] * 50
@@ -58,6 +57,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--base", type=float, default=120.0, help="rows per second of speed 1")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=600.0, help="limit of each run")
     parser.add_argument("--only", default="", help="runs with this text in their name")
     options = parser.parse_args()
     rows, worst = [], 0.0
@@ -99,19 +99,19 @@ def both(
     local: list[object] = ["--local", MACHINES] if elastic else []
     run = ["run", "store", "vectors=W.npy", "--out", "real", "--overwrite", *local, *same, *words]
     ranks = 0 if elastic else MACHINES + 1
-    command(run, directory, ranks)
+    command(run, directory, options.seconds, ranks)
     simulate = ["simulate", "store", "--steps", options.steps, "--out", "simulated", *same, *words]
     simulated = directory / "simulated"
     for file in simulated.glob("*.json*"):
         file.unlink()
-    command([*simulate, *(["--elastic"] if elastic else [])], directory)
+    command([*simulate, *(["--elastic"] if elastic else [])], directory, options.seconds)
     return read_lines(directory / "real" / "steps.jsonl"), read_lines(simulated / "steps.jsonl")
 
 
-def command(words: list[object], directory: Path, ranks: int = 0) -> None:
+def command(words: list[object], directory: Path, seconds: float, ranks: int = 0) -> None:
     launcher = ["mpirun", "--oversubscribe", "-n", ranks] if ranks else []
     program = [sys.executable, "-m", "cec_mpi", *words, "-q"]
-    done = run_to_end([*launcher, *program], cwd=directory, limit=LIMIT)
+    done = run_to_end([*launcher, *program], cwd=directory, limit=seconds)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}: {done.told}")
 

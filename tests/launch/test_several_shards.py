@@ -32,7 +32,10 @@ def test_a_run_says_which_shards_are_left_when_it_cannot_go_on(cec, store, tmp_p
     words += ["--shards-per-machine", "3,2,2,5", "--inject", "kill:2@5,kill:4@9,kill:1@12"]
     done = cec(*words)
     assert done.returncode == 4, done.stderr
-    assert "1 of its machines are left (3) with 2 shards, and a step with this store needs 4" in done.told
+    assert (
+        "1 of its machines are left (3) with 2 shards, and a step with this store needs 4"
+        in done.told
+    )
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     assert header["shards_of_machine"] == [[1, 2, 3], [4, 5], [6, 7], [8, 9, 10, 11, 12]]
     assert steps[-1]["available"] == [1, 3]

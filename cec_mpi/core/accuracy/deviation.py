@@ -372,7 +372,7 @@ def _lengths(
     vector: NDArray[np.floating], largest: ArrayLike, typical: ArrayLike, work: Floats
 ) -> Lengths:
     sizes = np.abs(vector, out=work)
-    plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes != 0))
+    plain, terms = float(sizes.sum()), int(np.count_nonzero(sizes))
     total = float(np.multiply(sizes, largest, out=sizes).sum())
     signed, scale = np.multiply(vector, typical, out=sizes), 1.0
     if not _SQUARABLE < total < 1 / _SQUARABLE:  # squares could underflow
