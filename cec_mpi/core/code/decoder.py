@@ -74,6 +74,7 @@ class Decoder:
             if refined is not None:
                 self.inverse = np.ascontiguousarray(refined)
                 self.condition = _condition(matrix, self.inverse)
+        self._is_one = recovery == 1 and self.inverse.item() == 1  # as with copies of rows
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -85,7 +86,10 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the rows of X_1 w .. X_L w, which need not be adjacent in memory.
         """
-        np.matmul(self.inverse, values, out=out)
+        if self._is_one:
+            np.copyto(out, values)
+        else:
+            np.matmul(self.inverse, values, out=out)
 
     def decode_transposed(self, values: Floats, out: Floats) -> None:
         """Apply the transposed decoder for the adjoint: ``out <- inv(G_P') @ values``.
@@ -97,7 +101,10 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the coefficients in the order of the machines.
         """
-        np.matmul(self.inverse.T, values, out=out)
+        if self._is_one:
+            np.copyto(out, values)
+        else:
+            np.matmul(self.inverse.T, values, out=out)
 
 
 def _condition(matrix: Floats, inverse: Floats) -> float:
