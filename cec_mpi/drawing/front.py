@@ -80,17 +80,19 @@ def draw_front(points: Sequence[Point], title: str, room: str, time: str) -> Fig
                 label="recommended",
                 zorder=3,
             )
-        place = point.room, point.time
+        below = point.group == groups[-1]  # apart from those of lines above it
         axes.annotate(
             shortened(point.label),
-            place,
-            xytext=(4, 4),
+            (point.room, min(point.low, point.time) if below else max(point.high, point.time)),
+            xytext=(0, -6 if below else 6),
             textcoords="offset points",
-            fontsize="small",
+            ha="center",
+            va="top" if below else "bottom",
+            fontsize="x-small",
         )
     axes.set_title(shortened(title))
     axes.set_xlabel(room)
     axes.set_ylabel(time)
-    axes.set_ylim(bottom=0)
+    axes.margins(x=0.06, y=0.12)
     axes.legend(fontsize="small")
     return figure
