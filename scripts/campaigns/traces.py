@@ -147,7 +147,8 @@ def real(scenario: Scenario, given: Listed, seconds: float, options: argparse.Na
             scenario.recovery,
         )
         np.save(directory / "W.npy", rng.standard_normal((options.real, columns)))
-        ticks = [list(given.at(tick)) for tick in range(len(given))]
+        begin = max(range(len(given)), key=lambda tick: len(given.at(tick)))
+        ticks = [given.at((begin + tick) % len(given)) for tick in range(len(given))]
         (directory / "ticks.json").write_text(json.dumps({"available": ticks}))
         shards = scenario.options.shards_per_machine
         speeds = ",".join(map(str, SPEEDS))
