@@ -153,6 +153,14 @@ def test_machines_that_take_minutes_are_not_given_up(stragglers):
     assert (outcome.steps, outcome.events) == (3, {})
 
 
+def test_machines_with_copies_of_rows_are_not_late():
+    options = SessionOptions(elastic=True)
+    outcome = simulate(
+        Scenario(machines=4, copies=3, rows=10**7, columns=1000, options=options, steps=10)
+    )
+    assert (outcome.steps, outcome.events) == (10, {})
+
+
 def test_speeds_are_learned_and_change():
     learned = simulate(scenario(speeds="learn", steps=20))
     assert learned.seconds == pytest.approx(20 * 70, rel=0.05)
