@@ -25,7 +25,8 @@ def add_encode(commands: Any) -> None:
         "encode",
         help="encode a matrix on disk into a store: coded shards, or copies of sparse rows",
         description="Encode a matrix into a store: with --recovery L as coded shards, a sparse "
-        "one without it as copies of its rows. Under mpirun all ranks share the work.",
+        "one without it as copies of its rows. Under mpirun all ranks share the "
+        "work of a code, and one writes copies.",
     )
     p.add_argument("source", metavar="X", help=FORMATS)
     p.add_argument("store", metavar="STORE", help="directory to create")

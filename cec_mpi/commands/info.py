@@ -76,8 +76,8 @@ def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tu
         ("machines", machines_of(manifest)),
         (
             "copies",
-            f"{code_of(manifest)}; {plural(layout.parts, 'part')} with {spread.sets} different "
-            "sets of machines",
+            f"{code_of(manifest)}; {plural(layout.parts, 'part')} with "
+            f"{plural(spread.sets, 'different set')} of machines",
         ),
         *losses_of(layout.copies, spread.lost, fatal),
         balance_of(spread.slower, spread.slowest, spread.away),

@@ -98,7 +98,7 @@ def described(manifest: Manifest) -> str:
 def machines_of(manifest: Manifest) -> str:
     """Return the number of machines of a store, and how many of them suffice."""
     machines, enough = manifest.code.machines, manifest.enough
-    return f"{plural(machines, 'machine')}, any {enough} of them suffice"
+    return f"{plural(machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
 
 
 def code_of(manifest: Manifest) -> str:

@@ -100,7 +100,7 @@ class EncodeOptions(TableOptions):
     systematic : bool
         Whether the first L shards are rows of X.
     seed : int
-        Seed of random code families.
+        Seed of random codes, and of the orders of `spread`.
     dtype : {"float32", "float64"}, optional
         Dtype of shards. By default float32 if X has floats of at most 32 bits, otherwise float64.
     scaling : {"rows", "none"}, optional
@@ -160,7 +160,12 @@ class EncodeOptions(TableOptions):
         choices=["auto", *FAMILIES],
     )
     systematic: bool = option(False, "--systematic", "store rows of X in the first L shards")
-    seed: int = option(0, "--seed I", "seed of random code families (default: 0)", values.whole)
+    seed: int = option(
+        0,
+        "--seed I",
+        "seed of random codes, and of the orders of --spread (default: 0)",
+        values.whole,
+    )
     dtype: str | None = option(
         None,
         "--dtype",

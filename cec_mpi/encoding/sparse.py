@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+from cec_mpi.encoding.sources import split_path
 from cec_mpi.encoding.sources.arrays import is_a, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.market import MARKET_DTYPES
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.table import EXACT
 from cec_mpi.errors import InputError
@@ -36,8 +38,7 @@ _BUCKET = 1 << 22  # entries of rows that are sorted at once
 _MOST_BUCKETS = 200
 _SUFFIXES = (".npz", ".mtx", ".mtx.gz", *HDF5_SUFFIXES)
 _LISTED = 5  # groups of a file
-_DENSE = "a dense X needs a recovery threshold (--recovery L), any L machines then give X back"
-_MARKET_DTYPES = {"real": "f8", "double": "f8", "integer": "i8", "pattern": "f8"}
+_DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
 
 Ints = NDArray[np.int64]
 Triplets = tuple[Ints, Ints, NDArray[Any]]
@@ -101,10 +102,10 @@ def check_is_sparse(source: Any) -> None:
         Says what a dense X needs.
     """
     if isinstance(source, str | Path):
-        path = str(source).partition("::")[0]
-        if not Path(path).exists():
+        path, *_ = split_path(str(source))
+        if not path.exists():
             raise InputError(f"{path} does not exist")
-        if not path.lower().endswith(_SUFFIXES):
+        if not path.name.lower().endswith(_SUFFIXES):
             raise InputError(
                 f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
                 f"in HDF5); {_DENSE}"
@@ -136,7 +137,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
             yield rows
         return
     text = os.fspath(source)
-    path = Path(text.partition("::")[0])
+    path, *_ = split_path(text)
     check_regular(path)
     try:
         stamps = stamps_of(path)
@@ -321,13 +322,13 @@ def _sliced(array: Any) -> _Pieces:
 
 
 def _opened(text: str) -> _Pieces | _Entries | SparseRows:
-    path, _, inner = text.partition("::")
-    name = path.lower()
+    path, _, inner = split_path(text)
+    name = path.name.lower()
     if name.endswith(".npz"):
-        return _npz(Path(path))
+        return _npz(path)
     if name.endswith((".mtx", ".mtx.gz")):
-        return _market(Path(path))
-    return _group(Path(path), inner)
+        return _market(path)
+    return _group(path, inner)
 
 
 def _pointers(name: str, pointers: Any, size: int, *counts: int) -> Ints:
@@ -563,15 +564,15 @@ def _of_group(path: Path, inner: str, make: Callable[..., Any], pointers: Ints) 
 
 
 def _market(path: Path) -> _Entries | SparseRows:
-    from scipy.io import mminfo, mmread
+    from scipy.io import mminfo
 
     *shape, count, form, field, symmetry = mminfo(path)
-    if field not in _MARKET_DTYPES:
+    if field not in MARKET_DTYPES:
         raise InputError(f"{path} holds {field} numbers: expected real ones")
     if form != "coordinate":
-        return _held(str(path), coo_array(mmread(path)))
+        raise InputError(f"{path} is dense; {_DENSE}")
     rows, columns = _checked_shape(str(path), shape)
-    dtype = np.dtype(_MARKET_DTYPES[field])
+    dtype = np.dtype(MARKET_DTYPES[field])
 
     def pieces() -> Iterator[Triplets]:
         import pandas as pd

@@ -114,4 +114,4 @@ def fit_base(
         if machine:
             able[host] += rate
             wanted[host] += speeds[machine - 1]
-    return min(able[host] / (2 * wanted[host]) for host in wanted)
+    return min(able[host] / (2 * wanted[host]) for host in wanted if able[host])

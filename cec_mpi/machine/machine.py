@@ -157,6 +157,8 @@ class Machine:
             return 0.0
         shard, w = self._shard, np.ones((1, len(self._adjoint)), self._forward.dtype)
         first, last, row_bytes = shard.sample(_MEASURED_BYTES, w.nbytes)
+        if first == last:  # it holds no rows
+            return 0.0
         shard.load([(first, last)])
         out = np.empty((last - first, 1), w.dtype)
 

@@ -71,7 +71,7 @@ class LocalHub(Together):
             with noting_problems(number, problems, passed=ShortageError):
                 machine = self.machine_of(number, opening)
                 files = machine.shard_files
-                if opening.measured and not self._opened:
+                if opening.measured and not any(each.rate for each in opened):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
             unseen = bool(problems and opening.unseen(number))

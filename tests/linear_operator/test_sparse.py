@@ -149,3 +149,11 @@ def test_pagerank_of_a_graph_with_dangling_nodes(links, tmp_path):
     expected = spsolve(sp.csc_array(system), np.full(80, 0.15 / 80))
     assert found["dangling"] == (sums == 0).sum() > 0
     np.testing.assert_allclose(found["result"], expected, atol=1e-10)
+
+
+def test_a_machine_without_rows_has_no_speed(tmp_path):
+    """Its speed is measured where speeds are emulated."""
+    X = sp.csr_array(np.eye(2, 5))
+    encode(X, tmp_path / "S", 4, copies=2)
+    with open_operator(tmp_path / "S", None, emulate_speeds=(1.0, 1.0, 2.0, 1.0)) as operator:
+        np.testing.assert_array_equal(operator @ np.arange(5.0), [0, 1])

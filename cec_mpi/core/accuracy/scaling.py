@@ -22,10 +22,11 @@ Ints = NDArray[np.int64]
 
 # By the bytes of a number: log2 of the scale of a product after scaling, and of the largest number
 # of a vector. Sums and coefficients of decoders have room above, and what is lost below is less
-# than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128.
+# than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128. A vector that is as
+# near as _NEAR is sent as it is.
 _AIM = {8: 128, 4: 48}
 _MOST = {8: 480, 4: 80}
-_NEAR = {8: 256, 4: 0}  # log2 of the powers of two without which a vector is as good
+_NEAR = {8: 256, 4: 0}
 _SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _LENGTH = 64  # log2 of more numbers than a vector has

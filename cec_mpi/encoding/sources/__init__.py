@@ -67,7 +67,7 @@ def open_source(
         The file cannot be read, or its format is unknown.
     """
     text, shape, delimiter = os.fspath(source), options.shape, options.delimiter
-    path, separator, inner = (Path(text), "", "") if shape is not None else _split(text)
+    path, separator, inner = (Path(text), "", "") if shape is not None else split_path(text)
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # many threads read it, more than once
     if not _exists(path):
@@ -144,7 +144,7 @@ def _check(source: Matrix) -> None:
     check_real(source.name, np.dtype(source.dtype))
 
 
-def _split(text: str) -> tuple[Path, str, str]:
+def split_path(text: str) -> tuple[Path, str, str]:
     """Split a path, ``::`` and a place in it; names of files may contain ``::``, too."""
     parts = text.split("::")
     ends = [end for end in range(len(parts), 0, -1) if _exists(Path("::".join(parts[:end])))]

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
 from cec_mpi.errors import InputError
 
-_DTYPES = {"real": np.float64, "double": np.float64, "integer": np.int64, "pattern": np.float64}
+MARKET_DTYPES = {
+    "real": np.float64,
+    "double": np.float64,
+    "integer": np.int64,
+    "unsigned-integer": np.uint64,
+    "pattern": np.float64,
+}
 _TOGETHER_BYTES = 8 << 20
 
 
@@ -53,7 +59,7 @@ def market_matrix(path: Path) -> MarketMatrix:
         rows, columns, entries, form, field, _ = mminfo(path)
     except (OSError, ValueError, OverflowError, StopIteration) as error:
         raise unreadable(path, error) from None
-    if field not in _DTYPES:
+    if field not in MARKET_DTYPES:
         raise InputError(
             f"{path} holds {field} numbers, which are not supported: codes, shards and answers "
             "are real"
@@ -69,7 +75,7 @@ def market_matrix(path: Path) -> MarketMatrix:
         name=str(path),
         path=path,
         shape=(rows, columns),
-        dtype=np.dtype(_DTYPES[field]),
+        dtype=np.dtype(MARKET_DTYPES[field]),
         stamps=stamps,
         stamps_now=partial(stamps_of, path),
         warning=warning,

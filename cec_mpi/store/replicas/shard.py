@@ -106,6 +106,8 @@ class SparseShard(Shard):
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """As `Shard.sample`: rows of one part."""
+        if not self._file.parts:
+            return 0, 0, 1
         part = self._file.parts[0]
         start, stop = self._layout.bounds[part : part + 2].tolist()
         each = -(-int(self._layout.sizes[part].sum()) // (stop - start))
