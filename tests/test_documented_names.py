@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -52,11 +52,8 @@ def names_of_program(text):
 
 
 def found(name):
-    """What a program gets that imports the package and writes this."""
-    thing = importlib.import_module("cec_mpi")
-    for part in name.split(".")[1:]:
-        thing = getattr(thing, part)
-    return thing
+    """What a program gets that imports the package, or the module, and writes this."""
+    return pkgutil.resolve_name(name)
 
 
 NAMES = sorted(
