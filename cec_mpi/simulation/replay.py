@@ -85,8 +85,11 @@ class Scheme(Protocol):
     def work(self, machines: Machines, rates: Floats) -> Work:
         """Share out the rows among machines, given the rows per second of each, ascending."""
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
-        """Machines come or leave; before the first step none were there."""
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+        """Machines come or leave; before the first step none were there.
+
+        Those that have `left` since the step before may be back now.
+        """
 
 
 class Model:
@@ -235,7 +238,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
     given: tuple[int, ...] | None = None
-    is_enough, machines, before = False, Machines(), Machines()
+    is_enough, machines, before, left = False, Machines(), Machines(), Machines()
     present, work, is_waiting = np.zeros(0, np.intp), Work(np.zeros(0)), False
     times: dict[Machines, float] = {}  # of the products of a step
     events: Counter[str] = Counter()
@@ -245,6 +248,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         if (there := up.at(tick)) is not given:
             given, machines = there, frozenset(there)
             is_enough = scheme.is_enough(machines)
+            left |= before - machines
         if not is_enough:
             if not options.wait or up.most_from(tick) < scheme.least:
                 ended = (
@@ -261,10 +265,10 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             machine_seconds += (now - begin) * len(machines)
             continue
         is_waiting = False
-        if machines != before:
+        if machines != before or left:
             present = np.array(sorted(machines)) - 1
             work = scheme.work(machines, model.rates(step)[present])
-            change = scheme.change(before, machines, work)
+            change = scheme.change(before, left, machines, work)
             if change.lost:
                 step, optimum = saved, optimum - since
             if change.event:
@@ -273,7 +277,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             now += float(change.seconds)
             machine_seconds += float(change.seconds) * len(machines)
             read += float(change.read)
-            before = machines
+            before, left = machines, Machines()
         adjoint = scenario.adjoint and step % 2 == 1
         if machines not in times or not model.is_steady:
             if work.late:
