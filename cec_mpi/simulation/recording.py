@@ -41,7 +41,8 @@ class SimulatedRecorder(Recorder):
         self._changes = sorted({change.step for change in emulation.changes})
         self._optimum: Callable[[tuple[int, ...], int], float] = optimum
         self._ended = 0.0  # when the step before ended
-        self._waiting = self._over = self._machine_seconds = 0.0
+        self._waiting = self._over = 0.0
+        self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
     def step(self, record: StepRecord) -> None:
@@ -75,16 +76,18 @@ class SimulatedRecorder(Recorder):
         self._over += took - waited - self._optimum(record.available, since)
         self._bytes_read += sum(record.load_bytes)
         self._bytes_read += sum(event.get("bytes", 0) for event in record.events)
-        self._machine_seconds += (took - waited) * len(self._up(record.tick))
+        self._pass(took - waited, record.tick)
         ticks = range(record.tick - record.waited_ticks, record.tick)
         if not ticks:  # it has waited for machines that join
             ticks = range(record.tick, record.tick + 1)
         for tick in ticks:
-            self._machine_seconds += waited / len(ticks) * len(self._up(tick))
+            self._pass(waited / len(ticks), tick)
 
-    def _up(self, tick: int) -> set[int]:
+    def _pass(self, seconds: float, tick: int) -> None:
+        """Count seconds for the machines that are there."""
         assert self.schedule is not None
-        return self.schedule.listed_at(tick) & self.hub.roster.there
+        for n in self.schedule.listed_at(tick) & self.hub.roster.there:
+            self._machine_seconds[n - 1] += seconds
 
     def outcome(self, ended: CecError | None) -> Outcome:
         """Return what the run has come to by now, and why it has ended early if it has."""

@@ -233,7 +233,8 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     length = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
     wanted = math.inf if scenario.steps is None else scenario.steps
-    now = waiting = machine_seconds = read = 0.0
+    now = waiting = read = 0.0
+    there_for = np.zeros(model.machines)
     tick = step = 0
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
@@ -247,6 +248,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         tick = tick if length is None else max(tick, int(now / length))
         if (there := up.at(tick)) is not given:
             given, machines = there, frozenset(there)
+            present = np.array(sorted(machines), np.intp) - 1
             is_enough = scheme.is_enough(machines)
             left |= before - machines
         if not is_enough:
@@ -262,11 +264,10 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             begin = now
             now = min(limit, now if length is None else max(now, tick * length))
             waiting += now - begin
-            machine_seconds += (now - begin) * len(machines)
+            there_for[present] += now - begin
             continue
         is_waiting = False
         if machines != before or left:
-            present = np.array(sorted(machines)) - 1
             work = scheme.work(machines, model.rates(step)[present])
             change = scheme.change(before, left, machines, work)
             if change.lost:
@@ -275,7 +276,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
                 events[change.event] += 1
                 saved, saved_at, since = step, now + float(change.seconds), 0.0
             now += float(change.seconds)
-            machine_seconds += float(change.seconds) * len(machines)
+            there_for[present] += float(change.seconds)
             read += float(change.read)
             before, left = machines, Machines()
         adjoint = scenario.adjoint and step % 2 == 1
@@ -295,7 +296,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
         now += some * seconds
-        machine_seconds += some * seconds * len(machines)
+        there_for[present] += some * seconds
         optimum, since = optimum + some * best, since + some * best
         step, tick = step + some, tick + 1 if length is None else tick
         if now - saved_at >= checkpoint_seconds:
@@ -307,7 +308,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         waiting=waiting,
         over=over,
         bytes_read=round(read),
-        machine_seconds=machine_seconds,
+        machine_seconds=there_for.tolist(),
         events=dict(events),
         ended=ended,
     )
