@@ -103,6 +103,16 @@ def test_machines_are_lost_and_join_at_their_times():
     assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
 
 
+def test_machines_count_until_the_moment_of_their_loss():
+    happenings = (Happening(35.0, 2, "lost"), Happening(60.0, 2, "joins"))
+    for lost, away in ((happenings[:1], None), (happenings, 25.0)):
+        outcome = simulate(scenario(happenings=lost, steps=1))
+        assert outcome.seconds > 70
+        own = 35.0 if away is None else outcome.seconds - away
+        assert outcome.machine_seconds[1] == pytest.approx(own, rel=1e-3)
+        assert outcome.machine_seconds[0] == pytest.approx(outcome.seconds)
+
+
 def test_processes_end_when_availability_takes_machines_away():
     available = Listed([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
     given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
