@@ -192,8 +192,11 @@ class Model:
     def overhead(self, machines: int, decoded: int, adjoint: bool) -> float:
         """Return the seconds of a step besides the products."""
         costs, shape = self.scenario.costs, (self.rows, self.scenario.columns)
-        if adjoint:  # all machines answer with as many numbers as X has columns
-            shape, decoded = (machines * shape[1], shape[0]), 1
+        coding = 0.0
+        if adjoint:  # v is coded, and answers have as many numbers as X has columns
+            coding = costs.decode * shape[0] * decoded
+            answers = machines if self.scenario.options.is_elastic else 1  # lockstep adds them up
+            shape, decoded = (answers * shape[1], shape[0]), 0
         step = StepCosts(
             machines,
             costs.latency,
@@ -205,7 +208,7 @@ class Model:
             each=costs.each,
             decode=costs.decode,
         )
-        return costs.call + step.overhead(*shape)
+        return costs.call + coding + step.overhead(*shape)
 
 
 def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
