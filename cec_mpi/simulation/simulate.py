@@ -221,7 +221,9 @@ def store_of(scenario: Scenario) -> SimulatedStore:
     if manifest is not None and manifest.replicas is not None:
         holders = manifest.replicas.holders
     known = shape, scenario.machines, scenario.copies
-    return replicated_store(*known, nonzeros, *given, holders=holders, seed=seed)
+    speeds = scenario.options.speeds
+    known_speeds = speeds if isinstance(speeds, tuple) else None  # as encode is told
+    return replicated_store(*known, nonzeros, *given, known_speeds, holders=holders, seed=seed)
 
 
 def _with_speeds(

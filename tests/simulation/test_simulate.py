@@ -221,6 +221,18 @@ def test_replicas():
     assert outcome.bytes_read == pytest.approx(1e6 * (5 * 12 + 4), rel=0.05)
 
 
+def test_replicas_are_where_encode_puts_them_for_these_speeds():
+    speeds = (1.0, 1.0, 1.0, 1.0, 1.0, 10.0)
+    given = {"machines": 6, "copies": 2, "rows": 60_000, "columns": 50, "steps": 4, "costs": FREE}
+
+    def seconds(known):
+        options = SessionOptions(emulate_speeds=speeds, speeds=known, emulate_base=1e3)
+        return simulate(Scenario(**given, options=options)).seconds
+
+    assert seconds(speeds) == pytest.approx(4 * 60_000 / (sum(speeds) * 1e3), rel=0.05)
+    assert seconds("learn") > 1.2 * seconds(speeds)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
