@@ -66,4 +66,6 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
 def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
     if scenario.happenings or scenario.options.inject:
         raise InputError("baselines know availability only: no --lost, --joins or --inject")
+    if scenario.options.shards_per_machine not in (None, 1):
+        raise InputError("baselines need machines with one shard each")
     return baseline(scenario)
