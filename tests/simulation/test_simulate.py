@@ -239,6 +239,7 @@ def test_replicas_are_where_encode_puts_them_for_these_speeds():
         ({"steps": None}, "a simulation needs a number of steps, or of seconds"),
         ({"recovery": 7}, "recovery 7: expected 1 to 6"),
         ({"rows": 0}, "X with 0 rows"),
+        ({"density": 7.0}, "density 7.0: expected a number above 0 and at most 1"),
         ({"dtype": "int8"}, "dtype 'int8'"),
         ({"happenings": (Happening(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
     ],
