@@ -108,8 +108,8 @@ def _question(arguments: argparse.Namespace) -> Question:
     return Question(
         rows=rows,
         columns=columns,
-        density=arguments.density,
-        dtype=arguments.dtype,
+        density=1.0 if arguments.density is None else arguments.density,
+        dtype=arguments.dtype or "float64",
         kinds=[_kind(text) for text in arguments.machines],
         availability=(lambda machines: read_availability(files, machines)) if files else None,
         probability=arguments.available_probability,

@@ -97,7 +97,7 @@ def _table(found: Mapping[str, Outcome | Exception], price: float | None) -> lis
         cells = [name, str(each.steps), duration(each.seconds)]
         cells += [duration(took / each.steps) if each.steps else "-", duration(each.waiting)]
         cells += [duration(max(0.0, each.over)), size_text(each.bytes_read)]
-        cells += [f"{each.machine_seconds / 3600:.3g}"]
+        cells += [f"{each.machine_hours:.3g}"]
         cells += [f"{each.cost(price):.2f}"] if price is not None else []
         events = ", ".join(f"{count} {kind}" for kind, count in each.events.items())
         rows.append([*cells, events])

@@ -555,8 +555,9 @@ def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> 
     cost = None
     prices = [kind.price for kind in question.machines[: choice.machines]]
     if prices[0] is not None:
-        hours = [each.machine_seconds / 3600 * question.steps / each.steps for each in outcomes]
-        cost = float(np.mean(hours) * np.mean([price or 0.0 for price in prices]))
+        seconds = [np.array(each.machine_seconds) / each.steps for each in outcomes]
+        each_machine = np.mean(seconds, axis=0) * question.steps / 3600
+        cost = float(each_machine @ [price or 0.0 for price in prices])
     return replace(
         choice,
         step=_interval(busy),

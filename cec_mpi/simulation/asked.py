@@ -23,6 +23,7 @@ from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.staging import node_directory
+from cec_mpi.text import plural
 
 _COSTS = ("latency", "bandwidth", "disk", "decode")
 _OF_DOCTOR = ("latency", "bandwidth", "fixed", "each", "decode")
@@ -78,6 +79,8 @@ def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
         ("--machines", given.count),
         ("--recovery", given.recovery),
         ("--copies", given.copies),
+        ("--density", given.density),
+        ("--dtype", given.dtype),
     ):
         if value is not None:
             raise InputError(f"{flag} describes X without a store, and {given.store} is a store")
@@ -91,15 +94,13 @@ def _of_shape(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
     if given.recovery is not None and given.copies is not None:
         raise InputError("--recovery and --copies exclude each other: a code, or replicas")
     rows, columns = given.shape
-    if given.copies is not None:
-        more["copies"] = given.copies
+    chosen = {"copies": given.copies, "density": given.density, "dtype": given.dtype}
+    more |= {name: value for name, value in chosen.items() if value is not None}
     return Scenario(
         machines=given.count,
         recovery=given.recovery,
         rows=rows,
         columns=columns,
-        density=given.density,
-        dtype=given.dtype,
         **more,
     )
 
@@ -137,9 +138,14 @@ def _recorded(directory: Path, scenario: Scenario, machines: int) -> SessionOpti
             f"{directory}: found a run with {columns} columns of {dtype}, expected "
             f"{scenario.columns} of {scenario.dtype}, as X has"
         )
+    if others := {len(step.rows) for step in found.steps} - {machines}:
+        raise InputError(
+            f"{directory}: found a run of {plural(max(others), 'machine')}, expected "
+            f"{plural(machines, 'machine')}"
+        )
     shown: list[list[float]] = [[] for _ in range(machines)]
     for step in found.steps:
-        for rates, rows, seconds in zip(shown, step.rows, step.seconds, strict=False):
+        for rates, rows, seconds in zip(shown, step.rows, step.seconds, strict=True):
             if rows > 0 and seconds > 0:
                 rates.append(rows / seconds)
     silent = [n for n, rates in enumerate(shown, start=1) if not rates]

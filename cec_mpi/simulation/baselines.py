@@ -48,14 +48,14 @@ class EqualShares(_Uncoded):
     As few rows move as equal shares allow.
     """
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
         """Move what machines do not have yet, or read all of it at first."""
         model, costs = self._model, self._costs
         each = model.size / len(now)
         if not before:
             return Change(each / costs.disk, model.size)
         had = model.size / len(before)
-        moved = sum(max(0.0, each - (had if n in before else 0.0)) for n in now)
+        moved = sum(max(0.0, each - (had if n in before - left else 0.0)) for n in now)
         return Change(costs.latency + moved / costs.bandwidth, event="moved")
 
     def work(self, machines: Machines, rates: Floats) -> Work:
@@ -64,15 +64,21 @@ class EqualShares(_Uncoded):
 
 
 class Fastest(_Uncoded):
-    """A coded store, of which the fastest L machines compute their whole shards."""
+    """A coded store, of which the fastest L machines compute their whole shards.
+
+    Processes of machines that leave end if those of the scenario do.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.decoded = self.least
         self._read: set[int] = set()
+        self._loses = model.scenario.loses
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
-        """Read the shards of machines that compute for the first time."""
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+        """Read the shards of processes that compute for the first time."""
+        if self._loses:
+            self._read -= left
         chosen = {n for n, each in zip(sorted(now), work.rows, strict=True) if each} - self._read
         self._read |= chosen
         shard = self._model.size / self.decoded
@@ -92,13 +98,13 @@ class Restarting(_Uncoded):
     writes a checkpoint first. Then all machines start, and read their shares.
     """
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
         """Start with these machines."""
         size = self._model.size
         seconds = float(work.rows.max()) * self._model.row_bytes / self._costs.disk
         if not before:
             return Change(seconds, size)
-        return Change(self._costs.start + seconds, size, not before <= now, "restarted")
+        return Change(self._costs.start + seconds, size, bool(left), "restarted")
 
     def work(self, machines: Machines, rates: Floats) -> Work:
         """In proportion to speeds, up to the room of a machine: Theorem 1."""

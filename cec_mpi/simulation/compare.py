@@ -51,7 +51,7 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
             without = replace(scenario, recovery=None, copies=copies, manifest=None)
             runs[f"{copies} copies"] = partial(simulate, without)
     for name, baseline in BASELINES.items():
-        runs[name] = partial(baseline, scenario)
+        runs[name] = partial(_baseline, baseline, scenario)
     found: Compared = {}
     for name, run in runs.items():
         try:
@@ -61,3 +61,11 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
                 raise
             found[name] = error
     return found
+
+
+def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
+    if scenario.happenings or scenario.options.inject:
+        raise InputError("baselines know availability only: no --lost, --joins or --inject")
+    if scenario.options.shards_per_machine not in (None, 1):
+        raise InputError("baselines need machines with one shard each")
+    return baseline(scenario)

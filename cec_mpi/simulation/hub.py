@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.faults import Fault, read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.places import Place
-from cec_mpi.roster import WARNED, Left, State
+from cec_mpi.roster import WARNED, Change, Left, Roster, State
 from cec_mpi.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
@@ -53,6 +54,8 @@ class SimulatedHub(LocalHub):
         Whether machines get jobs.
     timeline : SimulatedClock
         The clock, with what is to happen.
+    there : deque of (float, frozenset of int)
+        The machines that were there, and from when on; the recorder takes away what is over.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class SimulatedHub(LocalHub):
         self.timeline = SimulatedClock()
         super().__init__(elastic=elastic, clock=self.timeline)
         self.costs, self.store, self.is_elastic = costs, store, elastic
+        self.roster = Roster(self.clock.monotonic, self._note)
+        self.there: deque[tuple[float, frozenset[int]]] = deque()
         self._waits = waits
         self._sent = self._received = 0.0  # until when the master sends and receives
         first: dict[int, Happening] = {}
@@ -87,6 +92,7 @@ class SimulatedHub(LocalHub):
         assert self._opening is not None
         end = super().admit(emulation)
         self.roster.expect(self._opening.expected)
+        self.there.append((self.clock.monotonic(), frozenset(self.roster.there)))
         return end
 
     def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
@@ -177,6 +183,10 @@ class SimulatedHub(LocalHub):
         self._fill()
 
     # Processes.
+
+    def _note(self, change: Change) -> None:
+        self._events.append(change)
+        self.there.append((self.clock.monotonic(), frozenset(self.roster.there)))
 
     def _end(self, rank: int) -> None:
         self._jobs.pop(rank, None)

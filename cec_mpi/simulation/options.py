@@ -65,11 +65,11 @@ class SimulateOptions:
         values.positive,
         below=_X,
     )
-    density: float = option(
-        1.0, "--density D", "share of nonzeros of X (default: 1)", values.number, below=_X
+    density: float | None = option(
+        None, "--density D", "share of nonzeros of X (default: 1)", values.number, below=_X
     )
-    dtype: str = option(
-        "float64", "--dtype", "dtype of shards (default: float64)", choices=DTYPES, below=_X
+    dtype: str | None = option(
+        None, "--dtype", "dtype of shards (default: float64)", choices=DTYPES, below=_X
     )
     steps: int | None = option(
         None,

@@ -41,7 +41,8 @@ class SimulatedRecorder(Recorder):
         self._changes = sorted({change.step for change in emulation.changes})
         self._optimum: Callable[[tuple[int, ...], int], float] = optimum
         self._ended = 0.0  # when the step before ended
-        self._waiting = self._over = self._machine_seconds = 0.0
+        self._waiting = self._over = 0.0
+        self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
     def step(self, record: StepRecord) -> None:
@@ -67,24 +68,32 @@ class SimulatedRecorder(Recorder):
 
     def _sum_up(self, record: StepRecord) -> None:
         now = self.hub.clock.monotonic()
-        took, self._ended = now - self._ended, now
-        waited = record.waited_seconds
+        begin, self._ended = self._ended, now
+        took, waited = now - begin, record.waited_seconds
         begun = sum(step <= record.step for step in self._changes)
         since = self._changes[begun - 1] if begun else 0
         self._waiting += waited
         self._over += took - waited - self._optimum(record.available, since)
         self._bytes_read += sum(record.load_bytes)
         self._bytes_read += sum(event.get("bytes", 0) for event in record.events)
-        self._machine_seconds += (took - waited) * len(self._up(record.tick))
         ticks = range(record.tick - record.waited_ticks, record.tick)
         if not ticks:  # it has waited for machines that join
             ticks = range(record.tick, record.tick + 1)
         for tick in ticks:
-            self._machine_seconds += waited / len(ticks) * len(self._up(tick))
+            self._pass(begin, begin := begin + waited / len(ticks), tick)
+        self._pass(begin, now, record.tick)
 
-    def _up(self, tick: int) -> set[int]:
+    def _pass(self, begin: float, end: float, tick: int) -> None:
+        """Count the time of the machines that are there, after all that was counted."""
         assert self.schedule is not None
-        return self.schedule.listed_at(tick) & self.hub.roster.there
+        listed, there = self.schedule.listed_at(tick), self.hub.there
+        while begin < end:
+            while len(there) > 1 and there[1][0] <= begin:
+                there.popleft()
+            until = min(end, there[1][0]) if len(there) > 1 else end
+            for n in listed & there[0][1]:
+                self._machine_seconds[n - 1] += until - begin
+            begin = until
 
     def outcome(self, ended: CecError | None) -> Outcome:
         """Return what the run has come to by now, and why it has ended early if it has."""

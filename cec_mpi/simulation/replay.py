@@ -85,8 +85,11 @@ class Scheme(Protocol):
     def work(self, machines: Machines, rates: Floats) -> Work:
         """Share out the rows among machines, given the rows per second of each, ascending."""
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
-        """Machines come or leave; before the first step none were there."""
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+        """Machines come or leave; before the first step none were there.
+
+        Those that have `left` since the step before may be back now.
+        """
 
 
 class Model:
@@ -189,8 +192,11 @@ class Model:
     def overhead(self, machines: int, decoded: int, adjoint: bool) -> float:
         """Return the seconds of a step besides the products."""
         costs, shape = self.scenario.costs, (self.rows, self.scenario.columns)
-        if adjoint:  # all machines answer with as many numbers as X has columns
-            shape, decoded = (machines * shape[1], shape[0]), 1
+        coding = 0.0
+        if adjoint:  # v is coded, and answers have as many numbers as X has columns
+            coding = costs.decode * shape[0] * decoded
+            answers = machines if self.scenario.options.is_elastic else 1  # lockstep adds them up
+            shape, decoded = (answers * shape[1], shape[0]), 0
         step = StepCosts(
             machines,
             costs.latency,
@@ -202,7 +208,7 @@ class Model:
             each=costs.each,
             decode=costs.decode,
         )
-        return costs.call + step.overhead(*shape)
+        return costs.call + coding + step.overhead(*shape)
 
 
 def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
@@ -230,12 +236,13 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     length = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
     wanted = math.inf if scenario.steps is None else scenario.steps
-    now = waiting = machine_seconds = read = 0.0
+    now = waiting = read = 0.0
+    there_for = np.zeros(model.machines)
     tick = step = 0
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
     given: tuple[int, ...] | None = None
-    is_enough, machines, before = False, Machines(), Machines()
+    is_enough, machines, before, left = False, Machines(), Machines(), Machines()
     present, work, is_waiting = np.zeros(0, np.intp), Work(np.zeros(0)), False
     times: dict[Machines, float] = {}  # of the products of a step
     events: Counter[str] = Counter()
@@ -244,7 +251,9 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         tick = tick if length is None else max(tick, int(now / length))
         if (there := up.at(tick)) is not given:
             given, machines = there, frozenset(there)
+            present = np.array(sorted(machines), np.intp) - 1
             is_enough = scheme.is_enough(machines)
+            left |= before - machines
         if not is_enough:
             if not options.wait or up.most_from(tick) < scheme.least:
                 ended = (
@@ -258,22 +267,21 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             begin = now
             now = min(limit, now if length is None else max(now, tick * length))
             waiting += now - begin
-            machine_seconds += (now - begin) * len(machines)
+            there_for[present] += now - begin
             continue
         is_waiting = False
-        if machines != before:
-            present = np.array(sorted(machines)) - 1
+        if machines != before or left:
             work = scheme.work(machines, model.rates(step)[present])
-            change = scheme.change(before, machines, work)
+            change = scheme.change(before, left, machines, work)
             if change.lost:
                 step, optimum = saved, optimum - since
             if change.event:
                 events[change.event] += 1
                 saved, saved_at, since = step, now + float(change.seconds), 0.0
             now += float(change.seconds)
-            machine_seconds += float(change.seconds) * len(machines)
+            there_for[present] += float(change.seconds)
             read += float(change.read)
-            before = machines
+            before, left = machines, Machines()
         adjoint = scenario.adjoint and step % 2 == 1
         if machines not in times or not model.is_steady:
             if work.late:
@@ -291,7 +299,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
         now += some * seconds
-        machine_seconds += some * seconds * len(machines)
+        there_for[present] += some * seconds
         optimum, since = optimum + some * best, since + some * best
         step, tick = step + some, tick + 1 if length is None else tick
         if now - saved_at >= checkpoint_seconds:
@@ -303,7 +311,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         waiting=waiting,
         over=over,
         bytes_read=round(read),
-        machine_seconds=machine_seconds,
+        machine_seconds=there_for.tolist(),
         events=dict(events),
         ended=ended,
     )

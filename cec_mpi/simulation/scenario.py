@@ -201,8 +201,8 @@ class Outcome:
         sharing all rows of X by their speeds, each row computed once, in no other time.
     bytes_read : int
         From shards.
-    machine_seconds : float
-        Seconds for which machines were there, all of them added up.
+    machine_seconds : list of float
+        Seconds for which each machine was there.
     events : dict of str to int
         How often each kind of event happened.
     ended : str
@@ -216,11 +216,16 @@ class Outcome:
     waiting: float
     over: float
     bytes_read: int
-    machine_seconds: float
+    machine_seconds: list[float]
     events: dict[str, int] = field(default_factory=dict)
     ended: str = ""
     exit_code: int = 0
 
+    @property
+    def machine_hours(self) -> float:
+        """Hours for which machines were there, all of them added up."""
+        return sum(self.machine_seconds) / 3600
+
     def cost(self, price: float) -> float:
         """Return what the run costs if an hour of a machine costs `price`."""
-        return price * self.machine_seconds / 3600
+        return price * self.machine_hours

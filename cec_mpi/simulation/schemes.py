@@ -65,9 +65,9 @@ class Coded:
         load = fractional_load(rates, self._recovery + late * most, used)
         return Work(np.array(load.mu, np.float64) * (self._model.rows / self._recovery), late)
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
         """Read the shards of machines that come."""
-        shards = [self._model.counts[n - 1] for n in now - before]
+        shards = [self._model.counts[n - 1] for n in now - (before - left)]
         seconds = max(shards, default=0) * self._shard / self._model.scenario.costs.disk
         return Change(seconds, sum(shards) * self._shard)
 
@@ -113,7 +113,7 @@ class Replicated:
             self._known[machines] = Work(rows, late)
         return self._known[machines]
 
-    def change(self, before: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
         """Read what machines that come hold."""
-        sizes = [self.held[n - 1] * self._model.size for n in now - before]
+        sizes = [self.held[n - 1] * self._model.size for n in now - (before - left)]
         return Change(max(sizes, default=0.0) / self._model.scenario.costs.disk, sum(sizes))

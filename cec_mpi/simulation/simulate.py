@@ -210,18 +210,20 @@ def store_of(scenario: Scenario) -> SimulatedStore:
     shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
     given, seed = (scenario.dtype, disk), scenario.options.seed
     manifest = scenario.manifest
+    if not 0 < scenario.density <= 1:
+        raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:
         code = None if manifest is None else manifest.code
         known = shape, scenario.machines, scenario.recovery
         return coded_store(*known, *given, code, seed=seed)
-    if not 0 < scenario.density <= 1:
-        raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
     holders = None
     if manifest is not None and manifest.replicas is not None:
         holders = manifest.replicas.holders
     known = shape, scenario.machines, scenario.copies
-    return replicated_store(*known, nonzeros, *given, holders=holders, seed=seed)
+    speeds = scenario.options.speeds
+    known_speeds = speeds if isinstance(speeds, tuple) else None  # as encode is told
+    return replicated_store(*known, nonzeros, *given, known_speeds, holders=holders, seed=seed)
 
 
 def _with_speeds(

@@ -101,6 +101,10 @@ def test_speeds_of_a_recorded_run(cec, store, tmp_path):
     done = cec("simulate", *X, "--speeds-of", "out")
     assert done.code == 2
     assert "found a run with 4 columns of float64, expected 1000 of float64" in done.err
+    few = "--shape", "60,4", "--machines", 2, "--recovery", 2
+    done = cec("simulate", *few, "--speeds-of", "out")
+    assert done.code == 2
+    assert "found a run of 6 machines, expected 2 machines" in done.err
 
 
 def test_costs_that_doctor_measured(cec, tmp_path):
@@ -123,6 +127,7 @@ def test_too_few_machines_for_good(cec):
     [
         ([], "expected a store, or --shape Q,R and --machines N"),
         ([*X, "--copies", "2"], "--recovery and --copies exclude each other"),
+        ([*X, "--density", "7"], "density 7.0: expected a number above 0 and at most 1"),
         ([*X, "--lost", "3"], "expected TIME:MACHINE"),
         ([*X, "--lost", "1:7"], "expected a machine from 1 to 6"),
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
@@ -140,7 +145,10 @@ def test_what_is_refused(cec, words, message):
     assert done.err.count("error:") == 1
 
 
-def test_a_store_needs_no_shape(cec, store):
-    done = cec("simulate", store, "--recovery", "2")
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--recovery", "2"), ("--density", "0.01"), ("--dtype", "float32")]
+)
+def test_a_store_needs_no_shape(cec, store, flag, value):
+    done = cec("simulate", store, flag, value)
     assert (done.code, done.out) == (2, "")
-    assert "--recovery describes X without a store" in done.err
+    assert f"{flag} describes X without a store" in done.err

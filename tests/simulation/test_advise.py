@@ -119,6 +119,14 @@ def test_prices_count():
         assert choice.machines - 1 <= machines <= choice.machines
 
 
+def test_machines_cost_while_they_are_up():
+    cheap, dear = Kind(5, price=1.0), Kind(1, price=100.0)
+    advice = advise(ask(cheap, dear, availability=away({6}), steps=3600))
+    for choice in advice.front:
+        assert choice.machines == 6
+        assert choice.cost == pytest.approx(5 * choice.total.mean / 3600, rel=1e-3)
+
+
 def test_seeds_repeat_and_one_of_them_gives_no_interval():
     question = ask(availability=away(set(), {1}, {2, 3}), steps=3000)
     assert advise(question) == advise(question)

@@ -10,7 +10,9 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES, equal_shares, fastest, restarting
+from cec_mpi.simulation.replay import Model, replay
 from cec_mpi.simulation.scenario import Costs, Scenario
+from cec_mpi.simulation.schemes import Coded
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
 FREE = Costs(latency=0, bandwidth=math.inf, disk=1e7, fixed=0, each=0, decode=0, start=3)
@@ -29,8 +31,8 @@ def test_equal_shares_are_as_slow_as_the_slowest_machine():
     assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
     assert done.over == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
     assert done.bytes_read == 1_200_000
-    assert done.machine_seconds == pytest.approx(4 * done.seconds)
-    assert done.cost(3600.0) == pytest.approx(done.machine_seconds)
+    assert sum(done.machine_seconds) == pytest.approx(4 * done.seconds)
+    assert done.cost(3600.0) == pytest.approx(sum(done.machine_seconds))
 
 
 def test_equal_shares_move_as_few_bytes_as_they_can():
@@ -69,6 +71,27 @@ def test_machines_that_come_cost_a_start_and_no_steps():
     done = restarting(more, checkpoint_seconds=1000)
     assert done.seconds == pytest.approx(0.04 + 5 * 0.4 + 3 + 0.048 + 7 * 0.24)
     assert done.bytes_read == 2 * 1_200_000
+
+
+def test_machines_that_were_away_while_a_step_waited_have_left():
+    # Three of speed 1 take 0.4 s for a step: five begin before all are away, from 2 to 6.
+    ticks = [{1, 2, 3}, set(), set(), {1, 2, 3}]
+    some = {"tick_seconds": 2.0, "wait": True, "steps": 12}
+    given = scenario(ticks, (1.0, 1.0, 1.0), **some)
+    done = restarting(given, checkpoint_seconds=1000)
+    assert done.events == {"restarted": 1, "waits": 1}
+    assert done.bytes_read == 2 * 1_200_000
+    assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
+    assert equal_shares(given).events == {"moved": 1, "waits": 1}
+    model = Model(given)
+    assert replay(model, Coded(model)).bytes_read == 2 * 3 * 600_000
+
+
+def test_the_fastest_read_again_only_where_processes_end():
+    ticks = [{1, 2, 3}, {3}, {1, 2, 3}]
+    given = scenario(ticks, (1.0, 1.0, 1.0), tick_seconds=2.0, wait=True, steps=12)
+    assert fastest(given).bytes_read == 2 * 600_000
+    assert fastest(replace(given, loses=True)).bytes_read == 4 * 600_000
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cec_mpi.options.session import SessionOptions
@@ -56,3 +58,19 @@ def test_times_of_machines_that_vary_are_those_of_a_simulation(stragglers):
     model = Model(scenario, draws=1000)
     replayed = replay(model, Coded(model)).seconds
     assert replayed == pytest.approx(simulate(scenario).seconds, rel=0.1)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize("recovery", [3, None])
+def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
+    options = SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, elastic=elastic)
+    given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
+    costs = Costs(disk=1e12, bandwidth=1e8, decode=1e-7)  # columns take most of the time
+    scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
+    model = Model(scenario)
+    scheme = (Coded if recovery else Replicated)(model)
+    both = [
+        [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
+        for run in (simulate, lambda asked: replay(Model(asked), scheme))
+    ]
+    assert both[0] == pytest.approx(both[1], rel=0.05)

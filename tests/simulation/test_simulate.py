@@ -45,7 +45,7 @@ def test_steps_take_the_time_of_theorem_1(elastic):
     assert outcome.steps == 3
     assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
     assert outcome.over == pytest.approx(0, abs=0.5)
-    assert outcome.machine_seconds == pytest.approx(6 * outcome.seconds)
+    assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds)
     assert outcome.bytes_read == 3 * 420 * 10 * 8
 
 
@@ -76,7 +76,7 @@ def test_time_passes_while_too_few_machines_are_available():
     outcome = simulate(scenario(availability=available, tick_seconds=80.0, wait=True))
     assert outcome.waiting == pytest.approx(100, rel=1e-2)
     assert outcome.seconds == pytest.approx(310, rel=1e-2)
-    assert outcome.machine_seconds == pytest.approx(6 * 210 + 2 * 100, rel=1e-2)
+    assert sum(outcome.machine_seconds) == pytest.approx(6 * 210 + 2 * 100, rel=1e-2)
 
 
 def test_a_run_that_cannot_go_on_says_why():
@@ -100,7 +100,17 @@ def test_machines_are_lost_and_join_at_their_times():
     outcome = simulate(scenario(happenings=happenings, steps=10))
     assert outcome.events["lost"] == outcome.events["joined"] == 1
     assert outcome.steps == 10
-    assert outcome.machine_seconds == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
+    assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
+
+
+def test_machines_count_until_the_moment_of_their_loss():
+    happenings = (Happening(35.0, 2, "lost"), Happening(60.0, 2, "joins"))
+    for lost, away in ((happenings[:1], None), (happenings, 25.0)):
+        outcome = simulate(scenario(happenings=lost, steps=1))
+        assert outcome.seconds > 70
+        own = 35.0 if away is None else outcome.seconds - away
+        assert outcome.machine_seconds[1] == pytest.approx(own, rel=1e-3)
+        assert outcome.machine_seconds[0] == pytest.approx(outcome.seconds)
 
 
 def test_processes_end_when_availability_takes_machines_away():
@@ -219,12 +229,25 @@ def test_replicas():
     assert outcome.bytes_read == pytest.approx(1e6 * (5 * 12 + 4), rel=0.05)
 
 
+def test_replicas_are_where_encode_puts_them_for_these_speeds():
+    speeds = (1.0, 1.0, 1.0, 1.0, 1.0, 10.0)
+    given = {"machines": 6, "copies": 2, "rows": 60_000, "columns": 50, "steps": 4, "costs": FREE}
+
+    def seconds(known):
+        options = SessionOptions(emulate_speeds=speeds, speeds=known, emulate_base=1e3)
+        return simulate(Scenario(**given, options=options)).seconds
+
+    assert seconds(speeds) == pytest.approx(4 * 60_000 / (sum(speeds) * 1e3), rel=0.05)
+    assert seconds("learn") > 1.2 * seconds(speeds)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"steps": None}, "a simulation needs a number of steps, or of seconds"),
         ({"recovery": 7}, "recovery 7: expected 1 to 6"),
         ({"rows": 0}, "X with 0 rows"),
+        ({"density": 7.0}, "density 7.0: expected a number above 0 and at most 1"),
         ({"dtype": "int8"}, "dtype 'int8'"),
         ({"happenings": (Happening(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
     ],

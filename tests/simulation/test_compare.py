@@ -1,0 +1,44 @@
+"""The same machines with other schemes: which of them are possible, and why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.simulation.baselines import BASELINES
+from cec_mpi.simulation.compare import compare
+from cec_mpi.simulation.scenario import Happening, Outcome, Scenario
+
+
+def scenario(more=(), **options):
+    given = {"elastic": True, "emulate_speeds": (1.0,) * 4, **options}
+    shape = {"machines": 4, "recovery": 2, "rows": 10_000, "columns": 100, "steps": 5}
+    return Scenario(**shape, **dict(more), options=SessionOptions(**given))
+
+
+def test_baselines_have_the_same_machines():
+    assert all(isinstance(each, Outcome) for each in compare(scenario()).values())
+
+
+@pytest.mark.parametrize("shards", [2, (2, 2), "auto"])
+def test_baselines_refuse_several_shards(shards):
+    speeds = {"emulate_speeds": (1.0, 1.0), "speeds": (1.0, 1.0)}
+    found = compare(scenario(shards_per_machine=shards, **speeds))
+    for name in BASELINES:
+        assert "one shard each" in str(found[name])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        scenario({"happenings": (Happening(1e-3, 2, "lost"),)}),
+        scenario(inject="kill:2@1"),
+    ],
+)
+def test_baselines_refuse_what_they_cannot_replay(given):
+    found = compare(given)
+    for name in BASELINES:
+        assert isinstance(found[name], InputError)
+        assert "know availability only" in str(found[name])
+    assert isinstance(found["heterogeneous"], Outcome)
