@@ -538,12 +538,24 @@ def _availability(question: Question, machines: int, seed: int) -> tuple[Availab
         return RandomAvailability(machines, question.probability, seed), length or 300.0
     if question.availability is None:
         return everyone(machines), length or 300.0
-    given = question.availability(machines)
+    given = _for_fewer(question.availability, machines, len(question.machines))
     if not isinstance(given, Listed):
         return given, length or 300.0
     ticks = [given.at(tick) for tick in range(len(given))]
     start = int(np.random.default_rng(seed).integers(len(ticks)))
     return Listed(ticks[start:] + ticks[:start], repeat=True), length or given.gap_seconds or 300.0
+
+
+def _for_fewer(
+    availability: Callable[[int], Availability], machines: int, total: int
+) -> Availability:
+    """Return the availability of the first machines; tables and lists have that of all."""
+    try:
+        return availability(machines)
+    except InputError:
+        if machines == total:
+            raise
+        return availability(total).among(range(1, machines + 1))
 
 
 def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:

@@ -246,6 +246,18 @@ def test_the_command_prints_json(say):
     assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
 
 
+@pytest.mark.parametrize("text", ["0,1,1,1\n", '{"available": [[2, 3, 4]]}'])
+def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text):
+    (tmp_path / "trace").write_text(text)
+    code, out, _ = say("--machines 4 --availability trace --json")
+    assert code == 0
+    assert json.loads(out)["rejected"] == {
+        "N = 2, L = 2": "too few machines are ever up",
+        "N = 3, L = 3": "too few machines are ever up",
+        "N = 4, L = 4": "too few machines are ever up",
+    }
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_command_draws_the_front(say, tmp_path, suffix):
     file = tmp_path / f"front.{suffix}"
