@@ -131,17 +131,20 @@ def _kind(text: str) -> Kind:
         if not 1 <= len(words) <= 4:
             raise ValueError
         given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
-        return Kind(
+        kind = Kind(
             values.positive(given["count"]),
             float(given.get("speed") or 1),
             values.size(given["memory"]) if given.get("memory") else None,
             float(given["price"]) if given.get("price") else None,
         )
+        if not kind.is_possible:
+            raise ValueError
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
-            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30"
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, positive, and a price of at least 0"
         ) from None
+    return kind
 
 
 def _text(question: Question, advice: Advice) -> str:

@@ -57,6 +57,16 @@ class Kind:
     memory: int | None = None
     price: float | None = None
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers are in range."""
+        return (
+            self.count >= 1
+            and 0 < self.speed < math.inf
+            and (self.memory is None or self.memory >= 1)
+            and 0 <= (self.price or 0) < math.inf
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -324,14 +334,15 @@ def _figures(choice: Choice) -> tuple[float, ...]:
 def recommend(front: Sequence[Choice]) -> Choice:
     """Return the choice to take: the shortest, or one that is nearly as good and needs less room.
 
-    With prices, time is multiplied by cost.
+    With prices, time is multiplied by cost, unless a choice costs nothing.
     """
 
     def price(choice: Choice) -> float:
-        return choice.total.mean * (1.0 if choice.cost is None else choice.cost)
+        return choice.total.mean * (choice.cost or 1.0)
 
-    least = min(map(price, front))
-    close = [each for each in front if price(each) <= _CLOSE * least]
+    free = [each for each in front if not each.cost] or front
+    least = min(map(price, free))
+    close = [each for each in free if price(each) <= _CLOSE * least]
     return min(close, key=lambda each: (each.storage, -each.gone, price(each)))
 
 
@@ -382,9 +393,11 @@ def _check(question: Question) -> None:
     if not question.kinds or len(prices) > 1:
         raise InputError("machines: expected at least one, and a price for all of them or for none")
     for kind in question.kinds:
-        is_bad = kind.count < 1 or not 0 < kind.speed < math.inf
-        if is_bad or (kind.memory is not None and kind.memory < 1) or (kind.price or 0) < 0:
-            raise InputError(f"machines {kind}: expected a positive number, speed and memory")
+        if not kind.is_possible:
+            raise InputError(
+                f"machines {kind}: expected a positive number, speed and memory, and a price of at "
+                "least 0"
+            )
 
 
 def _scenarios(question: Question) -> Iterator[Scenario]:

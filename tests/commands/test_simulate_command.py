@@ -48,6 +48,13 @@ def test_a_table(cec):
     assert row.split()[:2] == ["heterogeneous", "10"]
 
 
+@pytest.mark.parametrize("price", ["-1", "nan", "inf"])
+def test_a_price_is_at_least_0(cec, price):
+    done = cec("simulate", *X, "--price", price, "--json")
+    assert done.code == 2
+    assert f"--price: '{price}': expected a number of at least 0" in done.err
+
+
 def test_the_same_as_in_python(cec):
     words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
     done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")

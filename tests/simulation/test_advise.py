@@ -119,6 +119,13 @@ def test_prices_count():
         assert choice.machines - 1 <= machines <= choice.machines
 
 
+def test_machines_that_cost_nothing_are_those_without_a_price():
+    up = away(set(), {1, 2})
+    free = advise(ask(Kind(6, price=0.0), availability=up)).recommended
+    assert free.cost == 0
+    assert replace(free, cost=None) == advise(ask(Kind(6), availability=up)).recommended
+
+
 def test_seeds_repeat_and_one_of_them_gives_no_interval():
     question = ask(availability=away(set(), {1}, {2, 3}), steps=3000)
     assert advise(question) == advise(question)
@@ -177,6 +184,8 @@ def test_if_nothing_works_the_reasons_are_told():
         ({"kinds": ()}, "machines: expected at least one"),
         ({"kinds": (Kind(1), Kind(1, price=1.0))}, "a price for all of them or for none"),
         ({"kinds": (Kind(0),)}, "expected a positive number"),
+        ({"kinds": (Kind(1, price=float("nan")),)}, "a price of at least 0"),
+        ({"kinds": (Kind(1, price=float("inf")),)}, "a price of at least 0"),
         ({"kinds": (Kind(1, float("nan")),)}, "expected a positive number"),
         ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
         ({"probability": 1.5}, "probability 1.5"),
@@ -272,7 +281,11 @@ def test_the_command_draws_the_front(say, tmp_path, suffix):
         ("--machines 4:fast", "--machines '4:fast': expected COUNT"),
         ("--machines 4:1:2:3:4", "expected COUNT"),
         ("--machines 4:1:lots", "expected COUNT"),
-        ("--machines 4:-1", "expected a positive number, speed and memory"),
+        ("--machines 4:-1", "--machines '4:-1': expected COUNT"),
+        ("--machines 4:inf", "--machines '4:inf': expected COUNT"),
+        ("--machines 4:1:64G:nan", "--machines '4:1:64G:nan': expected COUNT"),
+        ("--machines 4:1:64G:inf --json", "and a price of at least 0"),
+        ("--machines 4:1:64G:-1", "and a price of at least 0"),
         ("", "required"),
         ("--machines 4 --figure front.txt", "front.txt"),
         ("--machines 4 --availability no-such-file", "does not exist"),
