@@ -92,7 +92,7 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
     """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
 
     A node is up while a job runs on it, however the job ends. Jobs that have not started are left
-    out; those that still run do so to the end of the trace.
+    out; those that still run do so to the end of the trace, which is then one minute later.
     """
     rows = _lines(text)
     head = [name.strip() for name in next(rows)[1].split("|")]
@@ -121,7 +121,9 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
         stays += [Stay(name, begins, ends) for name in names]
     if not stays:
         raise InputError(f"{path} has no job that has started")
-    last = max(max(stay.begin, stay.end if stay.end < math.inf else 0) for stay in stays)
+    last = max(stay.begin if stay.end == math.inf else stay.end for stay in stays)
+    if any(stay.end == math.inf for stay in stays):
+        last += GAP_SECONDS  # in which those that still run are seen
     return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
 
 

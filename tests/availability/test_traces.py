@@ -128,7 +128,16 @@ def test_nodes_are_up_while_jobs_run_on_them(tmp_path):
         "4|PENDING|Unknown|Unknown|None assigned|00:00:00\n"
         "5|CANCELLED by 7|None|2026-01-06T00:01:00|None assigned|00:00:00\n"
     )
-    assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2]
+    assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2, (2, 3)]
+
+
+def test_the_job_that_started_last_and_still_runs_is_there_for_ever(tmp_path):
+    text = (
+        JOBS + "1|2026-01-05T08:00:00|Unknown|RUNNING|a\n2|2026-01-05T10:00:00|Unknown|RUNNING|b\n"
+    )
+    found = read(tmp_path, text, 2)
+    assert ticks(found) == [*[(1,)] * 120, (1, 2)]
+    assert found.at(10_000) == (1, 2)
 
 
 def test_two_jobs_on_a_node_are_one_stay(tmp_path):
