@@ -584,21 +584,24 @@ def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> 
         cost = float(np.mean(hours) * np.mean([price or 0.0 for price in prices]))
     return replace(
         choice,
-        step=_interval(busy),
-        waiting=_interval(waiting),
+        step=mean_interval(busy),
+        waiting=mean_interval(waiting),
         wait=sum(each.waiting for each in outcomes) / waits if waits else 0.0,
-        total=_interval(total),
+        total=mean_interval(total),
         cost=cost,
     )
 
 
-def _interval(values: Sequence[float]) -> Interval:
-    """Return the mean of values, and where it lies with 95 %."""
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean of values, and where it lies with 95 %.
+
+    Values are taken as normal; of more than ten, the interval is up to 15 % wider than need be.
+    Its lower end is at least 0.
+    """
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Interval(mean, mean, mean)
-    t = _T[count] if count < len(_T) else 2.0
-    half = t * float(np.std(values, ddof=1)) / math.sqrt(count)
+    half = _T[min(count, len(_T) - 1)] * float(np.std(values, ddof=1)) / math.sqrt(count)
     return Interval(mean, max(0.0, mean - half), mean + half)
 
 

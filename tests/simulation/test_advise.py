@@ -12,7 +12,7 @@ import pytest
 from cec_mpi.availability.models import Listed
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.simulation.advise import Kind, Question, advise, is_better
+from cec_mpi.simulation.advise import Kind, Question, advise, is_better, mean_interval
 from cec_mpi.simulation.scenario import Costs
 
 GB = 10**9
@@ -133,6 +133,18 @@ def test_seeds_repeat_and_one_of_them_gives_no_interval():
     assert total.low < total.mean < total.high
     once = only(advise(replace(question, seeds=1)), 6, 3).total
     assert once.low == once.mean == once.high
+
+
+@pytest.mark.parametrize(
+    ("count", "student"), [(2, 12.706), (5, 2.776), (10, 2.262), (11, 2.228), (1000, 1.962)]
+)
+def test_intervals_are_those_of_student_or_wider(count, student):
+    values = np.random.default_rng(count).uniform(100, 101, count)
+    exact = student * np.std(values, ddof=1) / count**0.5
+    mean, low, high = mean_interval(values)
+    assert mean == pytest.approx(np.mean(values))
+    assert 0.999 * exact < high - mean < 1.16 * exact
+    assert mean - low == pytest.approx(high - mean)
 
 
 # --- whether at all -----------------------------------------------------------------------
