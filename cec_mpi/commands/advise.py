@@ -88,12 +88,12 @@ def _advise(arguments: argparse.Namespace) -> int:
         check_suffix(arguments.figure)
     question = _question(arguments)
     advice = advise(question)
-    if arguments.figure is not None:
-        _write_figure(arguments.figure, question, advice)
     if arguments.json:
         put(json.dumps(_told(question, advice), allow_nan=False))
     else:
         put(_text(question, advice))
+    if arguments.figure is not None:
+        _write_figure(arguments.figure, question, advice)
     return 0
 
 

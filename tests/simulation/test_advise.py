@@ -286,6 +286,14 @@ def test_the_command_draws_the_front(say, tmp_path, suffix):
     assert file.stat().st_size > 1000
 
 
+def test_advice_is_not_lost_if_its_figure_cannot_be_written(say, tmp_path):
+    (tmp_path / "front.svg").mkdir()
+    code, out, err = say("--machines 4 --available-probability 0.9 --figure front.svg")
+    assert code != 0
+    assert "front.svg" in err
+    assert "Take N = " in out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
