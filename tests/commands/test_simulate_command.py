@@ -119,8 +119,9 @@ def test_costs_that_doctor_measured(cec, tmp_path):
     assert seconds[0] - seconds[1] == pytest.approx(100 * 5 * 0.1, rel=0.05)
 
 
-def test_too_few_machines_for_good(cec):
-    done = cec("simulate", *X, "--available-probability", 0.01)
+@pytest.mark.parametrize("more", [[], ["--compare"]])
+def test_too_few_machines_for_good(cec, more):
+    done = cec("simulate", *X, "--available-probability", 0.01, *more)
     assert done.code == 4
     assert "machines are available at tick 0" in done.err
 
