@@ -17,7 +17,7 @@ from cec_mpi.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
-from cec_mpi.text import counted, duration, plural
+from cec_mpi.text import counted, duration, plural, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.advise import Advice, Choice, Kind, Question
@@ -148,7 +148,7 @@ def _kind(text: str) -> Kind:
 
 
 def _text(question: Question, advice: Advice) -> str:
-    from cec_mpi.simulation.advise import percent, size_text
+    from cec_mpi.simulation.advise import percent
 
     first = f"cec-mpi encode X store --dtype {question.dtype}"
     priced = advice.recommended.cost is not None
@@ -160,7 +160,7 @@ def _text(question: Question, advice: Advice) -> str:
         waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
-        cells += [size_text(choice.storage), size_text(choice.largest), str(choice.gone)]
+        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.gone)]
         cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
         cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
         cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]

@@ -19,7 +19,7 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.replay import WAITS, Floats, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.schemes import Coded, Replicated
-from cec_mpi.text import counted, duration, listed, plural
+from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
@@ -523,7 +523,7 @@ def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple
         each = (Replicated(model).held * model.size).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, each, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
-            figure = f"{size_text(size)} of {size_text(kind.memory)}"
+            figure = f"{size_words(size)} of {size_words(kind.memory)}"
             return f"its shards do not fit into the memory of machine {n}", figure
     if question.error is not None and choice.error > question.error:
         return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
@@ -622,7 +622,7 @@ def _sentence(question: Question, choice: Choice) -> str:
     gone = plural(choice.gone, "machine")
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
-        f"store has {size_text(choice.storage)}. {counted(question.steps, 'step')} take "
+        f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.total.mean)} ({duration(choice.total.low)} to "
         f"{duration(choice.total.high)}){waiting}{cost}."
     )
@@ -653,15 +653,15 @@ def _instead(question: Question, choice: Choice) -> str:
         if machines[n - 1].memory is None:
             fits = f"may fit on machine {n}{stays}"
         return (
-            f"None of this is worth it: X has {size_text(size)} and {fits}. There a step takes "
+            f"None of this is worth it: X has {size_words(size)} and {fits}. There a step takes "
             f"{duration(seconds)} on average, and {duration(step)} with this store."
         )
     if all(len(each) == total for each in sets) and not question.noise:
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0, adjoint=False)
         return (
             "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "
-            f"without a code, take {duration(seconds)} for a step and {size_text(size)}, and this "
-            f"store {duration(step)} and {size_text(choice.storage)}."
+            f"without a code, take {duration(seconds)} for a step and {size_words(size)}, and this "
+            f"store {duration(step)} and {size_words(choice.storage)}."
         )
     return ""
 
@@ -694,17 +694,3 @@ def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
     found = [each for each in found if each]
     spans = [f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in found]
     return listed(spans, most=len(spans))
-
-
-def size_text(size: float) -> str:
-    """Return a size with three digits.
-
-    Examples
-    --------
-    >>> size_text(999), size_text(12_340_000), size_text(8e10)
-    ('999 bytes', '12.3 MB', '80.0 GB')
-    """
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:#.3g}".rstrip(".") + f" {unit}"
-    return f"{size:.0f} bytes"

@@ -86,6 +86,12 @@ def test_schemes_side_by_side(cec):
     assert found["heterogeneous"]["seconds"] < found["equal shares"]["seconds"]
 
 
+def test_one_copy_of_each_row(cec):
+    done = cec("simulate", "--shape", "10,1", "--machines", 2, "--copies", 1, "--steps", 1)
+    assert done.out.splitlines()[1].startswith("1 copy ")
+    assert " bytes " in done.out
+
+
 def test_a_store_and_its_records(cec, store, tmp_path):
     out = tmp_path / "out"
     done = cec("simulate", store, "--steps", 5, "--out", out)
