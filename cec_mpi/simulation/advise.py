@@ -297,7 +297,9 @@ def advise(question: Question) -> Advice:
             rejected.add(found.pop(), "it would wait for machines most of the time", waits)
     if not found:
         reasons = "; ".join(f"{what}: {why}" for what, why in rejected.told().items())
-        raise InfeasibleError(f"no choice can work: {reasons}")
+        alone = _alone(question)
+        instead = "" if alone is None else f". {alone.fits}: a step takes {duration(alone.seconds)}"
+        raise InfeasibleError(f"no choice can work: {reasons}{instead}")
     front = pareto(found)
     best = recommend(front)
     return Advice(
@@ -628,35 +630,57 @@ def _sentence(question: Question, choice: Choice) -> str:
     )
 
 
-def _instead(question: Question, choice: Choice) -> str:
-    """Return what is better than any store; an empty text if nothing is."""
-    machines = question.machines
-    speeds = tuple(kind.speed for kind in machines)
-    sparse = question.density < _DENSE
-    model = Model(_scenario(question, speeds, 0, recovery=None if sparse else 1))
-    size, total = model.size, len(machines)
-    availability, _ = _availability(question, total, 0)
+class _Alone(NamedTuple):
+    """A machine without others: average seconds of a step, and divided if it is simpler."""
+
+    worth: float
+    seconds: float
+    fits: str
+
+
+def _model(question: Question) -> Model:
+    """Return the model of a store with all rows on all machines, or copies of a sparse X."""
+    speeds = tuple(kind.speed for kind in question.machines)
+    recovery = None if question.density < _DENSE else 1
+    return Model(_scenario(question, speeds, 0, recovery=recovery))
+
+
+def _sets(question: Question) -> list[frozenset[int]]:
+    """Return the machines that are up in the ticks of a trace, or in some of a model."""
+    availability, _ = _availability(question, len(question.machines), 0)
     ticks = len(availability) if isinstance(availability, Listed) else _LOOKED_AT
-    sets = [frozenset(availability.at(tick)) for tick in range(ticks)]
-    step = choice.total.mean / question.steps
-    alone: list[tuple[float, float, int]] = []
-    for n, kind in enumerate(machines, start=1):
+    return [frozenset(availability.at(tick)) for tick in range(ticks)]
+
+
+def _alone(question: Question) -> _Alone | None:
+    """Return the machine that is best without others; None if X fits on none."""
+    size, sets = _model(question).size, _sets(question)
+    found = []
+    for n, kind in enumerate(question.machines, start=1):
         up = sum(n in each for each in sets) / len(sets)
         if up and (kind.memory is None or kind.memory >= size):
             seconds = size / (question.rate * kind.speed) / up
             simpler = _SIMPLER if up == 1 and kind.memory is not None else 1.0
-            alone.append((seconds / simpler, seconds, n))
-    if alone and min(alone)[0] <= step:
-        _, seconds, n = min(alone)
-        stays = ", which stays" if all(n in each for each in sets) else ""
-        fits = f"fits on machine {n}{stays}"
-        if machines[n - 1].memory is None:
-            fits = f"may fit on machine {n}{stays}"
+            may = "may fit" if kind.memory is None else "fits"
+            stays = ", which stays" if up == 1 else ""
+            fits = f"X has {size_words(size)} and {may} on machine {n}{stays}"
+            found.append(_Alone(seconds / simpler, seconds, fits))
+    return min(found, key=lambda each: each.worth, default=None)
+
+
+def _instead(question: Question, choice: Choice) -> str:
+    """Return what is better than any store; an empty text if nothing is."""
+    step = choice.total.mean / question.steps
+    alone = _alone(question)
+    if alone and alone.worth <= step:
         return (
-            f"None of this is worth it: X has {size_words(size)} and {fits}. There a step takes "
-            f"{duration(seconds)} on average, and {duration(step)} with this store."
+            f"None of this is worth it: {alone.fits}. There a step takes "
+            f"{duration(alone.seconds)} on average, and {duration(step)} with this store."
         )
-    if all(len(each) == total for each in sets) and not question.noise:
+    speeds = [kind.speed for kind in question.machines]
+    model, total = _model(question), len(speeds)
+    size = model.size
+    if not question.noise and all(len(each) == total for each in _sets(question)):
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0, adjoint=False)
         return (
             "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "

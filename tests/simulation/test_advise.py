@@ -186,6 +186,14 @@ def test_if_nothing_works_the_reasons_are_told():
         advise(ask(Kind(1, 1, GB), Kind(1, 2, GB)))
 
 
+def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
+    with pytest.raises(InfeasibleError) as raised:
+        advise(ask(Kind(1, 10, GB), Kind(3, 1, 64 * GB), availability=away({2}, {3})))
+    assert str(raised.value).endswith(
+        ". X has 8.00 GB and fits on machine 4, which stays: a step takes 8.00 s"
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
