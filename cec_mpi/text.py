@@ -55,12 +55,19 @@ def plural(count: float, word: str, *verb: str) -> str:
     --------
     >>> plural(1, "core"), plural(2, "core"), plural(0, "process"), plural(0.5, "second")
     ('1 core', '2 cores', '0 processes', '0.5 seconds')
+    >>> plural(1, "copy"), plural(2, "copy"), plural(2, "day")
+    ('1 copy', '2 copies', '2 days')
     >>> plural(1, "machine", "is", "are"), plural(2, "machine", "is", "are")
     ('1 machine is', '2 machines are')
     """
-    ending = "" if count == 1 else "es" if word.endswith(_ENDINGS) else "s"
+    if count == 1:
+        noun = word
+    elif word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        noun = f"{word[:-1]}ies"
+    else:
+        noun = word + ("es" if word.endswith(_ENDINGS) else "s")
     number = count if isinstance(count, Integral) else f"{count:g}"
-    return " ".join([f"{number} {word}{ending}", *([verb[count != 1]] if verb else [])])
+    return " ".join([f"{number} {noun}", *([verb[count != 1]] if verb else [])])
 
 
 def size_words(count: float) -> str:

@@ -24,6 +24,8 @@ from cec_mpi.text import shown
 GAP_SECONDS = 60.0  # of a tick
 _MOST_TICKS = 5_000_000  # ten years
 _EVENTS = ("add", "remove")
+_OTHER_UNITS = ("s", "sec", "secs", "us", "ns", "min", "mins", "h", "d")  # of times in a header
+_OTHER_STEMS = ("second", "minute", "hour", "day", "micro", "nano")
 _FIELDS = 18  # of a line of the Standard Workload Format
 
 
@@ -43,7 +45,7 @@ def is_events(text: str) -> bool:
 
 def is_jobs(text: str) -> bool:
     """Whether a text is the output of ``sacct -P``."""
-    return any("|" in line for _, line in _lines(text, 1))
+    return any("|" in line and not line.startswith(";") for _, line in _lines(text, 1))
 
 
 def is_workload(text: str) -> bool:
@@ -57,8 +59,8 @@ def is_workload(text: str) -> bool:
 def read_events(path: str, text: str, machines: int) -> Listed:
     """Read lines ``time,add|remove,node``, in the order of time.
 
-    Times are in milliseconds, or in seconds if the header begins with ``seconds``. The last state
-    stays valid.
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``; headers that
+    name another unit are refused. The last state stays valid.
     """
     stays: list[Stay] = []
     up: dict[str, float] = {}
@@ -68,7 +70,7 @@ def read_events(path: str, text: str, machines: int) -> Listed:
         where = f"{path}: line {number} is {shown(line)}"
         seconds = _finite(cells[0])
         if place == 0 and seconds is None:
-            scale = 1.0 if cells[0].lower() == "seconds" else scale
+            scale = _scale(where, cells[0])
             continue
         if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
             raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
@@ -88,11 +90,22 @@ def read_events(path: str, text: str, machines: int) -> Listed:
     return _listed(path, stays, begin, now + GAP_SECONDS, machines)
 
 
+def _scale(where: str, header: str) -> float:
+    """Return the seconds of the unit that the first word of a header names."""
+    name = header.lower()
+    if name.startswith("seconds"):
+        return 1.0
+    words = re.split(r"[^a-z]+", name)
+    if any(word in _OTHER_UNITS or word.startswith(_OTHER_STEMS) for word in words):
+        raise InputError(f"{where}, expected times in milliseconds, or a header seconds,...")
+    return 1e-3
+
+
 def read_jobs(path: str, text: str, machines: int) -> Listed:
     """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
 
     A node is up while a job runs on it, however the job ends. Jobs that have not started are left
-    out; those that still run do so to the end of the trace.
+    out; those that still run do so to the end of the trace, which is then one minute later.
     """
     rows = _lines(text)
     head = [name.strip() for name in next(rows)[1].split("|")]
@@ -121,7 +134,9 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
         stays += [Stay(name, begins, ends) for name in names]
     if not stays:
         raise InputError(f"{path} has no job that has started")
-    last = max(max(stay.begin, stay.end if stay.end < math.inf else 0) for stay in stays)
+    last = max(stay.begin if stay.end == math.inf else stay.end for stay in stays)
+    if any(stay.end == math.inf for stay in stays):
+        last += GAP_SECONDS  # in which those that still run are seen
     return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
 
 

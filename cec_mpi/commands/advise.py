@@ -17,7 +17,7 @@ from cec_mpi.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
-from cec_mpi.text import counted, duration, plural
+from cec_mpi.text import counted, duration, plural, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.advise import Advice, Choice, Kind, Question
@@ -88,12 +88,12 @@ def _advise(arguments: argparse.Namespace) -> int:
         check_suffix(arguments.figure)
     question = _question(arguments)
     advice = advise(question)
-    if arguments.figure is not None:
-        _write_figure(arguments.figure, question, advice)
     if arguments.json:
         put(json.dumps(_told(question, advice), allow_nan=False))
     else:
         put(_text(question, advice))
+    if arguments.figure is not None:
+        _write_figure(arguments.figure, question, advice)
     return 0
 
 
@@ -131,21 +131,24 @@ def _kind(text: str) -> Kind:
         if not 1 <= len(words) <= 4:
             raise ValueError
         given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
-        return Kind(
+        kind = Kind(
             values.positive(given["count"]),
             float(given.get("speed") or 1),
             values.size(given["memory"]) if given.get("memory") else None,
             float(given["price"]) if given.get("price") else None,
         )
+        if not kind.is_possible:
+            raise ValueError
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
-            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30"
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, positive, and a price of at least 0"
         ) from None
+    return kind
 
 
 def _text(question: Question, advice: Advice) -> str:
-    from cec_mpi.simulation.advise import percent, size_text
+    from cec_mpi.simulation.advise import percent
 
     first = f"cec-mpi encode X store --dtype {question.dtype}"
     priced = advice.recommended.cost is not None
@@ -157,7 +160,7 @@ def _text(question: Question, advice: Advice) -> str:
         waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
-        cells += [size_text(choice.storage), size_text(choice.largest), str(choice.gone)]
+        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.gone)]
         cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
         cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
         cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]

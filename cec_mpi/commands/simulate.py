@@ -19,7 +19,7 @@ from cec_mpi.options.sharing import Sharing
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put, say, warn
-from cec_mpi.text import counted, duration, printable
+from cec_mpi.text import counted, duration, printable, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.compare import Compared
@@ -80,12 +80,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
         elif each.ended:
             warn(f"{name} ended after {counted(each.steps, 'step')}: {each.ended}")
     first = next(iter(found.values()))
-    return 0 if given.compares or isinstance(first, Exception) else first.exit_code
+    return 0 if isinstance(first, Exception) else first.exit_code
 
 
 def _table(found: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:
-    from cec_mpi.simulation.advise import size_text
-
     numbers = ["steps", "time", "a step", "waiting", "over", "read", "machine hours"]
     numbers += ["cost"] if price is not None else []
     rows = []
@@ -96,7 +94,7 @@ def _table(found: Mapping[str, Outcome | Exception], price: float | None) -> lis
         took = each.seconds - each.waiting
         cells = [name, str(each.steps), duration(each.seconds)]
         cells += [duration(took / each.steps) if each.steps else "-", duration(each.waiting)]
-        cells += [duration(max(0.0, each.over)), size_text(each.bytes_read)]
+        cells += [duration(max(0.0, each.over)), size_words(each.bytes_read)]
         cells += [f"{each.machine_hours:.3g}"]
         cells += [f"{each.cost(price):.2f}"] if price is not None else []
         events = ", ".join(f"{count} {kind}" for kind, count in each.events.items())

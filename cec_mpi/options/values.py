@@ -111,6 +111,14 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number") from None
 
 
+def amount(text: str) -> float:
+    """Parse a finite number of at least 0, such as a price."""
+    value = number(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
+    return value
+
+
 def fractions(text: str) -> tuple[Fraction, ...]:
     """Parse positive numbers exactly, such as ``2,2.5,1/3``."""
     try:

@@ -19,7 +19,7 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.replay import WAITS, Floats, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.schemes import Coded, Replicated
-from cec_mpi.text import counted, duration, listed, plural
+from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
@@ -56,6 +56,16 @@ class Kind:
     speed: float = 1.0
     memory: int | None = None
     price: float | None = None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether its numbers are in range."""
+        return (
+            self.count >= 1
+            and 0 < self.speed < math.inf
+            and (self.memory is None or self.memory >= 1)
+            and 0 <= (self.price or 0) < math.inf
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +297,9 @@ def advise(question: Question) -> Advice:
             rejected.add(found.pop(), "it would wait for machines most of the time", waits)
     if not found:
         reasons = "; ".join(f"{what}: {why}" for what, why in rejected.told().items())
-        raise InfeasibleError(f"no choice can work: {reasons}")
+        alone = _alone(question)
+        instead = "" if alone is None else f". {alone.fits}: a step takes {duration(alone.seconds)}"
+        raise InfeasibleError(f"no choice can work: {reasons}{instead}")
     front = pareto(found)
     best = recommend(front)
     return Advice(
@@ -324,14 +336,15 @@ def _figures(choice: Choice) -> tuple[float, ...]:
 def recommend(front: Sequence[Choice]) -> Choice:
     """Return the choice to take: the shortest, or one that is nearly as good and needs less room.
 
-    With prices, time is multiplied by cost.
+    With prices, time is multiplied by cost, unless a choice costs nothing.
     """
 
     def price(choice: Choice) -> float:
-        return choice.total.mean * (1.0 if choice.cost is None else choice.cost)
+        return choice.total.mean * (choice.cost or 1.0)
 
-    least = min(map(price, front))
-    close = [each for each in front if price(each) <= _CLOSE * least]
+    free = [each for each in front if not each.cost] or front
+    least = min(map(price, free))
+    close = [each for each in free if price(each) <= _CLOSE * least]
     return min(close, key=lambda each: (each.storage, -each.gone, price(each)))
 
 
@@ -382,9 +395,11 @@ def _check(question: Question) -> None:
     if not question.kinds or len(prices) > 1:
         raise InputError("machines: expected at least one, and a price for all of them or for none")
     for kind in question.kinds:
-        is_bad = kind.count < 1 or not 0 < kind.speed < math.inf
-        if is_bad or (kind.memory is not None and kind.memory < 1) or (kind.price or 0) < 0:
-            raise InputError(f"machines {kind}: expected a positive number, speed and memory")
+        if not kind.is_possible:
+            raise InputError(
+                f"machines {kind}: expected a positive number, speed and memory, and a price of at "
+                "least 0"
+            )
 
 
 def _scenarios(question: Question) -> Iterator[Scenario]:
@@ -510,7 +525,7 @@ def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple
         each = (Replicated(model).held * model.size).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, each, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
-            figure = f"{size_text(size)} of {size_text(kind.memory)}"
+            figure = f"{size_words(size)} of {size_words(kind.memory)}"
             return f"its shards do not fit into the memory of machine {n}", figure
     if question.error is not None and choice.error > question.error:
         return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
@@ -538,12 +553,24 @@ def _availability(question: Question, machines: int, seed: int) -> tuple[Availab
         return RandomAvailability(machines, question.probability, seed), length or 300.0
     if question.availability is None:
         return everyone(machines), length or 300.0
-    given = question.availability(machines)
+    given = _for_fewer(question.availability, machines, len(question.machines))
     if not isinstance(given, Listed):
         return given, length or 300.0
     ticks = [given.at(tick) for tick in range(len(given))]
     start = int(np.random.default_rng(seed).integers(len(ticks)))
     return Listed(ticks[start:] + ticks[:start], repeat=True), length or given.gap_seconds or 300.0
+
+
+def _for_fewer(
+    availability: Callable[[int], Availability], machines: int, total: int
+) -> Availability:
+    """Return the availability of the first machines; tables and lists have that of all."""
+    try:
+        return availability(machines)
+    except InputError:
+        if machines == total:
+            raise
+        return availability(total).among(range(1, machines + 1))
 
 
 def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
@@ -560,21 +587,24 @@ def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> 
         cost = float(each_machine @ [price or 0.0 for price in prices])
     return replace(
         choice,
-        step=_interval(busy),
-        waiting=_interval(waiting),
+        step=mean_interval(busy),
+        waiting=mean_interval(waiting),
         wait=sum(each.waiting for each in outcomes) / waits if waits else 0.0,
-        total=_interval(total),
+        total=mean_interval(total),
         cost=cost,
     )
 
 
-def _interval(values: Sequence[float]) -> Interval:
-    """Return the mean of values, and where it lies with 95 %."""
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean of values, and where it lies with 95 %.
+
+    Values are taken as normal; of more than ten, the interval is up to 15 % wider than need be.
+    Its lower end is at least 0.
+    """
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return Interval(mean, mean, mean)
-    t = _T[count] if count < len(_T) else 2.0
-    half = t * float(np.std(values, ddof=1)) / math.sqrt(count)
+    half = _T[min(count, len(_T) - 1)] * float(np.std(values, ddof=1)) / math.sqrt(count)
     return Interval(mean, max(0.0, mean - half), mean + half)
 
 
@@ -595,46 +625,68 @@ def _sentence(question: Question, choice: Choice) -> str:
     gone = plural(choice.gone, "machine")
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
-        f"store has {size_text(choice.storage)}. {counted(question.steps, 'step')} take "
+        f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.total.mean)} ({duration(choice.total.low)} to "
         f"{duration(choice.total.high)}){waiting}{cost}."
     )
 
 
-def _instead(question: Question, choice: Choice) -> str:
-    """Return what is better than any store; an empty text if nothing is."""
-    machines = question.machines
-    speeds = tuple(kind.speed for kind in machines)
-    sparse = question.density < _DENSE
-    model = Model(_scenario(question, speeds, 0, recovery=None if sparse else 1))
-    size, total = model.size, len(machines)
-    availability, _ = _availability(question, total, 0)
+class _Alone(NamedTuple):
+    """A machine without others: average seconds of a step, and divided if it is simpler."""
+
+    worth: float
+    seconds: float
+    fits: str
+
+
+def _model(question: Question) -> Model:
+    """Return the model of a store with all rows on all machines, or copies of a sparse X."""
+    speeds = tuple(kind.speed for kind in question.machines)
+    recovery = None if question.density < _DENSE else 1
+    return Model(_scenario(question, speeds, 0, recovery=recovery))
+
+
+def _sets(question: Question) -> list[frozenset[int]]:
+    """Return the machines that are up in the ticks of a trace, or in some of a model."""
+    availability, _ = _availability(question, len(question.machines), 0)
     ticks = len(availability) if isinstance(availability, Listed) else _LOOKED_AT
-    sets = [frozenset(availability.at(tick)) for tick in range(ticks)]
-    step = choice.total.mean / question.steps
-    alone: list[tuple[float, float, int]] = []
-    for n, kind in enumerate(machines, start=1):
+    return [frozenset(availability.at(tick)) for tick in range(ticks)]
+
+
+def _alone(question: Question) -> _Alone | None:
+    """Return the machine that is best without others; None if X fits on none."""
+    size, sets = _model(question).size, _sets(question)
+    found = []
+    for n, kind in enumerate(question.machines, start=1):
         up = sum(n in each for each in sets) / len(sets)
         if up and (kind.memory is None or kind.memory >= size):
             seconds = size / (question.rate * kind.speed) / up
             simpler = _SIMPLER if up == 1 and kind.memory is not None else 1.0
-            alone.append((seconds / simpler, seconds, n))
-    if alone and min(alone)[0] <= step:
-        _, seconds, n = min(alone)
-        stays = ", which stays" if all(n in each for each in sets) else ""
-        fits = f"fits on machine {n}{stays}"
-        if machines[n - 1].memory is None:
-            fits = f"may fit on machine {n}{stays}"
+            may = "may fit" if kind.memory is None else "fits"
+            stays = ", which stays" if up == 1 else ""
+            fits = f"X has {size_words(size)} and {may} on machine {n}{stays}"
+            found.append(_Alone(seconds / simpler, seconds, fits))
+    return min(found, key=lambda each: each.worth, default=None)
+
+
+def _instead(question: Question, choice: Choice) -> str:
+    """Return what is better than any store; an empty text if nothing is."""
+    step = choice.total.mean / question.steps
+    alone = _alone(question)
+    if alone and alone.worth <= step:
         return (
-            f"None of this is worth it: X has {size_text(size)} and {fits}. There a step takes "
-            f"{duration(seconds)} on average, and {duration(step)} with this store."
+            f"None of this is worth it: {alone.fits}. There a step takes "
+            f"{duration(alone.seconds)} on average, and {duration(step)} with this store."
         )
-    if all(len(each) == total for each in sets) and not question.noise:
+    speeds = [kind.speed for kind in question.machines]
+    model, total = _model(question), len(speeds)
+    size = model.size
+    if not question.noise and all(len(each) == total for each in _sets(question)):
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0, adjoint=False)
         return (
             "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "
-            f"without a code, take {duration(seconds)} for a step and {size_text(size)}, and this "
-            f"store {duration(step)} and {size_text(choice.storage)}."
+            f"without a code, take {duration(seconds)} for a step and {size_words(size)}, and this "
+            f"store {duration(step)} and {size_words(choice.storage)}."
         )
     return ""
 
@@ -667,17 +719,3 @@ def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
     found = [each for each in found if each]
     spans = [f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in found]
     return listed(spans, most=len(spans))
-
-
-def size_text(size: float) -> str:
-    """Return a size with three digits.
-
-    Examples
-    --------
-    >>> size_text(999), size_text(12_340_000), size_text(8e10)
-    ('999 bytes', '12.3 MB', '80.0 GB')
-    """
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:#.3g}".rstrip(".") + f" {unit}"
-    return f"{size:.0f} bytes"

@@ -11,6 +11,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.simulation.baselines import BASELINES
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
+from cec_mpi.text import plural
 
 Compared = dict[str, Outcome | InputError | InfeasibleError]
 
@@ -18,7 +19,7 @@ Compared = dict[str, Outcome | InputError | InfeasibleError]
 def name_of(scenario: Scenario) -> str:
     """Return what the scheme of a scenario is called."""
     if scenario.recovery is None:
-        return f"{scenario.copies} copies"
+        return plural(scenario.copies, "copy")
     return scenario.options.scheme
 
 
@@ -49,7 +50,7 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
         if not isinstance(options.shards_per_machine, int | tuple):
             copies = scenario.machines - scenario.recovery + 1
             without = replace(scenario, recovery=None, copies=copies, manifest=None)
-            runs[f"{copies} copies"] = partial(simulate, without)
+            runs[plural(copies, "copy")] = partial(simulate, without)
     for name, baseline in BASELINES.items():
         runs[name] = partial(_baseline, baseline, scenario)
     found: Compared = {}

@@ -91,7 +91,7 @@ class SimulateOptions:
         None,
         "--price P",
         "price of a machine for an hour; prints what the run costs",
-        values.number,
+        values.amount,
     )
     lost: tuple[tuple[float, int], ...] = option(
         (),

@@ -28,7 +28,7 @@ from cec_mpi.availability import read_availability
 from cec_mpi.availability.models import Listed
 from cec_mpi.errors import CecError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.simulation.advise import Kind, Question, advise
+from cec_mpi.simulation.advise import Kind, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.tables import aligned
@@ -120,13 +120,13 @@ def table(found: dict[str, list[Outcome]]) -> list[str]:
         if len(outcomes) < len(first):
             rows.append([name, "cannot end", "", "", ""])
             continue
-        ratios = np.array([each.seconds for each in outcomes]) / first
-        off = 2 * ratios.std(ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+        ratio = mean_interval(np.array([each.seconds for each in outcomes]) / first)
         waiting = np.mean([each.waiting / each.seconds for each in outcomes])
         busy = np.array([each.seconds - each.waiting for each in outcomes])
         optimum = np.mean(busy / (busy - [each.over for each in outcomes]))
         read = np.mean([each.bytes_read for each in outcomes]) / size
-        cells = f"{ratios.mean():.2f} +- {off:.2f}", f"{waiting:.1%}", f"{optimum:.2f}"
+        time = f"{ratio.mean:.2f} +- {ratio.high - ratio.mean:.2f}"
+        cells = time, f"{waiting:.1%}", f"{optimum:.2f}"
         rows.append([name, *cells, f"{read:.1f}"])
     head = ["scheme", "time", "waiting", "over the optimum", "read"]
     return list(aligned(head, rows, head[1:]))

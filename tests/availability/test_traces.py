@@ -69,13 +69,15 @@ def test_a_node_is_there_in_a_minute_only_if_it_is_so_from_beginning_to_end(tmp_
     assert ticks(read(tmp_path, text, 4)) == [(1,), (1, 2), (2,), (2,), (2, 3)]
 
 
-@pytest.mark.parametrize("header", ["seconds,event,node", "Seconds, what, who"])
+@pytest.mark.parametrize(
+    "header", ["seconds,event,node", "Seconds, what, who", "seconds since boot,event,node"]
+)
 def test_times_in_seconds(tmp_path, header):
     text = f"{header}\n0,add,a\n 60 , add , b\n120,remove,a\n"
     assert ticks(read(tmp_path, text, 2)) == [(1,), (1, 2), (2,)]
 
 
-@pytest.mark.parametrize("header", ["", "timestamp,event,node", "ms,event,node"])
+@pytest.mark.parametrize("header", ["", "timestamp,event,node", "time (ms),event,node"])
 def test_times_are_milliseconds_otherwise_and_begin_anywhere(tmp_path, header):
     text = events("100 + a", "101 + b", header=header)
     found = read(tmp_path, text, 2)
@@ -98,6 +100,10 @@ def test_a_trace_can_be_repeated(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("time (s),event,node\n0,add,a", r"line 1 .* in milliseconds, or a header seconds"),
+        ("t_sec,event,node\n0,add,a", "in milliseconds, or a header seconds"),
+        ("minutes,event,node\n0,add,a", "in milliseconds, or a header seconds"),
+        ("time in seconds,event,node\n0,add,a", "in milliseconds, or a header seconds"),
         ("0,add,a\n1,add", "line 2 is '1,add', expected a time, add or remove, and a node"),
         ("0,add,a\nx,add,b", "line 2 is 'x,add,b', expected"),
         ("0,add,a\n\n1,drop,b", "line 3 is '1,drop,b', expected"),
@@ -128,7 +134,16 @@ def test_nodes_are_up_while_jobs_run_on_them(tmp_path):
         "4|PENDING|Unknown|Unknown|None assigned|00:00:00\n"
         "5|CANCELLED by 7|None|2026-01-06T00:01:00|None assigned|00:00:00\n"
     )
-    assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2]
+    assert ticks(read(tmp_path, text, 3)) == [*[(1, 2)] * 3, (), *[(1, 2, 3)] * 2, (2, 3)]
+
+
+def test_the_job_that_started_last_and_still_runs_is_there_for_ever(tmp_path):
+    text = (
+        JOBS + "1|2026-01-05T08:00:00|Unknown|RUNNING|a\n2|2026-01-05T10:00:00|Unknown|RUNNING|b\n"
+    )
+    found = read(tmp_path, text, 2)
+    assert ticks(found) == [*[(1,)] * 120, (1, 2)]
+    assert found.at(10_000) == (1, 2)
 
 
 def test_two_jobs_on_a_node_are_one_stay(tmp_path):
@@ -175,6 +190,11 @@ def test_nodes_without_a_job_are_available(tmp_path):
     assert [len(up) for up in ticks(found)] == [1, 0, 3, 0, 3]
     assert found.at(0) == (1,)
     assert found.gap_seconds == 60
+
+
+def test_a_comment_may_have_any_characters(tmp_path):
+    text = log((0, 0, 1, 3), header="; Computer: X | Y\n; MaxNodes: 4\n")
+    assert ticks(read(tmp_path, text, 4)) == [(1,)]
 
 
 def test_processors_are_counted_as_nodes(tmp_path):

@@ -48,6 +48,13 @@ def test_a_table(cec):
     assert row.split()[:2] == ["heterogeneous", "10"]
 
 
+@pytest.mark.parametrize("price", ["-1", "nan", "inf"])
+def test_a_price_is_at_least_0(cec, price):
+    done = cec("simulate", *X, "--price", price, "--json")
+    assert done.code == 2
+    assert f"--price: '{price}': expected a number of at least 0" in done.err
+
+
 def test_the_same_as_in_python(cec):
     words = "--emulate-noise", 0.1, "--seed", 3, "--elastic", "--lost", "1s:2", "--joins", "2s:2"
     done = cec("simulate", *X, "--emulate-speeds", SPEEDS, *words, "--steps", 20, "--json")
@@ -77,6 +84,12 @@ def test_schemes_side_by_side(cec):
     ]  # fmt: skip
     assert found["heterogeneous"]["seconds"] < found["cyclic"]["seconds"]
     assert found["heterogeneous"]["seconds"] < found["equal shares"]["seconds"]
+
+
+def test_one_copy_of_each_row(cec):
+    done = cec("simulate", "--shape", "10,1", "--machines", 2, "--copies", 1, "--steps", 1)
+    assert done.out.splitlines()[1].startswith("1 copy ")
+    assert " bytes " in done.out
 
 
 def test_a_store_and_its_records(cec, store, tmp_path):
@@ -116,8 +129,9 @@ def test_costs_that_doctor_measured(cec, tmp_path):
     assert seconds[0] - seconds[1] == pytest.approx(100 * 5 * 0.1, rel=0.05)
 
 
-def test_too_few_machines_for_good(cec):
-    done = cec("simulate", *X, "--available-probability", 0.01)
+@pytest.mark.parametrize("more", [[], ["--compare"]])
+def test_too_few_machines_for_good(cec, more):
+    done = cec("simulate", *X, "--available-probability", 0.01, *more)
     assert done.code == 4
     assert "machines are available at tick 0" in done.err
 

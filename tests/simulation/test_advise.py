@@ -12,7 +12,7 @@ import pytest
 from cec_mpi.availability.models import Listed
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.simulation.advise import Kind, Question, advise, is_better
+from cec_mpi.simulation.advise import Kind, Question, advise, is_better, mean_interval
 from cec_mpi.simulation.scenario import Costs
 
 GB = 10**9
@@ -127,6 +127,13 @@ def test_machines_cost_while_they_are_up():
         assert choice.cost == pytest.approx(5 * choice.total.mean / 3600, rel=1e-3)
 
 
+def test_machines_that_cost_nothing_are_those_without_a_price():
+    up = away(set(), {1, 2})
+    free = advise(ask(Kind(6, price=0.0), availability=up)).recommended
+    assert free.cost == 0
+    assert replace(free, cost=None) == advise(ask(Kind(6), availability=up)).recommended
+
+
 def test_seeds_repeat_and_one_of_them_gives_no_interval():
     question = ask(availability=away(set(), {1}, {2, 3}), steps=3000)
     assert advise(question) == advise(question)
@@ -134,6 +141,18 @@ def test_seeds_repeat_and_one_of_them_gives_no_interval():
     assert total.low < total.mean < total.high
     once = only(advise(replace(question, seeds=1)), 6, 3).total
     assert once.low == once.mean == once.high
+
+
+@pytest.mark.parametrize(
+    ("count", "student"), [(2, 12.706), (5, 2.776), (10, 2.262), (11, 2.228), (1000, 1.962)]
+)
+def test_intervals_are_those_of_student_or_wider(count, student):
+    values = np.random.default_rng(count).uniform(100, 101, count)
+    exact = student * np.std(values, ddof=1) / count**0.5
+    mean, low, high = mean_interval(values)
+    assert mean == pytest.approx(np.mean(values))
+    assert 0.999 * exact < high - mean < 1.16 * exact
+    assert mean - low == pytest.approx(high - mean)
 
 
 # --- whether at all -----------------------------------------------------------------------
@@ -175,6 +194,14 @@ def test_if_nothing_works_the_reasons_are_told():
         advise(ask(Kind(1, 1, GB), Kind(1, 2, GB)))
 
 
+def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
+    with pytest.raises(InfeasibleError) as raised:
+        advise(ask(Kind(1, 10, GB), Kind(3, 1, 64 * GB), availability=away({2}, {3})))
+    assert str(raised.value).endswith(
+        ". X has 8.00 GB and fits on machine 4, which stays: a step takes 8.00 s"
+    )
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -185,6 +212,8 @@ def test_if_nothing_works_the_reasons_are_told():
         ({"kinds": ()}, "machines: expected at least one"),
         ({"kinds": (Kind(1), Kind(1, price=1.0))}, "a price for all of them or for none"),
         ({"kinds": (Kind(0),)}, "expected a positive number"),
+        ({"kinds": (Kind(1, price=float("nan")),)}, "a price of at least 0"),
+        ({"kinds": (Kind(1, price=float("inf")),)}, "a price of at least 0"),
         ({"kinds": (Kind(1, float("nan")),)}, "expected a positive number"),
         ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
         ({"probability": 1.5}, "probability 1.5"),
@@ -254,11 +283,31 @@ def test_the_command_prints_json(say):
     assert set(told["choices"][0]["total"]) == {"mean", "low", "high"}
 
 
+@pytest.mark.parametrize("text", ["0,1,1,1\n", '{"available": [[2, 3, 4]]}'])
+def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text):
+    (tmp_path / "trace").write_text(text)
+    code, out, _ = say("--machines 4 --availability trace --json")
+    assert code == 0
+    assert json.loads(out)["rejected"] == {
+        "N = 2, L = 2": "too few machines are ever up",
+        "N = 3, L = 3": "too few machines are ever up",
+        "N = 4, L = 4": "too few machines are ever up",
+    }
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_command_draws_the_front(say, tmp_path, suffix):
     file = tmp_path / f"front.{suffix}"
     assert say(f"--machines 4 --available-probability 0.9 --figure {file}")[0] == 0
     assert file.stat().st_size > 1000
+
+
+def test_advice_is_not_lost_if_its_figure_cannot_be_written(say, tmp_path):
+    (tmp_path / "front.svg").mkdir()
+    code, out, err = say("--machines 4 --available-probability 0.9 --figure front.svg")
+    assert code != 0
+    assert "front.svg" in err
+    assert "Take N = " in out
 
 
 @pytest.mark.parametrize(
@@ -268,7 +317,11 @@ def test_the_command_draws_the_front(say, tmp_path, suffix):
         ("--machines 4:fast", "--machines '4:fast': expected COUNT"),
         ("--machines 4:1:2:3:4", "expected COUNT"),
         ("--machines 4:1:lots", "expected COUNT"),
-        ("--machines 4:-1", "expected a positive number, speed and memory"),
+        ("--machines 4:-1", "--machines '4:-1': expected COUNT"),
+        ("--machines 4:inf", "--machines '4:inf': expected COUNT"),
+        ("--machines 4:1:64G:nan", "--machines '4:1:64G:nan': expected COUNT"),
+        ("--machines 4:1:64G:inf --json", "and a price of at least 0"),
+        ("--machines 4:1:64G:-1", "and a price of at least 0"),
         ("", "required"),
         ("--machines 4 --figure front.txt", "front.txt"),
         ("--machines 4 --availability no-such-file", "does not exist"),

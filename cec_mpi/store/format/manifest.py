@@ -39,7 +39,7 @@ from cec_mpi.store.replicas.layout import (
     layout_of,
     repetition,
 )
-from cec_mpi.text import shown
+from cec_mpi.text import plural, shown
 
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
 _HEADER = 128  # bytes of a file of checksums
@@ -549,9 +549,8 @@ class Manifest:
         """What the store holds, in a few words."""
         if self.replicas is not None:
             copies, machines = self.replicas.copies, self.replicas.machines
-            return (
-                f"{self.rows}x{self.columns} {self.dtype}, {copies} copies on {machines} machines"
-            )
+            held = f"{plural(copies, 'copy')} on {plural(machines, 'machine')}"
+            return f"{self.rows}x{self.columns} {self.dtype}, {held}"
         return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property
