@@ -442,9 +442,9 @@ BAD = {
         lambda d: text(d, "2 2 2", "1 1 3 4", "1 2 3 4"),
         "X.mtx has lines of more than 3 numbers",
     ),
-    "NaN in an array mtx": (
-        lambda d: text(d, "1 2", "1", "nan", first=MARKET.replace("coordinate", "array")),
-        "X.mtx holds nan at row 0, column 1",
+    "an mtx of all numbers": (
+        lambda d: text(d, "1 2", "1", "0", first=MARKET.replace("coordinate", "array")),
+        "X.mtx is dense; a dense X needs a recovery threshold",
     ),
     **{
         f"a FIFO {name}": (
