@@ -86,27 +86,30 @@ class Shortage:
     def look(
         self,
         openings: Mapping[int, tuple[Opening, Emulation | None]],
-        adopted: Mapping[tuple[int, int], tuple[int, ...]],
+        living: Callable[[], Iterable[Peer]],
     ) -> None:
         """Report what is missing for the store that needs most, if that has changed.
 
         Parameters
         ----------
         openings : mapping
-        adopted : mapping of (int, int) to tuple of int
-            Shards of a store that a machine has taken over.
+        living : callable
+            Returns the processes that are alive; nothing is reported while one takes over shards.
         """
         now = time.monotonic()
         if now < self._next_look:
+            return
+        peers = list(living())
+        if any(peer.job and peer.job.adopted is not None for peer in peers):
             return
         self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         missing, shards = 0, False
         for store, (opening, _) in openings.items():
             placement = opening.placement
-            for (of_store, machine), taken in adopted.items():
-                if of_store == store:
-                    placement = placement.adopting(machine, taken)
+            for peer in peers:
+                if store in peer.adopted:
+                    placement = placement.adopting(peer.machine, peer.adopted[store])
             able = [n for n in here if n <= placement.machines]
             largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
             spare = max(sum(largest[: self._spare]), self._spare)
@@ -438,15 +441,8 @@ class SocketHub:
         for peer in self._living():
             if peer.process.state is State.JOINING:
                 self._look_at_joining(peer)
-        if not self._stopped and not any(
-            peer.job and peer.job.adopted is not None for peer in self._living()
-        ):
-            adopted = {
-                (store, peer.machine): shards
-                for peer in self._living()
-                for store, shards in peer.adopted.items()
-            }
-            self._shortage.look(self._openings, adopted)
+        if not self._stopped:
+            self._shortage.look(self._openings, self._living)
         yield from self._happened()
         for peer in self._living():
             if peer.job is not None:
