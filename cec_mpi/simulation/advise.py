@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -500,21 +501,17 @@ def _eps(question: Question) -> float:
     return float(np.finfo(question.dtype).eps)
 
 
-_conditions: dict[tuple[int, int], float] = {}
-
-
+@cache
 def _condition(machines: int, recovery: int) -> float:
     """Return the largest condition number of some sets of L machines, of the better family."""
-    if (machines, recovery) not in _conditions:
-        size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
-        sets = np.array(list(sample_subsets(machines, recovery, size)))
-        families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
-        worst = []
-        for family in families:
-            matrix: Floats = FAMILIES[family](machines, recovery, np.random.default_rng(0))
-            worst.append(float(condition_numbers(matrix[sets]).max()))
-        _conditions[machines, recovery] = min(worst)
-    return _conditions[machines, recovery]
+    size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
+    sets = np.array(list(sample_subsets(machines, recovery, size)))
+    families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
+    worst = []
+    for family in families:
+        matrix: Floats = FAMILIES[family](machines, recovery, np.random.default_rng(0))
+        worst.append(float(condition_numbers(matrix[sets]).max()))
+    return min(worst)
 
 
 def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple[str, str] | None:

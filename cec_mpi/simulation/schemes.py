@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import best_most
-from cec_mpi.core.replicas.holders import held_together, spread_copies
+from cec_mpi.core.replicas.holders import Holders, held_together, spread_copies
 from cec_mpi.core.replicas.least import Groups
 from cec_mpi.core.replicas.parts import PARTS
 from cec_mpi.errors import InfeasibleError
@@ -72,6 +74,12 @@ class Coded:
         return Change(seconds, sum(shards) * self._shard)
 
 
+@lru_cache
+def _holders(parts: int, speeds: tuple[float, ...], copies: int) -> Holders:
+    """Return who holds each part: the same for all runs with a store."""
+    return spread_copies(parts, speeds, copies)
+
+
 class Replicated:
     """A store of replicas: the flow of its rows to the machines that hold them.
 
@@ -87,7 +95,7 @@ class Replicated:
         scenario = model.scenario
         self._model, self._stragglers = model, scenario.options.stragglers
         parts = min(model.rows, PARTS * model.machines)
-        self.holders = spread_copies(parts, model.rates(0).tolist(), scenario.copies)
+        self.holders = _holders(parts, tuple(model.rates(0).tolist()), scenario.copies)
         self._sets = [frozenset(each) for each in set(self.holders)]
         self.least = 1
         self.held = np.zeros(model.machines)
