@@ -20,11 +20,11 @@ from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.errors import InputError
 from cec_mpi.options.available import Available
 from cec_mpi.simulation.scenario import Outcome, Scenario
+from cec_mpi.simulation.store import bytes_of_row
 from cec_mpi.text import plural
 
 WAITS = "waits"  # event: a step waits for machines
 
-_INDEX_BYTES = 4  # of a nonzero of a sparse X
 _LATE_STEPS = 64  # over which the time of steps with late machines is averaged
 
 Floats = NDArray[np.float64]
@@ -121,11 +121,9 @@ class Model:
         self.counts = tuple(counts) if isinstance(counts, tuple | list) else ()
         self.counts = self.counts or (1,) * scenario.machines
         self.machines, self.rows = len(self.counts), scenario.rows
-        itemsize = np.dtype(scenario.dtype).itemsize
-        self.row_bytes = float(scenario.columns * itemsize)
+        self.row_bytes = float(scenario.columns * np.dtype(scenario.dtype).itemsize)
         if scenario.recovery is None:
-            nonzeros = scenario.density * scenario.columns
-            self.row_bytes = nonzeros * (itemsize + _INDEX_BYTES) + _INDEX_BYTES
+            self.row_bytes = bytes_of_row(scenario.density * scenario.columns, scenario.dtype)
         self.size = self.row_bytes * self.rows
         given = check_speeds(options.emulate_speeds or [1.0] * self.machines)
         if given.size != self.machines:

@@ -14,7 +14,7 @@ from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, samp
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
-from cec_mpi.core.replicas.parts import PARTS, ROW_COST, Parts
+from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_COST, Parts
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.format.grid import Grid
 from cec_mpi.store.format.manifest import (
@@ -35,7 +35,7 @@ from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
 
 MOST_ROWS = 1_000
 """Rows of a shard that are simulated; with more, each stands for several."""
-_CELLS, _MOST_CELLS = 64, 100_000
+_MOST_CELLS = 100_000
 _INDEX_BYTES = 4
 _FEWEST, _MOST, _WORK = 2, 32, 2e9  # sets of L machines, and times L**3
 
@@ -314,7 +314,7 @@ def replicated_store(
     InputError
         A number is out of range.
     """
-    itemsize = _checked(shape, machines, dtype)
+    _checked(shape, machines, dtype)
     rows, columns = shape
     if not 1 <= copies <= machines:
         raise InputError(f"copies {copies}: expected 1 to {machines}, the number of machines")
@@ -324,14 +324,14 @@ def replicated_store(
         count = min(rows, PARTS * machines)
         holders = spread_copies(count, speeds or (1.0,) * machines, copies)
     count = len(holders)
-    cells = max(1, min(_CELLS, _MOST_CELLS // count, rows // count))
+    cells = max(1, min(CELLS, _MOST_CELLS // count, rows // count))
     few = count * cells
     tall = rows / few
     starts = np.arange(few + 1)
     entries = np.round(starts * (nonzeros / few)).astype(np.int64)
     parts = Parts(starts[::cells], starts, entries, ROW_COST * tall)
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
-    row_bytes = nonzeros / rows * (itemsize + _INDEX_BYTES) + _INDEX_BYTES
+    row_bytes = bytes_of_row(nonzeros / rows, dtype)
     held = [round(len(mine) * cells * tall * row_bytes) for mine in layout.held]
     plain = replica_manifest(
         layout,
@@ -353,6 +353,11 @@ def replicated_store(
         size=max(held),
     )
     return SimulatedStore(Path("simulated"), manifest, disk, parts, seed)
+
+
+def bytes_of_row(nonzeros: float, dtype: str) -> float:
+    """Return the bytes of a row of CSR with this number of nonzeros, and indices of 32 bits."""
+    return nonzeros * (np.dtype(dtype).itemsize + _INDEX_BYTES) + _INDEX_BYTES
 
 
 def _checked(shape: tuple[int, int], machines: int, dtype: str) -> int:
