@@ -59,7 +59,7 @@ class Happening:
     machine : int
         From 1.
     kind : {"lost", "joins"}
-        Its process ends, which a lockstep run does not survive; or a process joins as this machine.
+        Its process ends, or a process joins as this machine. With either the run is elastic.
     """
 
     seconds: float
