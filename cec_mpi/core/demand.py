@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -134,17 +135,24 @@ def optimum(
     >>> time, loads.tolist()
     (5.0, [5.0, 15.0])
     """
-    held = speeds.size if shards is None else int(shards.sum())
-    most = float(rows) if shards is None else shards * float(rows)
-    if held == copies:
-        return float(np.max((overheads + most) / speeds)), most + np.zeros(speeds.size)
-    # The sum grows along straight lines between the times at which machines begin and end.
+    most = (np.ones(speeds.size) if shards is None else shards) * float(rows)
+    needed = float(copies * rows)
     times = np.concatenate((overheads, overheads + most)) / np.concatenate((speeds, speeds))
-    order = times.argsort()
-    times = times[order]
-    slopes = np.concatenate((speeds, -speeds))[order].cumsum()[:-1]
-    done = (slopes * (times[1:] - times[:-1])).cumsum()
-    line = int(done[:-1].searchsorted(copies * rows))
-    before = done[line - 1] if line else 0.0
-    finish = float(times[line] + (copies * rows - before) / slopes[line])
+    order = times.argsort(kind="stable")  # a machine begins before it ends
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    begins, ends = place.reshape(2, -1)
+
+    def is_enough(event: int) -> bool:
+        running = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), most)
+        done = np.where(ends <= event, most, running)
+        return bool(done[begins <= event].sum() >= needed)
+
+    # The sum is a straight line between two events. Machines that have ended count with all their
+    # rows, which are whole numbers, and others never with less than 0: a sum that misses a digit
+    # would wait for a machine that begins much later.
+    event = bisect_left(range(order.size - 1), True, key=is_enough)
+    running = (begins < event) & (ends >= event)
+    missing = needed - most[ends < event].sum()
+    finish = float((missing + overheads[running].sum()) / speeds[running].sum())
     return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), most)
