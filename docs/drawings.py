@@ -143,7 +143,7 @@ def parity() -> Figure:
 def architecture() -> Figure:
     """Rooms, from the top down."""
     layers = (
-        ("what people type", "cli  commands  testing"),
+        ("what people type", "cli  commands"),
         ("a task from options to files", "run  doctor"),
         ("X as an operator, and what is computed", "linear_operator  tasks"),
         ("rank 0 and its stores", "session  master"),

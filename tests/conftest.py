@@ -15,11 +15,11 @@ from hypothesis import settings
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.processes.launcher import detect_launcher, without_launcher
-from cec_mpi.testing import SmallStore
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
 from helpers.needs import NEEDS, reason_to_skip
+from helpers.stores import SmallStore
 from helpers.until_told import ENOUGH
 
 # How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.

@@ -35,16 +35,6 @@ def test_importing_the_package_loads_nothing_of_it():
     assert [name for name in loaded if name.startswith("cec_mpi.")] == ["cec_mpi._version"]
 
 
-def test_the_pytest_plugin_loads_nothing_that_a_run_without_it_would_not():
-    before = loaded_after("import pytest")
-    loaded = loaded_after("import pytest, cec_mpi.testing") - before
-    assert {
-        name for name in loaded if name != "logging" and not name.startswith("cec_mpi")
-    } == set()
-    rooms = {name.split(".")[1] for name in loaded if name.startswith("cec_mpi.")}
-    assert rooms <= {"testing", "_version", "processes", "errors", "text"}
-
-
 COMMAND = "import sys; from cec_mpi.cli import main; assert main(sys.argv[1:]) == 0"
 PLAN = ["plan", "--speeds", "1,2,3", "--recovery", "2", "--rows", "60", "--exact", "--json"]
 

@@ -126,7 +126,9 @@ def begin_start(start_timeout: float | None = None) -> None:
         launcher = detect_launcher()
         ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
         watch_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
-        start_anyway()
+        with zeros_from_malloc(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            init_mpi()
         if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
             atexit.register(_end_mpi)
 
@@ -136,16 +138,6 @@ def _end_mpi() -> None:
 
     if not leaves_without_mpi() and not MPI.Is_finalized():
         MPI.Finalize()
-
-
-def start_anyway() -> None:
-    """Start MPI as importing ``mpi4py.MPI`` does, with any launcher."""
-    from mpi4py import MPI
-
-    if not MPI.Is_initialized():
-        with zeros_from_malloc(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            init_mpi()
 
 
 def check_world() -> None:

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from cec_mpi import encode
 
-__all__ = ["encode_blocks", "encode_in_small_blocks"]
+__all__ = ["SmallStore", "encode_blocks", "encode_in_small_blocks"]
+
+
+@dataclass(frozen=True)
+class SmallStore:
+    """A store with the matrix that was encoded; a path wherever one is expected."""
+
+    path: Path
+    X: np.ndarray
+    machines: int
+    recovery: int
+
+    def __fspath__(self):
+        return str(self.path)
+
+    @property
+    def columns(self):
+        return self.X.shape[1]
+
 
 encode_blocks = partial(encode, block_bytes=1 << 12)
 """`cec_mpi.encode`, with many blocks in small shards."""

@@ -94,7 +94,7 @@ RUN = [
 # One start runs programs that follow each other, and pytest has the plugins that pages name, not
 # all that tests of this project need.
 EACH = "import runpy, sys\nfor name in sys.argv[1:]: runpy.run_path(name, run_name='__main__')"
-PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi,cec_mpi.testing"}
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi"}
 
 
 @pytest.mark.parametrize("page", RUN)

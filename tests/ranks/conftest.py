@@ -1,37 +1,70 @@
 """Tests on several ranks: mpirun -n 4 python -m pytest --with-mpi tests/ranks.
 
-The plugin of the package itself (`cec_mpi.testing`) makes the ranks one run and makes the
-stores; a rank that hangs is ended with its stacks by pytest-timeout.
+A rank that hangs is ended by pytest-timeout, which prints its stacks.
 """
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
+from cec_mpi import encode
+from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.processes.together import meet, on_master, start_mpi
+from helpers.one_run import OneRun
+from helpers.stores import SmallStore
+
+
+def pytest_configure(config):
+    launcher = detect_launcher()
+    if launcher is not None and launcher.size > 1:
+        config.pluginmanager.register(OneRun(launcher))
+
 
 @pytest.fixture(scope="session")
-def comm(cec_comm):
+def comm():
     """All ranks: a master and three machines."""
-    return cec_comm
+    comm = start_mpi()
+    meet(comm)
+    return comm
 
 
 @pytest.fixture(scope="session")
-def shared_directory(cec_directory):
-    return cec_directory
+def shared_directory(comm, tmp_path_factory):
+    return on_master(comm, lambda: tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture(scope="session")
-def X(cec_store):
-    return cec_store.X
+def make_store(comm, shared_directory):
+    """Collective: make a store of X with a machine for each rank but rank 0."""
+    numbers = itertools.count(1)
+
+    def make_store(X, machines=None, recovery=None, **options):
+        machines = machines or comm.size - 1
+        recovery = recovery or machines - 1
+        path = shared_directory / f"store-{next(numbers)}"
+
+        def write():
+            np.save(path.with_suffix(".npy"), X)
+            encode(path.with_suffix(".npy"), path, machines, recovery, **options)
+
+        on_master(comm, write)
+        return SmallStore(path, X, machines, recovery)
+
+    return make_store
 
 
 @pytest.fixture(scope="session")
-def stores(cec_store, cec_make_store):
+def X():
+    return np.random.default_rng(7).standard_normal((1001, 40))
+
+
+@pytest.fixture(scope="session")
+def stores(X, make_store):
     """Stores of X for three machines, any two of which are enough: dtype to path."""
-    return {
-        "float64": cec_store.path,
-        "float32": cec_make_store(cec_store.X, dtype="float32").path,
-    }
+    return {dtype: make_store(X, dtype=dtype).path for dtype in ("float64", "float32")}
 
 
 @pytest.fixture(scope="session")

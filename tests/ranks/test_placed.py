@@ -25,10 +25,10 @@ MACHINES, RECOVERY, ROWS, COLUMNS = 8, 3, 90, 12
 
 
 @pytest.fixture(scope="module")
-def several(cec_make_store):
+def several(make_store):
     """A store of eight shards, any three of which are enough."""
     X = np.random.default_rng(5).standard_normal((ROWS, COLUMNS))
-    return cec_make_store(X, machines=MACHINES, recovery=RECOVERY)
+    return make_store(X, machines=MACHINES, recovery=RECOVERY)
 
 
 @pytest.mark.parametrize("way", [1, 2, 3, (4, 2, 2), (1, 1, 6), "auto"])
@@ -84,8 +84,8 @@ def test_automatic_shares_follow_the_memory_of_nodes(comm, several, monkeypatch)
             check_products(operator, several.X, 2)
 
 
-def test_a_further_store_and_emulated_speeds(comm, several, cec_make_store):
-    other = cec_make_store(several.X, machines=5, recovery=2)
+def test_a_further_store_and_emulated_speeds(comm, several, make_store):
+    other = make_store(several.X, machines=5, recovery=2)
     kept = Kept()
     options = {"shards_per_machine": (4, 2, 2), "emulate_speeds": (2, 1, 1), "recorder": kept}
     with open_operator(several.path, comm, **options) as operator:

@@ -86,26 +86,26 @@ def multiply(run, write, here):
 
 
 @pytest.fixture(scope="module")
-def small(cec_make_store):
-    return cec_make_store(np.random.default_rng(1).standard_normal((31, 12)))
+def small(make_store):
+    return make_store(np.random.default_rng(1).standard_normal((31, 12)))
 
 
 @pytest.fixture(scope="module")
-def tall(cec_make_store):
-    return cec_make_store(np.random.default_rng(3).standard_normal((1259, 12)))
+def tall(make_store):
+    return make_store(np.random.default_rng(3).standard_normal((1259, 12)))
 
 
 @pytest.fixture(scope="module")
-def six(cec_make_store):
+def six(make_store):
     """The paper's six machines, of which a test takes three."""
-    return cec_make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
+    return make_store(np.random.default_rng(3).standard_normal((1259, 12)), 6, 3)
 
 
 @pytest.fixture(scope="module")
-def square(cec_make_store):
+def square(make_store):
     """A symmetric matrix whose largest eigenvalue, 9, is well apart from the others."""
     basis, _ = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 20)))
-    return cec_make_store(basis * np.append(np.linspace(-2, 2, 19), 9) @ basis.T)
+    return make_store(basis * np.append(np.linspace(-2, 2, 19), 9) @ basis.T)
 
 
 def relative_error(found, expected):
@@ -150,9 +150,9 @@ def test_some_of_the_machines_only(multiply, six):
     assert logs == {"machine-0001.log", "machine-0002.log", "machine-0005.log"}
 
 
-def test_single_precision(multiply, cec_make_store):
+def test_single_precision(multiply, make_store):
     X = np.random.default_rng(2).standard_normal((40, 12), dtype=np.float32)
-    out, W = multiply(cec_make_store(X, dtype="float32"))
+    out, W = multiply(make_store(X, dtype="float32"))
     assert result_of(out).dtype == np.float64
     assert 0 < relative_error(result_of(out), W @ X.T) < 1e-5
     assert read_steps(out / "steps.jsonl")[0]["dtype"] == "float32"
@@ -287,21 +287,21 @@ def test_logistic(solve, tall):
     assert found["classes"].tolist() == [2, 4]
 
 
-def test_cg(solve, cec_make_store):
+def test_cg(solve, make_store):
     half = np.random.default_rng(6).standard_normal((40, 20))
-    store = cec_make_store(half.T @ half / 40 + np.eye(20))
+    store = make_store(half.T @ half / 40 + np.eye(20))
     b = RNG.standard_normal(20)
     _, found = solve(store, "cg", b=b, tol=1e-12)
     np.testing.assert_allclose(found["result"], np.linalg.solve(store.X, b), rtol=1e-9)
 
 
 @pytest.mark.parametrize("links", ["rows", "columns"])
-def test_pagerank(solve, cec_make_store, links):
+def test_pagerank(solve, make_store, links):
     """A web of 30 pages; pages 3 and 17 have no links."""
     web = (np.random.default_rng(12).random((30, 30)) < 0.15).astype(float)
     web[[3, 17]] = 0
     _, found = solve(
-        cec_make_store(web if links == "rows" else web.T), "pagerank", links=links, tol=1e-12
+        make_store(web if links == "rows" else web.T), "pagerank", links=links, tol=1e-12
     )
     degrees = web.sum(axis=1)
     chain = web / np.maximum(degrees, 1)[:, None]

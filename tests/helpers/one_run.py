@@ -1,0 +1,101 @@
+"""The ranks of ``mpirun -n 4 python -m pytest --with-mpi tests/ranks`` as one run.
+
+Every rank runs every test. Only rank 0 reports. A rank that fails prints its traceback and ends
+the run because the others may wait for it. So does a rank that leaves.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.processes.ending import end_job, leave_now, leaves_without_mpi, note_exit_status
+from cec_mpi.processes.failing import complain, let_rank_0_print
+from cec_mpi.processes.launcher import Launcher
+from cec_mpi.processes.together import meet, start_mpi
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_HEAD_START = 1.0  # seconds of rank 0 before another rank prints what may have failed on all
+_FURTHER = 0.1  # ... of each rank before the next
+
+
+class OneRun:
+    """Plugin of a rank."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._comm: MPI.Intracomm | None = None  # until MPI has started
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Drop the report of a rank other than 0: its writer is created right after this."""
+        if self._launcher.rank:
+            sys.stdout = io.StringIO()
+
+    def pytest_sessionstart(self) -> None:
+        """Let tests print: only the report is dropped."""
+        if self._launcher.rank:
+            sys.stdout = sys.__stdout__
+
+    def pytest_collection_finish(self) -> None:
+        """Collective: start MPI."""
+        try:
+            self._comm = start_mpi()
+            meet(self._comm)
+        except InputError as error:
+            let_rank_0_print(self._launcher)
+            if self._launcher.rank == 0:
+                complain(error)
+            leave_now(pytest.ExitCode.USAGE_ERROR)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """End the run when a test fails on this rank."""
+        report = yield
+        if report.failed:
+            captured = [f"--- {title} ---\n{text}" for title, text in report.sections]
+            where = f"{item.nodeid} ({report.when})"
+            self._end(item.config, 1, "\n".join([where, report.longreprtext, *captured]))
+        return report
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """End the run when this rank is to leave it."""
+        code, why = getattr(excinfo.value, "returncode", None), excinfo.typename
+        if isinstance(excinfo.value, pytest.exit.Exception):
+            why = f"pytest.exit: {excinfo.value.msg}"
+        self._end(None, pytest.ExitCode.INTERRUPTED if code is None else code, why)
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """End the run when pytest itself fails on this rank."""
+        self._end(None, 3, f"internal error\n{excrepr}")
+
+    def _end(self, config: pytest.Config | None, code: int, why: str) -> None:
+        if self._comm is None:
+            return
+        rank = self._comm.rank
+        if rank:
+            time.sleep(_HEAD_START + _FURTHER * min(rank, 10))
+        capture = config and config.pluginmanager.get_plugin("capturemanager")
+        if capture:
+            capture.suspend_global_capture(in_=True)
+        print(f"\nrank {rank} failed: {why}", file=sys.__stderr__, flush=True)
+        end_job(code)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Collective: rank 0 gives the launcher the exit code, as launchers want it."""
+        comm = self._comm
+        if comm is not None and not leaves_without_mpi():
+            code = max(comm.allgather(int(session.exitstatus)))
+            session.exitstatus = 0 if comm.rank else code
+        note_exit_status(int(session.exitstatus))
