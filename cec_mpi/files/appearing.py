@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.replacing import partial_name, sync, temporary_directory
+from cec_mpi.files.replacing import sync, temporary_directory
 
 
 def check_new(target: Path) -> None:
@@ -47,27 +47,26 @@ def is_there(target: Path) -> bool:
 
 @contextmanager
 def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
-    """Yield a temporary name for a file, which is renamed to `target` at the end.
+    """Yield a new name for a file or directory, which is renamed to `target` at the end.
 
-    If the block raises, the file is removed.
+    The name is in a temporary directory, which is removed at the end, or by the next process that
+    makes `target` if this one is killed.
 
     Parameters
     ----------
     target : Path
     again : bool
-        Whether it may replace an existing file.
+        Whether a file may replace an existing file.
 
     Raises
     ------
     InputError
         Another process has created `target` meanwhile.
     """
-    partial = partial_name(target)
-    try:
+    with temporary_directory(target) as place:
+        partial = place / target.name
         yield partial
         _appear(partial, target, again)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -159,8 +159,10 @@ def temporary_directory(path: Path) -> Iterator[Path]:
     remove_abandoned(path)
 
     def make(new: Path) -> int:
-        new.mkdir(exist_ok=True)
-        return os.open(new, _DIRECTORY)
+        while True:
+            new.mkdir(exist_ok=True)
+            with suppress(FileNotFoundError):  # another process has removed it as abandoned
+                return os.open(new, _DIRECTORY)
 
     descriptor, new = _create_locked(path, make)
     try:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from cec_mpi.encoding.sources.source import Source, Unread
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing
 from cec_mpi.files.durable import check_room, write_at
-from cec_mpi.files.replacing import remove_abandoned, temporary
+from cec_mpi.files.replacing import temporary
 from cec_mpi.store.format.manifest import array_header
 
 _HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths
@@ -48,13 +47,9 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
     width, itemsize, rows = matrix.shape[1], matrix.dtype.itemsize, 0
     check_room(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
-        for _, target in matrix.targets:
-            remove_abandoned(target.absolute())
         partials = [stack.enter_context(appearing(file, again=again)) for _, file in matrix.targets]
         files = [stack.enter_context(partial.open("xb")) for partial in partials]
         for file in files:
-            with suppress(OSError):  # the lock tells others that the file is in use
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.seek(_HEADER_BYTES)
         descriptor, path = stack.enter_context(temporary(store))
         for row, column, values in matrix.pieces(dtype):

@@ -1,5 +1,7 @@
 """X from a store, in each format that encode reads."""
 
+import subprocess
+import sys
 import warnings
 
 import h5py
@@ -127,6 +129,31 @@ def test_nothing_stays_of_a_decode_that_fails(store, tmp_path, name):
     with pytest.raises(DamagedStoreError, match="cannot be decoded"):
         decode(store, f"{tmp_path}/{name}")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.csv", "a.zarr"])
+def test_a_killed_decode_leaves_nothing_in_the_end(store, tmp_path, name):
+    program = (
+        "import os, sys; from cec_mpi import decode; from cec_mpi.store.work import LocalRunner\n"
+        "decode(*sys.argv[1:], runner=LocalRunner(watch=lambda *_: os.kill(os.getpid(), 9)))"
+    )
+    before = sorted(tmp_path.iterdir())
+    words = [sys.executable, "-c", program, store, tmp_path / name]
+    subprocess.run(words, timeout=60, check=False)
+    assert len(list(tmp_path.iterdir())) == len(before) + 1
+    decode(store, tmp_path / name)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / name])
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
+def test_the_first_of_two_decodes_at_once_keeps_its_file(store, tmp_path, name):
+    others = [lambda: decode(store, tmp_path / name)]
+    runner = LocalRunner(watch=lambda *_: others and others.pop()())
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match="exists already"):
+        decode(store, tmp_path / name, runner=runner)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / name])
+    assert np.allclose(matrix_of(tmp_path / name), X, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
