@@ -8,9 +8,10 @@ those next to each other hold the same parts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import combinations, pairwise, starmap
-from math import comb
+from itertools import accumulate, combinations
+from math import comb, gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -62,42 +63,57 @@ def spread_copies(
     -----
     In an order, each machine covers a length of ``J s_n / sum(s)``, at most 1, of a line of length
     J. The machines at ``u, u + 1, .., u + J - 1`` hold a part. These are different ones, and with u
-    going evenly from 0 to 1 each machine has its share (systematic sampling).
+    going evenly from 0 to 1 each machine has its share (systematic sampling). Lengths are integers,
+    because a rounded length above 1 would be hit twice.
 
     Examples
     --------
     >>> spread_copies(4, [1, 1, 1, 1, 1, 1], 3, orders=1)
     ((1, 4, 6), (1, 4, 6), (2, 3, 5), (2, 3, 5))
     """
-    fractions = _held_fractions(check_speeds(speeds), copies)
+    lengths = _held_lengths(_as_integers(check_speeds(speeds)), copies)
     if parts < 1 or orders < 1:
         raise InputError(f"{plural(parts, 'part')} in {plural(orders, 'order')}: expected some")
-    random, machines = np.random.default_rng(seed), fractions.size
-    found: list[tuple[int, ...]] = [()] * parts
-    bounds = np.linspace(0, parts, min(orders, parts) + 1).astype(int).tolist()
-    for mine in starmap(range, pairwise(bounds)):  # so that equal holders have neighbouring parts
-        order = random.permutation(machines)
-        ends = np.cumsum(fractions[order])
-        for part, u in zip(mine, (np.arange(len(mine)) + 0.5) / len(mine), strict=True):
-            chosen = np.searchsorted(ends, u + np.arange(copies), side="right")
-            found[part] = tuple(sorted((order[np.minimum(chosen, machines - 1)] + 1).tolist()))
+    random, unit, orders = np.random.default_rng(seed), sum(lengths) // copies, min(orders, parts)
+    found: list[tuple[int, ...]] = []
+    for turn in range(orders):  # one after the other: equal holders have neighbouring parts
+        order = random.permutation(len(lengths)).tolist()
+        mine = (turn + 1) * parts // orders - turn * parts // orders
+        ends = list(accumulate(2 * mine * lengths[machine] for machine in order))
+        for first in range(unit, 2 * mine * unit, 2 * unit):  # 2 `mine` times the lengths
+            points = range(first, ends[-1], 2 * mine * unit)
+            found.append(tuple(sorted(order[bisect_right(ends, point)] + 1 for point in points)))
     return tuple(found)
 
 
-def _held_fractions(speeds: NDArray[np.float64], copies: int) -> NDArray[np.float64]:
-    """Which fraction of the parts each machine holds: J in all, at most 1 each."""
-    machines = speeds.size
-    if not 1 <= copies <= machines:
-        raise InputError(f"copies {copies}: expected from 1 to {machines}, one for each machine")
-    fractions = np.ones(machines)
-    free = np.ones(machines, bool)
-    while free.any():
-        fractions[free] = (copies - np.count_nonzero(~free)) * speeds[free] / speeds[free].sum()
-        above = free & (fractions > 1)
-        if not above.any():
+def _as_integers(speeds: NDArray[np.float64]) -> list[int]:
+    """Return speeds times a power of two that makes them integers."""
+    ratios = [speed.as_integer_ratio() for speed in speeds.tolist()]
+    scale = max(denominator for _, denominator in ratios)
+    return [numerator * (scale // denominator) for numerator, denominator in ratios]
+
+
+def _held_lengths(speeds: list[int], copies: int) -> list[int]:
+    """Return which share of the parts each machine holds, in a unit for all parts: J in all.
+
+    Examples
+    --------
+    >>> _held_lengths([1, 1, 1, 9], 2)  # the last holds all parts, the others a third
+    [1, 1, 1, 3]
+    """
+    if not 1 <= copies <= len(speeds):
+        raise InputError(f"copies {copies}: expected from 1 to {len(speeds)}, one for each machine")
+    free = set(range(len(speeds)))
+    while True:
+        rest = copies - len(speeds) + len(free)  # a machine that is not free holds all parts
+        unit = sum(speeds[machine] for machine in free)
+        above = {machine for machine in free if rest * speeds[machine] > unit}
+        if not above:
             break
-        fractions[above], free = 1.0, free & ~above
-    return fractions
+        free -= above
+    held = [rest * speed if machine in free else unit for machine, speed in enumerate(speeds)]
+    common = gcd(unit, *held)
+    return [length // common for length in held]
 
 
 class Spread(NamedTuple):

@@ -1,20 +1,29 @@
 """Which machines hold which parts of a sparse X, and what that comes to."""
 
-from itertools import combinations
+from collections import Counter
+from fractions import Fraction
+from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.core.replicas.holders import spread_copies, spread_of
 from cec_mpi.errors import InputError
 
+KINDS_OF_SPEEDS = [
+    st.integers(1, 9),  # shares of exactly 1, which rounding misses
+    st.floats(0.05, 20),
+    st.floats(5e-324, 1e300, allow_subnormal=True),
+]
+
 
 @st.composite
 def requests(draw):
     machines = draw(st.integers(1, 20))
-    speeds = draw(st.lists(st.floats(0.05, 20), min_size=machines, max_size=machines))
+    kind = draw(st.sampled_from(KINDS_OF_SPEEDS))
+    speeds = draw(st.lists(kind, min_size=machines, max_size=machines))
     return (
         draw(st.integers(1, 200)),
         speeds,
@@ -23,6 +32,19 @@ def requests(draw):
     )
 
 
+def exact_shares(speeds, copies):
+    """Of all parts that each machine should hold: in proportion to its speed, at most 1."""
+    fastest = sorted(map(Fraction, speeds), reverse=True)
+    shares = [Fraction(1)] * len(speeds)
+    for full in range(copies):  # machines that hold everything
+        rate = (copies - full) / sum(fastest[full:])
+        if rate * fastest[full] <= 1:
+            shares = [min(Fraction(1), rate * Fraction(speed)) for speed in speeds]
+            break
+    return shares
+
+
+@settings(max_examples=300)
 @given(requests())
 def test_each_part_is_on_different_machines(request):
     parts, speeds, copies, orders = request
@@ -33,6 +55,16 @@ def test_each_part_is_on_different_machines(request):
         assert list(each) == sorted(each)
         assert 1 <= each[0] <= each[-1] <= len(speeds)
     assert holders == spread_copies(parts, speeds, copies, orders)
+    held = Counter(chain(*holders))
+    for machine, share in enumerate(exact_shares(speeds, copies), start=1):
+        assert abs(held[machine] - parts * share) <= min(orders, parts)  # one for each order
+
+
+def test_a_machine_that_just_holds_all_parts_gets_each_once():
+    """Six times 3 is the sum of the speeds, so the fifth machine holds exactly all."""
+    holders = spread_copies(48, [1, 4, 4, 2, 6, 1], 3, orders=5)
+    assert all(each[0] < each[1] < each[2] for each in holders)
+    assert sum(5 in each for each in holders) == 48
 
 
 def shares(holders, machines):
