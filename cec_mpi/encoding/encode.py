@@ -35,12 +35,12 @@ from cec_mpi.store.format.manifest import (
     Manifest,
     ShardEntry,
     checksums_name,
-    read_manifest,
     rows_per_shard,
     shard_header,
     shard_name,
     store_dtype,
 )
+from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ def encode(
         The source is not such a matrix or holds NaN or infinity, the store exists, the code is too
         ill-conditioned, or the disk is full. All ranks raise it. If the source is an array, the
         incomplete store is removed.
+    DamagedStoreError
+        The files that were written cannot be opened.
 
     Examples
     --------
@@ -122,7 +124,7 @@ def encode(
 
 
 def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:
-    """Encode a matrix into a new store: `encode` with checked options.
+    """Encode a matrix into a new store, and open it: `encode` with checked options.
 
     Parameters
     ----------
@@ -135,11 +137,21 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
     ------
     InputError
         See `encode`.
+    DamagedStoreError
+        The files that were written cannot be opened.
     """
+    _write(source, directory, options, runner)
+    store = open_store(directory)
+    store.check_files()
+    return store.manifest
+
+
+def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> None:
     if options.recovery is None:
         from cec_mpi.encoding.replicas import encode_replicas  # with SciPy
 
-        return encode_replicas(source, directory, options, runner.watch)
+        encode_replicas(source, directory, options, runner.watch)
+        return
     again = options.resuming(source, directory)
     found = is_there(directory)
     if found and not options.resume:
@@ -163,11 +175,11 @@ def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Ru
             if not all(file.exists() for _, file in options.target):
                 with _as_array(matrix, directory, options, again=True):
                     check_unchanged(matrix)
-            return read_manifest(directory)
+            return
         if found:
             journal.begun(directory, matrix, options.written())
         with _as_array(matrix, directory, options, again=found) as array:
-            return _make(directory, array, options, runner, found, again)
+            _make(directory, array, options, runner, found, again)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
     except (KeyboardInterrupt, SystemExit) as error:
@@ -219,7 +231,7 @@ def _make(
     runner: Runner,
     found: bool,
     again: str,
-) -> Manifest:
+) -> None:
     """Encode an array into a store, which may be partly complete already."""
     if not found or not matrix.stamps:
         skeleton = _skeleton(matrix, options)
@@ -230,7 +242,7 @@ def _make(
     if not found:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
-            warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=4)
+            warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=5)
         journal.begin(directory, skeleton, matrix, options.written(), again)
     with locked(directory, f"{directory} is being written by another process"):
         if found:
@@ -251,7 +263,6 @@ def _make(
             made = journal.finish(directory, skeleton)
     if spread * float(np.finfo(made.dtype).eps) > _LEAST_DIGITS:
         _warn_of_spread(matrix.name, made, spread)
-    return made
 
 
 def _warn_of_spread(name: str, manifest: Manifest, spread: float) -> None:
@@ -263,7 +274,7 @@ def _warn_of_spread(name: str, manifest: Manifest, spread: float) -> None:
         f"{name} has rows that are encoded together but differ in size by a factor of "
         f"{spread:.0e}, so the smaller ones lose most or all of their digits: {advice}",
         ScaleWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 

@@ -24,7 +24,6 @@ from cec_mpi.store.format.manifest import (
     CELLS,
     COLUMN_SIZES,
     ArrayEntry,
-    Manifest,
     ShardEntry,
     checksums_name,
     publish_manifest,
@@ -42,7 +41,7 @@ _ENTRIES_OF_INT32 = 2**31 - 1
 
 def encode_replicas(
     source: Any, directory: Path, options: EncodeOptions, watch: Watch | None = None
-) -> Manifest:
+) -> None:
     """Store the rows of a sparse X as CSR, each on several machines. This process does it all.
 
     Parameters
@@ -97,7 +96,7 @@ def encode_replicas(
                     watch(done, sum(file.size for file in files))
             if not writing.largest.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-            return _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
+            _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
 
 
 def _finished(
@@ -106,7 +105,7 @@ def _finished(
     parts: Parts,
     writing: _Writing,
     sums: NDArray[np.uint64],
-) -> Manifest:
+) -> None:
     """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
@@ -131,7 +130,6 @@ def _finished(
         cell_count=cells.shape[1] - 1,
     )
     publish_manifest(directory, manifest)
-    return manifest
 
 
 @dataclass

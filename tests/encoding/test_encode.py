@@ -1,6 +1,7 @@
 """A matrix on disk to coded shards on disk: any L of them give it back."""
 
 import json
+import os
 import subprocess
 import sys
 from itertools import combinations, islice
@@ -10,13 +11,14 @@ import numpy as np
 import psutil
 import pytest
 import xxhash
+from scipy.sparse import csr_array
 
 from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
-from cec_mpi.errors import CecError, InfeasibleError, InputError
+from cec_mpi.errors import CecError, DamagedStoreError, InfeasibleError, InputError
 from cec_mpi.store import open_store
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
@@ -566,3 +568,15 @@ def test_a_failed_encode_can_simply_be_repeated(tmp_path):
     with pytest.raises(CecError):
         encoded(tmp_path, matrix, 6, 3)
     assert np.allclose(decoded(encoded(tmp_path, X, 6, 3), (2, 3, 4)), X)
+
+
+@pytest.mark.parametrize(("source", "kind"), [(X, {"recovery": 3}), (csr_array(X), {"copies": 2})])
+def test_a_store_that_cannot_be_opened_is_not_announced(tmp_path, source, kind):
+    """A disk that loses most of a shard while others are written."""
+
+    def cut(done, total):
+        for file in tmp_path.rglob("shard-0001*"):
+            os.truncate(file, 10)
+
+    with pytest.raises(DamagedStoreError, match=r"store/shard-0001.* bytes"):
+        encode(source, tmp_path / "store", 4, runner=LocalRunner(watch=cut), **kind)
