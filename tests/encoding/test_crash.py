@@ -14,38 +14,11 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.files.durable import locked
 from cec_mpi.store import open_store, verify
 from cec_mpi.store.work import LocalRunner
-from helpers import ROOT
 from helpers.held import HeldSource
 from helpers.stores import encode_blocks as encode
 
-CAMPAIGNS = ROOT / "scripts" / "campaigns"
 X = np.random.default_rng(0).standard_normal((2000, 8))
 SIZES = (5, 3)
-
-
-@pytest.mark.timeout(600)
-def test_killed_at_random_moments_nothing_is_lost():
-    """A short run of the campaign in scripts."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            CAMPAIGNS / "crash_store.py",
-            "--kills",
-            "1",
-            "--rows",
-            "20000",
-            "--seed",
-            "5",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == [
-        f"{kind}: 1 kills, 0 problems" for kind in ("encode", "repair", "add")
-    ]
 
 
 class Interrupted(LocalRunner):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import time
 
 import numpy as np
@@ -16,7 +15,6 @@ from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.machine_end import Connection
 from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, package_here, said
-from helpers import ROOT
 from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -101,14 +99,6 @@ def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn
         made.until(lambda: caplog.text.count("has sent an invalid message") == 2)
         connection.close()
         made.step()
-
-
-def test_a_campaign_of_machines_that_come_and_go(run):
-    """A short run of the one in scripts."""
-    script = ROOT / "scripts" / "campaigns" / "come_and_go.py"
-    done = run([sys.executable, script, "--machines", 4, "--seed", 2])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 machines came and went: 0 problems\n" in done.stdout
 
 
 def test_a_wrong_key_is_met_with_silence(accepting, store, join, conn, tmp_path):
