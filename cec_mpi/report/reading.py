@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, nan
@@ -383,8 +384,9 @@ def _chunks_in(file: int, pieces: Sequence[Piece], sizes: Sizes) -> Iterator[Chu
     try:
         for at in range(len(pieces) + workers):
             try:
-                for piece in pieces[at : at + 1]:
-                    asked.append(pool.submit(_chunks_at, same, piece, sizes.steps))
+                with _safe_path():  # submit starts processes
+                    for piece in pieces[at : at + 1]:
+                        asked.append(pool.submit(_chunks_at, same, piece, sizes.steps))
                 found = asked.popleft().result() if at >= workers else []
             except BrokenProcessPool:
                 break
@@ -395,6 +397,21 @@ def _chunks_in(file: int, pieces: Sequence[Piece], sizes: Sizes) -> Iterator[Chu
             yield from chunks_of(_read(file, piece), sizes.steps)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start Pythons that import no module from the working directory."""
+    name = "PYTHONSAFEPATH"
+    given = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = given
 
 
 def _end_with_parent() -> None:

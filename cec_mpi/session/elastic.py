@@ -46,6 +46,14 @@ from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 
+# What a machine of this computer runs: the package of this process, whatever else of this name
+# there is, and with -P no module of the working directory.
+_MACHINE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]; "
+    "from cec_mpi.session.machine import main; main(sys.argv[3:])"
+)
+_HERE = str(Path(__file__).absolute().parents[2])
+
 
 def launched() -> Launcher | None:
     """Return the launcher, if it has started several processes."""
@@ -217,7 +225,15 @@ def _machines_here(
             words = [source, str(file), str(rank), job, str(seconds), encryption]
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "cec_mpi.session.machine", *words],
+                    [
+                        sys.executable,
+                        "-P",
+                        "-c",
+                        _MACHINE,
+                        _HERE,
+                        "cec_mpi.session.machine",
+                        *words,
+                    ],
                     stdin=subprocess.DEVNULL,
                     env=without_launcher(os.environ),
                     start_new_session=True,  # so that Ctrl-C reaches only this process

@@ -381,7 +381,3 @@ def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
     text, file, rank, job, seconds, encryption = words
     source = source_of(text, encryption == "1")
     leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds), tells=False))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

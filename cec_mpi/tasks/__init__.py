@@ -75,9 +75,6 @@ def find_task(name: str) -> Task:
         raise InputError(
             f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{closest(name, TASKS)}"
         )
-    here = str(Path.cwd())
-    if here not in sys.path:  # as `python -m` does
-        sys.path.insert(0, here)
     module = _imported(name, module_name)
     try:
         function = getattr(module, function_name)
@@ -92,8 +89,16 @@ def find_task(name: str) -> Task:
 
 
 def _imported(name: str, module: str) -> ModuleType:
-    """Import a user's module, which may raise anything."""
+    """Import a user's module, which may raise anything.
+
+    The working directory comes first during the import, as with `python -m`, and last afterwards,
+    so that a file ``random.py`` there is not used by libraries.
+    """
+    here = str(Path.cwd())
+    is_new = here not in sys.path
     try:
+        if is_new:
+            sys.path.insert(0, here)
         return importlib.import_module(module)
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}: " if error.filename else ""
@@ -104,6 +109,10 @@ def _imported(name: str, module: str) -> ModuleType:
         reason = _reason(error)
         if module.endswith(".py"):
             reason += f", expected {name.replace('.py:', ':', 1)}"
+    finally:
+        if is_new and here in sys.path:
+            sys.path.remove(here)
+            sys.path.append(here)
     raise InputError(f"task {name!r} cannot be imported: {reason}")
 
 

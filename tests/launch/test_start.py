@@ -207,6 +207,44 @@ def test_a_local_machine_that_dies_at_its_start_is_not_waited_for(
     assert_right(done, small_store, tmp_path / "out")
 
 
+SHADOW = "from pathlib import Path\nPath(__file__).with_name('imported').write_text(__name__)\n"
+TASK = "import helper\ndef product(X, *, checkpoint): return {'y': X @ helper.ones(X.shape[1])}\n"
+PROGRAM = """
+import sys
+import numpy as np
+import cec_mpi
+with cec_mpi.open_operator(sys.argv[1], local=3) as X:
+    np.save("out/y.npy", X @ np.ones(X.shape[1]))
+"""
+
+
+@pytest.mark.any_mpi
+@pytest.mark.parametrize("start", ["cec-mpi", "python -m cec_mpi", "program"])
+def test_files_of_the_working_directory_are_not_modules_of_python(
+    run, small_store, tmp_path, start
+):
+    """Nor is a folder cec_mpi the package; a task is found there, and what it imports."""
+    here = tmp_path / "here"
+    (here / "out").mkdir(parents=True)
+    for name in ("copy", "numbers", "queue", "random", "selectors", "socket", "subprocess"):
+        (here / f"{name}.py").write_text(SHADOW)
+    (here / "mine.py").write_text(TASK)
+    (here / "helper.py").write_text("from numpy import ones\n")
+    if start != "python -m cec_mpi":  # which means the folder
+        (here / "cec_mpi").mkdir()
+        (here / "cec_mpi" / "__init__.py").write_text("1 / 0\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    words = ["run", small_store.path, "mine:product", "--out", "out", "--local", 3]
+    if start == "program":
+        command = [sys.executable, tmp_path / "program.py", small_store.path]
+    else:
+        command = [*start.replace("python", sys.executable).split(), *words]
+    done = run(command, cwd=here)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (here / "imported").exists()
+    assert np.allclose(np.load(here / "out" / "y.npy"), small_store.X.sum(1))
+
+
 @pytest.mark.needs("ulfm")
 def test_machines_leave_when_rank_0_never_arrives(run, command, struck):
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]

@@ -209,6 +209,13 @@ def test_readers_find_what_one_process_finds(many):
         check(many / "steps.jsonl", sizes)
 
 
+def test_readers_import_nothing_from_the_working_directory(many, tmp_path, monkeypatch):
+    (tmp_path / "selectors.py").write_text("open('imported', 'x').close()\n")
+    monkeypatch.chdir(tmp_path)
+    assert sum(chunk.steps for chunk in read_chunks(many / "steps.jsonl", SHARED)) == 99
+    assert not (tmp_path / "imported").exists()
+
+
 def test_a_reader_that_ends_is_done_without(many):
     found = read_chunks(many / "steps.jsonl", SHARED)
     first = list(islice(found, 2))
