@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ Floats = NDArray[np.float64]
 
 _LARGE = 0.02  # of a machine's mean share: such a cell is given to a machine on its own ...
 _LARGER = 4  # ... if it costs so many times the mean
+_FEW = 64  # cells for each machine, up to which all may be given to machines like large ones
 _NEAR = 1.005  # so close to the bound nothing else is tried
 
 
@@ -50,6 +52,9 @@ class ReplicaPlanner(Planner):
     moved to the cell before or behind them, so that of the machines on both sides the one that is
     later by then is as early as can be.
 
+    If machines have few cells, cuts between cells can be far from the least makespan. Then all
+    cells are given to machines like those that cost much, too, and the better plan is kept.
+
     Examples
     --------
     >>> from cec_mpi.core.replicas.parts import cut_parts
@@ -73,25 +78,32 @@ class ReplicaPlanner(Planner):
         work, parts = self._work, self._parts
         time, amounts = work.groups.least(present)
         bound = max(time, work.longest_row(present))
-        large = np.zeros((0, work.copies), np.intp)
-        if work.large.size:
-            large, amounts = work.place_large(time, amounts, present, _NEAR * bound)
-        cells, ends, owners = work.cut(amounts, present)
-        starts = parts.rows[np.concatenate([work.large, cells])]
-        stops = parts.rows[np.concatenate([work.large, ends]) + 1]
-        places = np.concatenate([large, owners])
+        found = work.blocks(time, amounts, present, _NEAR * bound)
+        if work.is_small and found.longest > _NEAR * bound:
+            found = min(found, work.placed_cells(time, amounts, present), key=_longest)
+        starts, stops = parts.rows[found.first], parts.rows[found.last + 1]
         along = np.argsort(starts)
-        starts, stops, places = starts[along], stops[along], places[along]
-        rows, costs = (
-            np.bincount(places.ravel(), np.repeat(each, places.shape[1]), numbers.size)
-            for each in (stops - starts, parts.cost(starts, stops))
-        )
+        starts, stops, places = starts[along], stops[along], found.places[along]
+        rows = np.bincount(places.ravel(), np.repeat(stops - starts, places.shape[1]), numbers.size)
         machines = numbers[places].astype(np.int32)
         assignment = Assignment(available, rows.astype(np.int64), starts, stops, machines)
         of_all = np.zeros(len(speeds))
-        of_all[numbers - 1] = costs
-        longest = float((costs / present).max())
-        return Plan(assignment, longest, bound, self._held, costs=of_all)
+        of_all[numbers - 1] = found.costs
+        return Plan(assignment, found.longest, bound, self._held, costs=of_all)
+
+
+class _Blocks(NamedTuple):
+    """Cells ``first <= cell <= last`` and the machines of each block, and what machines do."""
+
+    first: NDArray[np.intp]
+    last: NDArray[np.intp]
+    places: NDArray[np.intp]
+    costs: Floats
+    longest: float
+
+
+def _longest(found: _Blocks) -> float:
+    return found.longest
 
 
 class _Work:
@@ -131,12 +143,14 @@ class _Work:
         sums = np.bincount(which, parts.costs)
         self.groups = Groups(sums, sets, machines, copies)
         least = max(_LARGE * copies / machines * costs.sum(), _LARGER * costs.mean())
-        group = np.repeat(which, np.diff(parts.cells))  # of each cell
+        self._part = np.repeat(np.arange(parts.count), np.diff(parts.cells))  # of each cell
+        group = which[self._part]
+        ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
+        self._costs, self._before = costs, parts.cost_before
+        self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group]  # of each cell
         large = np.flatnonzero(costs > least)
         self.large = large[np.argsort(-costs[large], kind="stable")]
-        self._large_costs = costs[self.large]
-        ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
-        self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group[self.large]]  # of large cells
+        self.is_small = costs.size <= _FEW * machines
         self._is_row = np.diff(parts.rows)[self.large] == 1
         self._cells = np.argsort(group, kind="stable")
         self._cells = self._cells[costs[self._cells] <= least]
@@ -151,10 +165,45 @@ class _Work:
         """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
         rates = speeds[self.groups.machine]
         rates = rates[np.lexsort((-rates, self.groups.group))]  # fastest first in each group
-        times = self._large_costs / rates[self._pairs[:, 0] + self.copies - 1]
+        fastest = rates[self._pairs[self.large, 0] + self.copies - 1]
+        times = self._costs[self.large] / fastest
         return float(times[self._is_row].max(initial=0.0))
 
-    def place_large(
+    def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _Blocks:
+        """Give large cells to machines, and cut the others; parameters as of `_place_large`."""
+        large = np.zeros((0, self.copies), np.intp)
+        if self.large.size:
+            large, amounts = self._place_large(time, amounts, speeds, enough)
+        cells, ends, owners = self._cut(amounts, speeds)
+        first = np.concatenate([self.large, cells])
+        last = np.concatenate([self.large, ends])
+        return self._measured(first, last, np.concatenate([large, owners]), speeds)
+
+    def placed_cells(self, time: float, amounts: Ints, speeds: Floats) -> _Blocks:
+        """Give all cells to machines like large ones, in the better of two ways."""
+        cells = np.argsort(-self._costs, kind="stable")
+        found = []
+        for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
+            places = np.empty((cells.size, self.copies), np.intp)
+            places[cells] = self._placed(cells, time, given, speeds)
+            is_other = (places[1:] != places[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
+            first = np.flatnonzero(np.append(True, is_other))
+            last = np.append(first[1:], cells.size) - 1
+            found.append(self._measured(first, last, places[first], speeds))
+        return min(found, key=_longest)
+
+    def _measured(
+        self,
+        first: NDArray[np.intp],
+        last: NDArray[np.intp],
+        places: NDArray[np.intp],
+        speeds: Floats,
+    ) -> _Blocks:
+        each = np.repeat(self._before[last + 1] - self._before[first], self.copies)
+        costs = np.asarray(np.bincount(places.ravel(), each, speeds.size), np.float64)
+        return _Blocks(first, last, places, costs, float((costs / speeds).max()))
+
+    def _place_large(
         self, time: float, amounts: Ints, speeds: Floats, enough: float
     ) -> tuple[NDArray[np.intp], Ints]:
         """Give large cells to machines, in one of two ways.
@@ -178,8 +227,8 @@ class _Work:
         """
         tried = []
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
-            machines = self._placed(time, given, speeds)
-            costs = np.repeat(self._large_costs, self.copies)
+            machines = self._placed(self.large, time, given, speeds)
+            costs = np.repeat(self._costs[self.large], self.copies)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
             longest, others = self.rest.least(speeds, load)
             tried.append((max(longest, float((load / speeds).max())), machines, others))
@@ -188,8 +237,10 @@ class _Work:
         _, machines, others = min(tried, key=lambda each: each[0])
         return machines, others
 
-    def _placed(self, time: float, amounts: Floats | None, speeds: Floats) -> NDArray[np.intp]:
-        """Machines of large cells: those that are done first with these.
+    def _placed(
+        self, cells: NDArray[np.intp], time: float, amounts: Floats | None, speeds: Floats
+    ) -> NDArray[np.intp]:
+        """Machines of cells, of one after the other: those that are done first with these.
 
         With amounts of the least makespan, of those that can be done by then the ones that are late
         by least, compared with these amounts.
@@ -198,7 +249,7 @@ class _Work:
         load, beyond = [0.0] * len(rates), [0.0] * len(rates)
         left = None if amounts is None else amounts.tolist()
         for cost, (first, last) in zip(
-            self._large_costs.tolist(), self._pairs.tolist(), strict=True
+            self._costs[cells].tolist(), self._pairs[cells].tolist(), strict=True
         ):
             late = []
             for pair in range(first, last):
@@ -218,7 +269,7 @@ class _Work:
             placed.append([machine[pair] for pair in chosen])
         return np.array(placed, np.intp)
 
-    def cut(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    def _cut(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Cut the other cells into blocks.
 
         Parameters

@@ -1,6 +1,6 @@
 """Who computes which rows of a sparse X: what a plan promises."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -99,6 +99,45 @@ def test_rows_that_cost_much_lengthen_a_plan_hardly(machines, copies, stragglers
     speeds = tuple(rng.uniform(1, 3, machines).tolist())
     plan = planner.plan(tuple(range(1, machines + 1)), speeds)
     assert plan.bound * (1 - 1e-8) <= plan.makespan <= 1.02 * plan.bound
+
+
+def least_of_whole_rows(costs, holders, speeds, copies):
+    """The least makespan of rows that are not cut: all choices of machines, by brute force."""
+    loads, best = np.zeros(len(speeds)), np.inf
+    choices = [combinations(each, copies) for each in holders]
+    for choice in product(*choices):
+        loads[:] = 0
+        for cost, machines in zip(costs, choice, strict=True):
+            loads[np.array(machines) - 1] += cost
+        best = min(best, (loads / speeds).max())
+    return best
+
+
+@pytest.mark.parametrize("stragglers", [0, 1])
+def test_a_plan_of_a_few_rows_is_near_the_optimum(stragglers):
+    ratios = []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        machines, rows = int(rng.integers(2, 5)), int(rng.integers(1, 6))
+        speeds = 10 ** rng.uniform(-2, 2, machines)
+        counts = [np.full(rows, 14), rng.integers(0, 31, rows)][seed % 2]
+        cut = cut_parts(indptr_of(counts), 8 * machines)
+        each = int(rng.integers(1 + stragglers, machines + 1))
+        holders = tuple(
+            tuple(sorted((1 + rng.choice(machines, each, replace=False)).tolist()))
+            for _ in range(cut.count)
+        )
+        placement = ReplicaPlacement(holders, cut.bounds.tolist(), machines)
+        planner = ReplicaPlanner(cut, placement, stragglers)
+        available = tuple(range(1, machines + 1))
+        plan = planner.plan(available, tuple(speeds.tolist()))
+        check(plan, placement, available, 1 + stragglers)
+        rows_held = [placement.able(row) for row in range(rows)]
+        best = least_of_whole_rows(counts + cut.row_cost, rows_held, speeds, 1 + stragglers)
+        ratios.append(plan.makespan / best)
+    assert min(ratios) > 1 - 1e-9
+    assert max(ratios) < 1.5
+    assert np.mean(np.array(ratios) < 1 + 1e-9) > 0.9
 
 
 def test_a_row_takes_as_long_as_on_its_fastest_machine():
