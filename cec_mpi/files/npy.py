@@ -24,7 +24,8 @@ def open_npy(path: Path) -> NDArray[Any]:
     Raises
     ------
     InputError
-        The file is missing, is not an ``.npy`` file, or does not hold real numbers.
+        The file is missing, is not an ``.npy`` file, has more than one array, or does not hold
+        real numbers.
     """
     check_regular(path)
     try:
@@ -47,6 +48,13 @@ def open_npy(path: Path) -> NDArray[Any]:
         array.close()
         raise InputError(f"{path} is an archive of arrays (.npz), expected one array (.npy)")
     check_real(path, array.dtype)
+    if isinstance(array, np.memmap):
+        more = path.stat().st_size - array.offset - array.nbytes
+        if more > 0:
+            raise InputError(
+                f"{path} has {plural(more, 'byte')} after its first array, of shape {array.shape}: "
+                "expected one array in a file"
+            )
     return array
 
 

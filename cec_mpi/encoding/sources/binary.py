@@ -154,7 +154,8 @@ def parts_source(directory: Path) -> Source:
             "store)"
         )
     try:
-        paths = sorted(directory.glob("*.npy"), key=_natural)
+        found = (path for path in directory.iterdir() if path.suffix.lower() == ".npy")
+        paths = sorted(found, key=_natural)
     except OSError as error:
         raise unreadable(directory, error) from None
     if not paths:

@@ -89,11 +89,18 @@ def misnamed(directory):
     return directory / "matrix.data"
 
 
+def parts_in_capitals(directory):
+    for path in parts(directory).iterdir():
+        path.rename(path.with_suffix(".NPY"))
+    return directory / "parts"
+
+
 WRITERS = {
     "npy": npy,
     "npy, Fortran": fortran,
     "npy of another name": misnamed,
     "parts": parts,
+    "parts in capitals": parts_in_capitals,
     "hdf5": lambda directory: f"{hdf5(directory)}::/group/matrix",
     "hdf5, the only matrix": hdf5,
     "hdf5, compressed": lambda directory: hdf5(directory, chunks=(64, 3), compression="gzip"),
@@ -307,6 +314,13 @@ def in_hdf5(**datasets):
     return make
 
 
+def two_arrays(directory):
+    with (directory / "X.npy").open("wb") as file:
+        np.save(file, X)
+        np.save(file, X)
+    return directory / "X.npy"
+
+
 def uneven_parts(directory):
     path = parts(directory)
     np.save(path / "part-99.npy", np.ones((3, 8)))
@@ -344,6 +358,10 @@ BAD = {
         r"parts cannot be read: ",
     ),
     "an empty directory": (empty_directory, r"parts contains neither \.npy files nor a Zarr array"),
+    "two arrays": (
+        two_arrays,
+        r"X\.npy has 11496 bytes after its first array, of shape \(203, 7\)",
+    ),
     "uneven parts": (uneven_parts, r"part-99\.npy has shape \(3, 8\), expected .*\(1, 7\)"),
     "a store": (a_store, r"is a store, expected a matrix \(cec-mpi decode"),
     "letters": (
