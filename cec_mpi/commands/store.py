@@ -176,8 +176,10 @@ def _decode(arguments: argparse.Namespace) -> int:
             memory=arguments.memory,
             runner=runner,
         )
-        if open_store(arguments.store).manifest.replicas is not None:
-            say(f"{arguments.out}: X as it was stored")
+        manifest = open_store(arguments.store).manifest
+        if manifest.replicas is not None:
+            rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
+            say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0
         say(
             f"{arguments.out}: error at most {bound:.1e} times the largest of the entries of X "

@@ -18,6 +18,7 @@ from cec_mpi.core.code.mds import make_code
 from cec_mpi.encoding import journal
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
 from cec_mpi.encoding.reading import NotEncodable, check_unchanged
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
 from cec_mpi.encoding.sources import Matrix, Source, Unread, open_array, open_source, read_once
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
@@ -258,9 +259,11 @@ def _make(
             if found and matrix.stamps:  # otherwise all blocks are encoded again
                 encoding.skip_what_is_good(runner)
             encoding.measure(runner)
-            spread = max(runner.run(encoding), default=0.0)
+            done = runner.run(encoding)
             check_unchanged(matrix)
             made = journal.finish(directory, skeleton)
+    spread = max((ratio for ratio, _ in done), default=0.0)
+    warn_of_rounding(matrix.name, sum((each for _, each in done), NOTHING_ROUNDED), made.dtype)
     if spread * float(np.finfo(made.dtype).eps) > _LEAST_DIGITS:
         _warn_of_spread(matrix.name, made, spread)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
@@ -21,10 +22,10 @@ class NotEncodable(InputError):
 
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
-) -> None:
+) -> Rounding:
     """Read as `Source.read` does, but raise `NotEncodable` for bad input."""
     try:
-        source.read(start, stop, left, right, out)
+        return source.read(start, stop, left, right, out)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{source.name} cannot be read: {reason}") from None
@@ -52,7 +53,7 @@ def check_unchanged(source: Matrix) -> None:
 
 def read_part(
     source: Source, manifest: Manifest, part: int, start: int, left: int, out: NDArray[Any]
-) -> None:
+) -> Rounding:
     """Read rows of a part of X, with zeros after the end of X.
 
     Parameters
@@ -65,9 +66,10 @@ def read_part(
     """
     first = min(part * manifest.grid.rows + start, manifest.rows)
     end = min(first + len(out), manifest.rows)
-    if first < end:
-        read_source(source, first, end, left, left + out.shape[1], out[: end - first])
     out[end - first :] = 0
+    if first == end:
+        return NOTHING_ROUNDED
+    return read_source(source, first, end, left, left + out.shape[1], out[: end - first])
 
 
 def not_finite(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.replicas.holders import spread_copies
 from cec_mpi.core.replicas.parts import PARTS, Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing_directory, check_new
@@ -97,6 +97,12 @@ def encode_replicas(
             if not writing.largest.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
             _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
+    warn_of_rounding(rows.name, writing.rounding, layout.dtype)
+
+
+def _is_narrower(given: np.dtype[Any], stored: str) -> bool:
+    """Whether floats of X were rounded to a given dtype, which is not counted."""
+    return given.kind == "f" and given.itemsize > np.dtype(stored).itemsize
 
 
 def _finished(
@@ -118,7 +124,7 @@ def _finished(
     manifest = replica_manifest(
         layout,
         columns=rows.shape[1],
-        rounded=not is_exact(rows.values.dtype, layout.dtype),
+        rounded=bool(writing.rounding.count) or _is_narrower(rows.values.dtype, layout.dtype),
         checksums=checksums_name(1),
         shards=tuple(
             ShardEntry(file_name(n), layout.file(n).size, row_sum(layout.sums_of(n, sums)))
@@ -142,6 +148,7 @@ class _Writing:
 
     def __post_init__(self) -> None:
         self.largest, self._squares = np.zeros((2, self.rows.shape[1]))
+        self.rounding = NOTHING_ROUNDED
 
     @property
     def typical(self) -> NDArray[np.float64]:
@@ -176,6 +183,7 @@ class _Writing:
                             f"{rows.name} has numbers that {layout.dtype} cannot hold, in rows "
                             f"{start}..{stop - 1}: {advice}"
                         )
+                    self.rounding += measure_rounding(numbers, stored)
                     self._measure(stored, np.asarray(sections[INDICES][place]))
                 data = stored.view(np.uint8)
                 sums.append(block_sum(data))

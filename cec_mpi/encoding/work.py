@@ -23,6 +23,7 @@ from cec_mpi.encoding.reading import (
     not_finite,
     read_part,
 )
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Source
 from cec_mpi.files.durable import WriteHandles
 from cec_mpi.files.replacing import sync
@@ -114,9 +115,17 @@ class Encoding:
         """Return the number of bytes of shards to write."""
         return self.manifest.size_of(self.manifest.grid.blocks(piece))
 
-    def do(self, piece: Rectangle) -> float:
-        """Encode the blocks of a rectangle; return the largest ratio of sizes of rows in them."""
-        sizes, spread = ColumnSizes(0), 0.0
+    def do(self, piece: Rectangle) -> tuple[float, Rounding]:
+        """Encode the blocks of a rectangle.
+
+        Returns
+        -------
+        float
+            Largest ratio of sizes of rows in them.
+        Rounding
+            Of X.
+        """
+        sizes, spread, rounding = ColumnSizes(0), 0.0, NOTHING_ROUNDED
         with storing(self.directory), WriteHandles(self.directory) as files:
             for top in range(piece.top, piece.bottom, self._together):
                 bottom = min(top + self._together, piece.bottom)
@@ -127,7 +136,9 @@ class Encoding:
                     if not within:
                         sizes = ColumnSizes(block.right - block.left)
                     if not self._good[block.number]:
-                        parts = self._read(blocks) if parts is None else parts
+                        if parts is None:
+                            parts, rounded = self._read(blocks)
+                            rounding += rounded
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
                         spread = max(spread, self._encode(block, parts[:, rows], files, sizes))
                     ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
@@ -138,7 +149,7 @@ class Encoding:
         if self._unsynced > _MOST_UNSYNCED:
             self._unsynced = 0
             self.flush()
-        return spread
+        return spread, rounding
 
     def flush(self) -> None:
         """Write all shards to disk, and then the journal of their blocks."""
@@ -149,15 +160,16 @@ class Encoding:
             for name in (*(shard.file for shard in self.manifest.shards), *notes):
                 sync(self.directory / name)
 
-    def _read(self, blocks: list[Block]) -> NDArray[Any]:
+    def _read(self, blocks: list[Block]) -> tuple[NDArray[Any], Rounding]:
         """Return rows of all parts of X, with zeros after its end: (L, rows, columns)."""
+        rounding = NOTHING_ROUNDED
         start, stop, left, right = blocks[0].start, blocks[-1].stop, blocks[0].left, blocks[0].right
         recovery = self.manifest.code.recovery
         shape = (recovery, stop - start, right - left)
         parts = self._array("parts", recovery * (stop - start) * (right - left)).reshape(shape)
         for part, rows in enumerate(parts):
-            read_part(self.source, self.manifest, part, start, left, rows)
-        return parts
+            rounding += read_part(self.source, self.manifest, part, start, left, rows)
+        return parts, rounding
 
     def _encode(
         self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: ColumnSizes

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.sources.source import Source, Unread, reason_of, stamps_of
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.sources.source import Source, Unread, fill, reason_of, stamps_of
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
@@ -173,17 +174,26 @@ class FrameArray:
     """Numbers of a DataFrame of pandas, with NaN for missing values."""
 
     frame: Any
-    dtype: np.dtype[Any]
     _turn: Any = field(default_factory=threading.Lock)
 
-    def __getitem__(self, places: tuple[slice, slice]) -> NDArray[Any]:
+    def read_into(
+        self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
+    ) -> Rounding:
+        """Read a rectangle."""
         with self._turn:  # pandas is not thread-safe
-            part = self.frame.iloc[places]
-            missing = any(hasattr(dtype, "na_value") for dtype in part.dtypes)
-            rows: NDArray[Any] = part.to_numpy(
-                self.dtype, **({"na_value": np.nan} if missing else {})
-            )
-            return rows
+            part = self.frame.iloc[start:stop, left:right]
+            dtypes = set(part.dtypes)
+            if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype):
+                return fill(out, part.to_numpy(dtype))
+            rounding = NOTHING_ROUNDED
+            for at, (_, column) in enumerate(part.items()):  # each in its own dtype
+                dtype = getattr(column.dtype, "numpy_dtype", None)  # if it is nullable
+                missing = column.isna().to_numpy() if dtype is not None else np.zeros(0, bool)
+                values = column.to_numpy(dtype, **({"na_value": 0} if missing.any() else {}))
+                rounding += fill(out[:, at], np.asarray(values))
+                if missing.any():
+                    out[missing, at] = np.nan
+            return rounding
 
 
 def frame_source(frame: Any) -> HeldSource:
@@ -205,7 +215,7 @@ def frame_source(frame: Any) -> HeldSource:
     numbers = [dtype for dtype in found if dtype is not None]
     dtype = np.result_type(*numbers) if numbers else np.dtype(np.float64)
     return HeldSource(
-        array=FrameArray(frame, dtype),
+        array=FrameArray(frame),
         name=name_of(frame),
         shape=tuple(frame.shape),
         dtype=dtype,

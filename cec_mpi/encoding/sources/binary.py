@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import read_at
@@ -39,11 +40,12 @@ class FileArray:
     offset: int = 0
     fortran: bool = False
 
-    def read_into(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def read_into(
+        self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
+    ) -> Rounding:
         """Read a rectangle."""
         if self.fortran:
-            self._read_mapped(start, stop, left, right, out)
-            return
+            return self._read_mapped(start, stop, left, right, out)
         direct = out.dtype == self.dtype and out.flags.c_contiguous
         rows = out if direct else np.empty(out.shape, self.dtype)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -55,25 +57,26 @@ class FileArray:
                     self._read_numbers(descriptor, row * self.shape[1] + left, line)
         finally:
             os.close(descriptor)
-        if not direct:
-            fill(out, rows)
+        return NOTHING_ROUNDED if direct else fill(out, rows)
 
     def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
         place = self.offset + first * self.dtype.itemsize
         if read_at(descriptor, out, place) < out.nbytes:
             raise InputError(f"{self.path} ends before its last row: the file was truncated")
 
-    def _read_mapped(self, start: int, stop: int, left: int, right: int, out: Any) -> None:
+    def _read_mapped(self, start: int, stop: int, left: int, right: int, out: Any) -> Rounding:
         expected = self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
         if self.path.stat().st_size < expected:
             raise InputError(f"{self.path} ends before its last column: the file was truncated")
         # Mapped again and again, so that pages leave this process after reading.
         touched = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
         together = max(1, _MOST_MAPPED // touched)
+        rounding = NOTHING_ROUNDED
         for first in range(left, right, together):
             end = min(first + together, right)
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
-            fill(out[:, first - left : end - left], mapped[start:stop, first:end])
+            rounding += fill(out[:, first - left : end - left], mapped[start:stop, first:end])
+        return rounding
 
 
 def npy_array(path: Path) -> FileArray:
@@ -136,14 +139,18 @@ class StackedArray:
 
     parts: tuple[FileArray, ...]
 
-    def read_into(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def read_into(
+        self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
+    ) -> Rounding:
         """Read a rectangle, which may span several parts."""
+        rounding = NOTHING_ROUNDED
         bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
         for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
             top, bottom = max(start, first), min(stop, end)
             if top < bottom:
                 rows = out[top - start : bottom - start]
-                part.read_into(top - first, bottom - first, left, right, rows)
+                rounding += part.read_into(top - first, bottom - first, left, right, rows)
+        return rounding
 
 
 def parts_source(directory: Path) -> Source:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, measure_rounding
 from cec_mpi.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Source(Matrix):
     ----------
     array : object
         Array with slices ``array[start:stop, left:right]``. If it has a method ``read_into``, that
-        is called instead, with an array to fill as the last argument.
+        is called instead, with an array to fill as the last argument, and returns the `Rounding`.
     by_rows : bool
         Whether it has only slices of rows, for one thread at a time.
     held : int
@@ -104,8 +105,13 @@ class Source(Matrix):
     held: int = 0
     copies: int = 2
 
-    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> Rounding:
         """Read rows ``start..stop`` of columns ``left..right`` into `out`, and convert them.
+
+        Returns
+        -------
+        Rounding
+            Of the numbers that were read.
 
         Raises
         ------
@@ -116,14 +122,15 @@ class Source(Matrix):
         """
         try:
             if hasattr(self.array, "read_into"):
-                self.array.read_into(start, stop, left, right, out)
-            elif self.by_rows:
-                self._read_rows(start, stop, left, right, out)
-            else:
-                values = self.array[start:stop, left:right]
-                fill(out, self.checked(values, start, left, out.shape))
-                if isinstance(self.array, np.ndarray):
-                    _forget(values)
+                found: Rounding = self.array.read_into(start, stop, left, right, out)
+                return found
+            if self.by_rows:
+                return self._read_rows(start, stop, left, right, out)
+            values = self.array[start:stop, left:right]
+            found = fill(out, self.checked(values, start, left, out.shape))
+            if isinstance(self.array, np.ndarray):
+                _forget(values)
+            return found
         except (InputError, MemoryError):
             raise
         except Exception as error:  # of a library, or of the user's code
@@ -133,14 +140,18 @@ class Source(Matrix):
                 f"{self.name} cannot be read, rows {start} to {stop - 1}: {reason_of(error)}"
             ) from error
 
-    def _read_rows(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> None:
+    def _read_rows(
+        self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
+    ) -> Rounding:
         # Few long rows at a time, so that they need no more memory than the slice.
+        rounding = NOTHING_ROUNDED
         together = max(1, out.size // self.shape[1])
         for first in range(start, stop, together):
             end = min(first + together, stop)
             with _TURN:
                 rows = self.checked(self.array[first:end], first, 0, (end - first, self.shape[1]))
-                fill(out[first - start : end - start], rows[:, left:right])
+                rounding += fill(out[first - start : end - start], rows[:, left:right])
+        return rounding
 
 
 _TURN = threading.Lock()  # many libraries are not thread-safe
@@ -194,10 +205,11 @@ class Unread(Matrix, ABC):
         """
 
 
-def fill(out: NDArray[Any], values: Any) -> None:
+def fill(out: NDArray[Any], values: NDArray[Any]) -> Rounding:
     """Convert values into `out`; values that are too large become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
+    return measure_rounding(values, out) if out.dtype.kind == "f" else NOTHING_ROUNDED
 
 
 def stamps_of(*paths: Path) -> tuple[str, ...]:
