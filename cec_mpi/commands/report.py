@@ -167,6 +167,11 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
         if real in names:
             raise InputError(f"--{flag} {path} is named twice: expected a file of its own")
         names.add(real)
+    if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
+        raise InputError(
+            f"--out {arguments.out}: a report is a page of HTML, expected a name that ends with "
+            ".html"
+        )
 
 
 def _is_of_a_run(name: str) -> bool:

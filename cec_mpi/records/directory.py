@@ -7,11 +7,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.files.durable import is_locked
 from cec_mpi.files.regular import check_regular, kind_of, open_regular, read_regular
 
@@ -74,6 +74,25 @@ def prepare_directory(path: Path, used: bool) -> None:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be used for results: it cannot be written")
+
+
+@contextmanager
+def removed_if_refused(path: Path) -> Iterator[None]:
+    """Remove the directory of a run and its logs at the end if the run was refused.
+
+    They are removed if this block made them, it raises an error of input, and there are no results.
+    """
+    made = [each for each in (path / "logs", path, *path.parents) if not os.path.lexists(each)]
+    try:
+        yield
+    except (InputError, InfeasibleError):
+        has_results = any(os.path.lexists(path / name) for name in _RESULTS)
+        if path / "logs" in made and not has_results and is_locked(path) is False:
+            shutil.rmtree(path / "logs", ignore_errors=True)
+            with suppress(OSError):  # something else is in it
+                for each in made[1:]:
+                    each.rmdir()
+        raise
 
 
 def _came_to_nothing(path: Path, found: list[str]) -> bool:

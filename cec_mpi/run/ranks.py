@@ -7,6 +7,7 @@ than everything else that a machine does before its first step.
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from cec_mpi.options.elastic import CONNECTION
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.records.directory import has_checkpoint, removed_if_refused
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 from cec_mpi.terminal import tell_terminal
@@ -29,8 +31,6 @@ def read_ahead() -> None:
 
 def tell_ending(out: str, received: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
-    from cec_mpi.records.directory import has_checkpoint
-
     if received is not signal.SIGTERM:
         return
     left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
@@ -50,7 +50,11 @@ def run_in_lockstep(
 
     A signal ends the run if rank 0 receives it; machines serve until the master leaves.
     """
-    with gathered(comm, Path(run.out) / "logs", options) as session:
+    out = Path(run.out)
+    with (
+        nullcontext() if comm.rank else removed_if_refused(out),
+        gathered(comm, out / "logs", options) as session,
+    ):
         if session is not None:
             from cec_mpi.run.task_run import TaskRun
 
@@ -62,7 +66,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
     """Run a task with all machines in this process."""
     from cec_mpi.run.task_run import TaskRun
 
-    with gathered(None, None, options) as session:
+    with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
         assert session is not None
         TaskRun(run, options, signals).run(session)
     return 0
@@ -79,14 +83,15 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
     from cec_mpi.run.task_run import TaskRun
 
     options = replace(options, elastic=True)
-    try:
-        task = TaskRun(run, options, signals)
-    except BaseException as error:
-        with telling_late_ranks(file, error):
-            pass
-        raise
-    if launcher is None and options.local is None and not (options.accept or options.listen):
-        options = task.options = replace(task.options, local=task.machines_here())
-    with elastic(options, file, Path(run.out) / "logs", task.gate) as session:
-        task.run(session)
+    with removed_if_refused(Path(run.out)):
+        try:
+            task = TaskRun(run, options, signals)
+        except BaseException as error:
+            with telling_late_ranks(file, error):
+                pass
+            raise
+        if launcher is None and options.local is None and not (options.accept or options.listen):
+            options = task.options = replace(task.options, local=task.machines_here())
+        with elastic(options, file, Path(run.out) / "logs", task.gate) as session:
+            task.run(session)
     return 0

@@ -27,6 +27,7 @@ from cec_mpi.records.directory import (
     SUMMARY_VERSION,
     keep_results,
     prepare_directory,
+    removed_if_refused,
     set_results_aside,
 )
 from cec_mpi.session.session import Running, Session
@@ -93,13 +94,19 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
     directory = None if out is None else Path(out)
-    if directory is not None:
-        prepare_directory(directory, used=False)
+    with nullcontext() if directory is None else removed_if_refused(directory):
+        if directory is not None:
+            prepare_directory(directory, used=False)
+        return _simulated(scenario, directory)
+
+
+def _simulated(scenario: Scenario, directory: Path | None) -> Outcome:
+    """Simulate a run, and write its records to a directory."""
     with opened(scenario) as run:
-        recorder = run.recorder
         if directory is not None:
             set_results_aside(directory)
             keep_results(directory)
+        recorder = run.recorder
         lines = nullcontext() if directory is None else open_lines(directory / STEPS, more=False)
         with lines as stream:
             if stream is not None:

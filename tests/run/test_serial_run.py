@@ -574,6 +574,22 @@ def test_options_that_do_not_fit_leave_no_directory(run, option):
     assert not done.out.exists()
 
 
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("svd", ["k=abc"]),
+        ("svd", ["k=999"]),
+        ("ridge", ["y=absent.npy"]),
+        ("svd", ["k=0", "--resume"]),
+    ],
+)
+def test_a_refused_run_leaves_no_directory(run, tmp_path, task, words):
+    assert run(*words, task=task, out="new/deep").code == 2
+    (tmp_path / "mine").mkdir()
+    assert run(*words, task=task, out="mine").code == 2
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
 def test_results_are_refused_or_replaced(run, tmp_path):
     assert run().code == 0
     kept = {path: path.read_bytes() for path in tmp_path.glob("out/*.*")}
