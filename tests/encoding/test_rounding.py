@@ -103,9 +103,9 @@ def test_one_warning_with_count_and_error(name, way, tmp_path):
 
 
 def test_columns_are_counted_where_blocks_are_short(tmp_path):
-    X = np.full((50, 30), BIG)
-    with pytest.warns(UserWarning, match="1500 numbers were rounded"):
-        encode(X, tmp_path / "S", 3, 2, block_bytes=256)
+    X = np.full((500, 900), BIG)
+    with pytest.warns(UserWarning, match="450000 numbers were rounded"):
+        encode(X, tmp_path / "S", 3, 2, block_bytes=1 << 12)
 
 
 def test_numbers_that_are_held_are_no_warning(tmp_path):
