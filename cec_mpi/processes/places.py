@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cec_mpi.errors import InputError
+from cec_mpi.limits import cpu_quota, memory_here
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 _SYSTEM = Path("/sys/devices/system")
-_GROUPS = Path("/sys/fs/cgroup")
-_MINE = Path("/proc/self/cgroup")
 
 # Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
 # does not pass on the option for its own daemons (prte_if_include), and srun sets none.
@@ -58,6 +57,9 @@ class Place:
         Result of `network_here`.
     memory : int
         Bytes that the ranks of this node may use together; 0 if unknown.
+    group : int
+        Number of the control group whose CPU quota limits the numbers of cores; 0 if none. A group
+        with a quota is a node, because its ranks share the quota with no others.
     """
 
     host: str
@@ -70,6 +72,7 @@ class Place:
     unbound_cores: int = 0
     network: str = ""
     memory: int = 0
+    group: int = 0
 
     @property
     def threads(self) -> int:
@@ -89,22 +92,27 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
     """Collective: return where each rank runs, in the order of ranks."""
     from mpi4py import MPI
 
-    mine = os.sched_getaffinity(0)
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    mine, quota = os.sched_getaffinity(0), cpu_quota()
+    computer = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        node = computer.Split(quota.group)
+    finally:
+        computer.Free()
     try:
         together = set().union(*node.allgather(mine))
         unbound = set().union(*node.allgather(unbound_processors()))
         place = Place(
             socket.gethostname(),
             node.size,
-            count_cores(together),
-            count_cores(mine),
+            quota.limit(count_cores(together)),
+            quota.limit(count_cores(mine)),
             count_domains(together),
             count_domains(mine),
             node.bcast(comm.rank),
-            count_cores(unbound),
+            quota.limit(count_cores(unbound)),
             network_here(),
             memory_here(),
+            quota.group,
         )
     finally:
         node.Free()
@@ -113,8 +121,8 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
 
 def place_here() -> Place:
     """Return where this process runs, as if it were alone on its node."""
-    mine = os.sched_getaffinity(0)
-    cores, domains = count_cores(mine), count_domains(mine)
+    mine, quota = os.sched_getaffinity(0), cpu_quota()
+    cores, domains = quota.limit(count_cores(mine)), count_domains(mine)
     return Place(
         socket.gethostname(),
         1,
@@ -122,16 +130,18 @@ def place_here() -> Place:
         cores,
         domains,
         domains,
-        unbound_cores=count_cores(unbound_processors()),
+        unbound_cores=quota.limit(count_cores(unbound_processors())),
         network=network_here(),
         memory=memory_here(),
+        group=quota.group,
     )
 
 
 def places_together(alone: Sequence[Place]) -> list[Place]:
     """Complete the places of single processes by how many of them share a node.
 
-    Processes that reach each other at 127.0.0.1 share a node. Bound ranks are assumed to have
+    Processes that reach each other at 127.0.0.1 share a node, unless control groups with quotas of
+    their own limit them. Bound ranks are assumed to have
     different cores.
 
     Examples
@@ -140,12 +150,12 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
     >>> [place.threads for place in places_together([here] * 4)]
     [2, 2, 2, 2]
     """
-    nodes: dict[str, list[int]] = {}
+    nodes: dict[tuple[str, int], list[int]] = {}
     for rank, place in enumerate(alone):
-        nodes.setdefault(place.network, []).append(rank)
+        nodes.setdefault((place.network, place.group), []).append(rank)
     completed = []
     for place in alone:
-        ranks = nodes[place.network]
+        ranks = nodes[place.network, place.group]
         cores = min(sum(alone[rank].own_cores for rank in ranks), place.unbound_cores)
         completed.append(
             replace(place, ranks=len(ranks), cores=max(cores, place.own_cores), node=ranks[0])
@@ -204,38 +214,6 @@ def _numbers(text: str) -> set[int]:
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
-    return found
-
-
-def memory_here(mine: Path = _MINE, groups: Path = _GROUPS) -> int:
-    """Return the bytes of memory of this node, or the limit of this process's cgroups."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    try:
-        lines = mine.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            found += _limits(groups, path, "memory.max")
-        elif "memory" in controllers.split(","):
-            found += _limits(groups / "memory", path, "memory.limit_in_bytes")
-    return min(found)
-
-
-def _limits(root: Path, path: str, name: str) -> list[int]:
-    """Return the limits of a group and of its parents."""
-    found = []
-    directory = root / path.lstrip("/")
-    for group in (directory, *directory.parents):
-        if not group.is_relative_to(root):
-            break
-        try:
-            text = (group / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            found.append(int(text))
     return found
 
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
+from cec_mpi.limits import count_processors
 from cec_mpi.records.reading import (
     LONGEST_LINE,
     WRONG,
@@ -372,7 +373,7 @@ def _after_line(file: int, at: int, size: int) -> int:
 
 def _chunks_in(file: int, pieces: Sequence[Piece], sizes: Sizes) -> Iterator[Chunk]:
     """Yield chunks of pieces of a file, made by further processes if it is large."""
-    cores = len(os.sched_getaffinity(0))
+    cores = count_processors()
     if cores < 2 or not pieces or pieces[-1][1] < sizes.shared:
         for piece in pieces:
             yield from chunks_of(_read(file, piece), sizes.steps)

@@ -7,7 +7,6 @@ process; `processes.shared_work` has that of several ranks.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from threadpoolctl import threadpool_limits
 
 from cec_mpi.errors import InputError
+from cec_mpi.limits import count_processors
 
 Watch = Callable[[int, int], None]
 """Called with the number of processed bytes, and of all bytes."""
@@ -98,7 +98,7 @@ class LocalRunner:
     processes = 1
 
     def __init__(self, watch: Watch | None = None, threads: int | None = None) -> None:
-        self.threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)) + 1)
+        self.threads = threads or min(_MOST_THREADS, count_processors() + 1)
         self.watch = watch
 
     def run(self, work: Work) -> list[Any]:

@@ -76,6 +76,27 @@ def _can_mount() -> bool:
     return done.returncode == 0
 
 
+# Where control groups of processor time are made: those of version 1, or 2.
+CPU_GROUPS = next(
+    (path for path in (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")) if path.is_dir()), None
+)
+
+
+@cache
+def _can_limit_processors() -> bool:
+    if CPU_GROUPS is None:
+        return False
+    group = CPU_GROUPS / f"cec_mpi-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        return False
+    try:
+        return any((group / name).is_file() for name in ("cpu.max", "cpu.cfs_quota_us"))
+    finally:
+        group.rmdir()
+
+
 NEEDS = {
     "ulfm": Need(
         lambda: library().startswith(("Open MPI v5", "Intel")),
@@ -105,6 +126,10 @@ NEEDS = {
     "mounts": Need(
         _can_mount,
         "a disk that is full is a small file system in memory, which root alone can mount",
+    ),
+    "cpu-groups": Need(
+        _can_limit_processors,
+        "the CPU quota of a container is that of a control group, which root alone can make",
     ),
     "faketime": Need(
         lambda: bool(FAKETIME),

@@ -34,6 +34,16 @@ def test_computers_are_told_apart_by_their_networks_not_their_names():
     assert list(by_node(places).values()) == [[0, 3], [1, 2], [4]]
 
 
+def test_processes_of_one_computer_with_quotas_of_their_own_do_not_share():
+    """As containers that use the network of their computer."""
+    places = places_together([replace(alone("a", 2, cores=2), group=n) for n in (7, 7, 9)])
+    assert [(place.ranks, place.cores, place.threads) for place in places] == [
+        (2, 2, 1),
+        (2, 2, 1),
+        (1, 2, 2),
+    ]
+
+
 def test_a_process_counts_its_own_cores_where_nothing_else_is_known():
     (place,) = places_together([alone("a", 4, cores=0)])
     assert (place.cores, place.threads) == (4, 4)

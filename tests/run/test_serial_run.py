@@ -22,6 +22,7 @@ from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.files.durable import locked
 from cec_mpi.machine.emulation import Emulation, SpeedChange
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import Recorder, read_steps
 from cec_mpi.session.gathering import gathered
 
@@ -526,7 +527,7 @@ def test_a_map_says_where_each_machine_reads_its_shard(made, tmp_path, capsys):
     assert main([*words, "--serial", "--map"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
-    cores = str(len(os.sched_getaffinity(0)))
+    cores = str(place_here().cores)
     assert lines[1].split() == ["master", "0", socket.gethostname(), cores, cores]
     shards = [str(made / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
     assert [line.split()[-1] for line in lines[2:8]] == shards

@@ -1,0 +1,121 @@
+"""Processors and memory that this process may use: affinity, and limits of control groups."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+_PROCESS = Path("/proc/self")
+_MOST_GROUP = 2**31 - 1  # so that it can be a colour of MPI
+
+
+class Quota(NamedTuple):
+    """Processor time that a control group allows.
+
+    Attributes
+    ----------
+    processors : float
+        Seconds of processor time for each second; infinite if there is no limit.
+    group : int
+        Number that is the same for processes that share the quota, and not 0.
+    """
+
+    processors: float = math.inf
+    group: int = 0
+
+    def limit(self, count: int) -> int:
+        """Return the number of cores or threads that the quota keeps busy, at most `count`.
+
+        A fraction counts as one more, because a quota of 1.5 lets two threads do half as much
+        again as one.
+
+        Examples
+        --------
+        >>> Quota(1.5).limit(8), Quota(0.2).limit(8), Quota().limit(8)
+        (2, 1, 8)
+        """
+        return math.ceil(min(count, self.processors))
+
+
+def cpu_quota(process: Path = _PROCESS) -> Quota:
+    """Return the smallest quota of this process's control group and of those around it.
+
+    Parameters
+    ----------
+    process : Path
+        Directory of the process in ``/proc``.
+    """
+    quota = Quota()
+    for directory in _groups("cpu", process):
+        found = _quota_of(directory)
+        if found < quota.processors:
+            quota = Quota(found, 1 + directory.stat().st_ino % _MOST_GROUP)
+    return quota
+
+
+def count_processors() -> int:
+    """Return the number of processors that this process may keep busy, at least 1."""
+    return cpu_quota().limit(len(os.sched_getaffinity(0)))
+
+
+def memory_here(process: Path = _PROCESS) -> int:
+    """Return the bytes of memory of this computer, or the limit of this process's control groups.
+
+    Parameters
+    ----------
+    process : Path
+        Directory of the process in ``/proc``.
+    """
+    names = ("memory.max", "memory.limit_in_bytes")
+    texts = [_content(each / name) for each in _groups("memory", process) for name in names]
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([installed, *(int(text) for text in texts if text.isdecimal())])
+
+
+def _quota_of(directory: Path) -> float:
+    """Return the quota of a control group of version 2 or 1."""
+    text = _content(directory / "cpu.max")
+    if not text:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        text = " ".join(_content(directory / name) for name in names)
+    found = re.fullmatch(
+        r"([1-9]\d*) ([1-9]\d*)", text
+    )  # without a limit, it begins with max or -1
+    return int(found[1]) / int(found[2]) if found else math.inf
+
+
+def _groups(controller: str, process: Path) -> list[Path]:
+    """Return the directories of this process's control group and of those around it.
+
+    A container may see its own group alone. The directory where the groups are mounted is then
+    that of a group inside the hierarchy, and the path of the process need not exist below it.
+    """
+    own = {}  # path by controller, which is "" for version 2
+    for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _content(process / "cgroup")):
+        own.update(dict.fromkeys(controllers.split(","), path))
+    found = []
+    mounts = r"(?m)^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$"
+    for root, point, kind, options in re.findall(mounts, _content(process / "mountinfo")):
+        name = controller if kind == "cgroup" else ""
+        if name not in own or (name and name not in options.split(",")):
+            continue
+        root, point = _unescaped(root), _unescaped(point)
+        path = PurePosixPath(own[name])
+        inside = path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
+        found += [Path(point, part) for part in (inside, *inside.parents)]
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _content(path: Path) -> str:
+    """Return the text of a file of the system; empty if it cannot be read."""
+    try:
+        return os.fsdecode(path.read_bytes()).strip()
+    except OSError:
+        return ""

@@ -1,0 +1,138 @@
+"""Processors and memory that a process may use, with control groups as files of a directory."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cec_mpi.limits import count_processors, cpu_quota, memory_here
+from cec_mpi.processes.places import place_here
+from helpers.needs import CPU_GROUPS
+
+ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+# Lines of mountinfo: where a hierarchy is mounted, and which of its groups that is.
+V2 = "31 23 0:28 {root} {at} rw,nosuid shared:9 - cgroup2 cgroup rw,nsdelegate"
+CPU = "32 31 0:29 {root} {at}/cpu rw - cgroup cgroup rw,cpu,cpuacct"
+MEMORY = "35 31 0:32 {root} {at}/memory rw - cgroup cgroup rw,memory"
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Make a process: its groups, its mounts, and the files of the mounts."""
+
+    def made(groups, mounts=(V2,), root="/", at="fs", **files):
+        (tmp_path / "cgroup").write_text(groups)
+        point = str(tmp_path / at)
+        lines = [line.format(root=root, at=point.replace(" ", r"\040")) for line in mounts]
+        others = ["22 1 8:1 / / rw - ext4 /dev/sda rw", "23 1 0:5 / /sys rw - sysfs sysfs rw"]
+        (tmp_path / "mountinfo").write_text("\n".join([*others, *lines]) + "\n")
+        for name, text in files.items():
+            path = Path(point, name.replace("__", "/").replace("_DOT_", "."))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+        return tmp_path
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "processors"),
+    [
+        ("max 100000", "150000 100000", 1.5),
+        ("100000 200000", "400000 100000", 0.5),
+        ("max 100000", "max 100000", math.inf),
+    ],
+)
+def test_the_smallest_quota_of_a_group_and_of_those_around_it(process, outer, inner, processors):
+    files = {"pod__cpu_DOT_max": outer, "pod__box__cpu_DOT_max": inner}
+    assert cpu_quota(process("0::/pod/box\n", **files)).processors == processors
+
+
+def test_a_quota_of_the_first_version(process):
+    files = {"cpu__job__cpu_DOT_cfs_quota_us": 250_000, "cpu__job__cpu_DOT_cfs_period_us": 100_000}
+    files |= {"cpu__cpu_DOT_cfs_quota_us": -1, "cpu__cpu_DOT_cfs_period_us": 100_000}
+    groups = "9:cpu,cpuacct:/job/step\n4:memory:/other\n0::/\n"
+    assert cpu_quota(process(groups, (V2, MEMORY, CPU), **files)).processors == 2.5
+
+
+@pytest.mark.parametrize(
+    ("groups", "root"),
+    [
+        ("0::/docker/12\n", "/docker/12"),  # the container's group is mounted alone
+        ("0::/\n", "/"),  # in a namespace, in which it is the first one
+        ("0::/../34\n", "/.."),
+        ("0::/elsewhere\n", "/docker/12"),
+    ],
+)
+def test_a_container_sees_its_own_group(process, groups, root):
+    assert cpu_quota(process(groups, root=root, cpu_DOT_max="200000 100000")).processors == 2
+
+
+def test_a_group_within_a_container(process):
+    files = {"sub__cpu_DOT_max": "100000 100000", "cpu_DOT_max": "200000 100000"}
+    assert cpu_quota(process("0::/docker/12/sub\n", root="/docker/12", **files)).processors == 1
+
+
+def test_processes_that_share_a_quota_have_the_same_group(process):
+    files = dict.fromkeys(("a__cpu_DOT_max", "b__cpu_DOT_max"), "100000 100000")
+    quotas = [cpu_quota(process(f"0::/{path}\n", **files)) for path in ("a", "a/x", "b", "c")]
+    assert quotas[0] == quotas[1] != quotas[2]
+    assert (0 in quotas[0], quotas[3].group) == (False, 0)
+
+
+def test_a_mount_with_a_space_in_its_name(process):
+    assert cpu_quota(process("0::/\n", at="f s", cpu_DOT_max="1000 2000")).processors == 0.5
+
+
+def test_without_groups_there_is_no_quota(process, tmp_path):
+    assert cpu_quota(process("0::/job\n")).limit(8) == 8
+    assert cpu_quota(tmp_path / "nothing").limit(8) == 8
+    assert 1 <= count_processors() <= len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def group():
+    """A control group with a quota of half a processor."""
+    path = CPU_GROUPS / f"cec_mpi-test-{os.getpid()}"
+    path.mkdir()
+    try:
+        if (path / "cpu.max").exists():
+            (path / "cpu.max").write_text("50000 100000")
+        else:
+            (path / "cpu.cfs_quota_us").write_text("50000")
+        yield path
+    finally:
+        path.rmdir()
+
+
+@pytest.mark.needs("cpu-groups")
+def test_a_process_in_a_group_of_the_system_has_its_quota(group):
+    code = "from cec_mpi.limits import *; print(cpu_quota().processors, count_processors())"
+    words = ["sh", "-c", 'echo $$ >"$0"/cgroup.procs && exec "$@"', group, sys.executable, "-c"]
+    done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["0.5", "1"]
+
+
+def test_the_smallest_memory_of_a_group_and_of_those_around_it(process):
+    files = {"job__step__memory_DOT_max": "max", "job__memory_DOT_max": 4096}
+    assert memory_here(process("0::/job/step\n", **files)) == 4096
+
+
+def test_memory_of_groups_of_the_first_version(process):
+    groups = "9:cpu,cpuacct:/other\n4:memory:/job\n"
+    name = "memory__job__memory_DOT_limit_in_bytes"
+    assert memory_here(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
+    assert memory_here(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
+
+
+def test_without_groups_memory_is_that_of_the_computer(process, tmp_path):
+    assert memory_here(process("0::/job\n")) == ALL
+    assert memory_here(tmp_path / "nothing") == ALL
+    assert 0 < memory_here() <= ALL
+    assert place_here().memory == memory_here()
