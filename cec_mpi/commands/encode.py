@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Processes
-from cec_mpi.commands.shared import column_line, described, with_runner
+from cec_mpi.commands.shared import column_line, described, missing_line, with_runner
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.terminal import say
@@ -46,6 +46,8 @@ def _encode(arguments: argparse.Namespace) -> int:
         say(f"{arguments.store}: {described(manifest)}")
         if manifest.column_names or _is_table(arguments):
             say(column_line(manifest))
+        if manifest.missing is not None:
+            say(f"missing values: {missing_line(manifest.missing)}")
         for column, file in options.target:
             say(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0

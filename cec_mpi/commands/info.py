@@ -16,6 +16,7 @@ from cec_mpi.commands.shared import (
     column_line,
     losses_of,
     machines_of,
+    missing_line,
 )
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.tables import facts_table
@@ -110,6 +111,7 @@ def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
     facts = [
         ("store", name),
         ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
+        *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
         ("machines", machines_of(manifest)),
         (
             "code",
@@ -227,6 +229,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
         "rows": manifest.rows,
         "columns": manifest.columns,
         "column_names": list(manifest.column_names),
+        "missing": None if manifest.missing is None else asdict(manifest.missing),
         "dtype": manifest.dtype,
         "machines": code.machines,
         "recovery": code.recovery,

@@ -15,7 +15,7 @@ from cec_mpi.processes.together import run_together
 from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:
-    from cec_mpi.store.format.manifest import Manifest
+    from cec_mpi.store.format.manifest import Manifest, MissingValues
     from cec_mpi.store.work import Runner
 
 _LISTED = 8
@@ -143,6 +143,20 @@ def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
         f"{worst:.3f} times (speeds up to twice or half as expected, "
         f"{plural(away, 'machine')} away)",
     )
+
+
+def missing_line(missing: MissingValues) -> str:
+    """Return how many missing values a table had, and what was done with them."""
+    if not missing.rows:
+        return f"none (--missing {missing.treatment})"
+    left_out = f"{plural(missing.dropped, 'row')} left out"
+    done = left_out
+    if missing.treatment == "mean":
+        done = "replaced by the mean of the column"
+        if missing.dropped:
+            done += f", {left_out} because a target was missing"
+    found = f"in {plural(missing.rows, 'row')} and {plural(missing.columns, 'column')}"
+    return f"{found}: {done} (--missing {missing.treatment})"
 
 
 def column_line(manifest: Manifest) -> str:

@@ -17,9 +17,18 @@ from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.encoding import journal
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
-from cec_mpi.encoding.reading import NotEncodable, check_unchanged
+from cec_mpi.encoding.reading import HasMissing, NotEncodable, check_unchanged
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
-from cec_mpi.encoding.sources import Matrix, Source, Unread, open_array, open_source, read_once
+from cec_mpi.encoding.sources import (
+    Matrix,
+    Source,
+    Unread,
+    open_array,
+    open_source,
+    read_once,
+    refusal,
+    rows_of,
+)
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.files.appearing import check_new, is_there
@@ -34,6 +43,7 @@ from cec_mpi.store.format.manifest import (
     ROW_EXPONENTS,
     ArrayEntry,
     Manifest,
+    MissingValues,
     ShardEntry,
     checksums_name,
     rows_per_shard,
@@ -168,6 +178,8 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
         for _, file in options.target:
             check_new(file)
     matrix = _opened(source, options)
+    if isinstance(matrix, Source) and options.missing != "refuse" and matrix.dtype.kind == "f":
+        matrix = rows_of(matrix)
     if isinstance(matrix, Unread) and runner.watch is not None:
         matrix = replace(matrix, watch=runner.watch)
     try:
@@ -221,8 +233,10 @@ def _as_array(
 ) -> AbstractContextManager[Source]:
     """Yield the matrix as an array with slices, which may exist only in this block."""
     if isinstance(matrix, Source):
-        return nullcontext(matrix)
-    return read_once(matrix, directory, store_dtype(options.dtype, matrix.dtype), again)
+        none = None if options.missing == "refuse" else MissingValues(options.missing)
+        return nullcontext(replace(matrix, missing=none))
+    kind = store_dtype(options.dtype, matrix.dtype)
+    return read_once(matrix, directory, kind, again, options.missing)
 
 
 def _make(
@@ -258,8 +272,11 @@ def _make(
         with _explaining(directory, skeleton, again if matrix.stamps else ""):
             if found and matrix.stamps:  # otherwise all blocks are encoded again
                 encoding.skip_what_is_good(runner)
-            encoding.measure(runner)
-            done = runner.run(encoding)
+            try:
+                encoding.measure(runner)
+                done = runner.run(encoding)
+            except HasMissing:
+                raise NotEncodable(refusal(matrix, np.dtype(skeleton.dtype))) from None
             check_unchanged(matrix)
             made = journal.finish(directory, skeleton)
     spread = max((ratio for ratio, _ in done), default=0.0)
@@ -315,6 +332,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
             code.generator, kind, columns, code.conditioning.worst_machines
         ),
         column_names=matrix.column_names,
+        missing=matrix.missing,
     )
 
 

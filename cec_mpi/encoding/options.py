@@ -23,7 +23,7 @@ from cec_mpi.store.work import MEMORY
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 _OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
 _OF_COPIES = ("copies", "speeds", "spread")
-_OF_CODES = ("code", "systematic", "scaling", "resume", "memory")
+_OF_CODES = ("code", "systematic", "scaling", "resume", "memory", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,11 @@ class EncodeOptions(TableOptions):
         in [1/2, 1), and small rows are as accurate as large ones. Products and decoded entries are
         multiplied by it again, exactly. By default ``"rows"``; with `systematic` ``"none"``,
         because then the first shards are rows of X.
+    missing : {"refuse", "drop-rows", "mean"}
+        What to do with missing values: NaN in floats, and cells of a text table that are empty or
+        say so (``NA``, ``NaN``, ``null``, ``?``, ...). They are refused, or their rows are left
+        out of X and of targets, or the mean of the column takes their place. A row without a
+        value of a target is left out also with ``"mean"``.
     memory : int
         Bytes that each process may use in addition to the interpreter and an array in memory.
     resume : bool
@@ -178,6 +183,14 @@ class EncodeOptions(TableOptions):
         "divide each row by a power of two before encoding, or not (default: rows; with "
         "--systematic none)",
         choices=["rows", "none"],
+    )
+    missing: str = option(
+        "refuse",
+        "--missing",
+        "what to do with missing values (NaN, and empty cells, NA or ? of text tables): refuse "
+        "them, leave their rows out of X and of targets, or put the mean of the column in their "
+        "place (default: refuse)",
+        choices=["refuse", "drop-rows", "mean"],
     )
     memory: int = option(
         MEMORY,

@@ -20,6 +20,10 @@ class NotEncodable(InputError):
     """X cannot be encoded."""
 
 
+class HasMissing(NotEncodable):
+    """X has a missing value."""
+
+
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
 ) -> Rounding:
@@ -85,7 +89,8 @@ def not_finite(
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(entry.astype(found.dtype)).all():  # otherwise it has changed meanwhile
             found = entry[0, 0]  # the original value, which may be too large for the dtype
-    return NotEncodable(
+    kind = HasMissing if np.isnan(found) else NotEncodable
+    return kind(
         f"{source.name} holds {found} at {source.where(row, column)}, expected finite numbers in "
         f"the range of {manifest.dtype}"
     )

@@ -22,6 +22,7 @@ from cec_mpi.encoding.sources.arrays import (
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.containers import hdf5_source, is_zarr, zarr_source
 from cec_mpi.encoding.sources.market import market_matrix
+from cec_mpi.encoding.sources.missing import refusal, rows_of
 from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, Unread
 from cec_mpi.encoding.sources.table import TextTable, text_table
@@ -38,6 +39,8 @@ __all__ = [
     "open_array",
     "open_source",
     "read_once",
+    "refusal",
+    "rows_of",
     "shared",
 ]
 

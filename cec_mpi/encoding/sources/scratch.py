@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.binary import FileArray
+from cec_mpi.encoding.sources.missing import MissingFinder
 from cec_mpi.encoding.sources.source import Source, Unread
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing
@@ -22,7 +23,9 @@ _HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths
 
 
 @contextmanager
-def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) -> Iterator[Source]:
+def read_once(
+    matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool, missing: str = "refuse"
+) -> Iterator[Source]:
     """Read a matrix into a temporary file beside the store, which exists in this block.
 
     Its targets appear at the end of the block.
@@ -35,12 +38,14 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
         Dtype of the shards.
     again : bool
         Whether targets may replace those of an interrupted encode.
+    missing : {"refuse", "drop-rows", "mean"}
+        What to do with missing values, which are NaN.
 
     Raises
     ------
     InputError
-        The matrix has numbers that are not finite, the disk is full, or another process has created
-        a target meanwhile.
+        The matrix has infinite numbers, or missing values that are refused, the disk is full, or
+        another process has created a target meanwhile.
     OSError
         The file cannot be written.
     """
@@ -48,11 +53,13 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
     check_room(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
         partials = [stack.enter_context(appearing(file, again=again)) for _, file in matrix.targets]
-        files = [stack.enter_context(partial.open("xb")) for partial in partials]
+        files = [stack.enter_context(partial.open("x+b")) for partial in partials]
         for file in files:
             file.seek(_HEADER_BYTES)
         descriptor, path = stack.enter_context(temporary(store))
+        finder = MissingFinder(matrix, missing, dtype)
         for row, column, values in matrix.pieces(dtype):
+            finder.add(row, column, values)
             numbers = np.ascontiguousarray(values[:, :width], matrix.dtype)
             _write(descriptor, numbers, itemsize * (row * width + column), itemsize * width)
             for file, target in zip(files, values[:, width:].T, strict=True):
@@ -60,6 +67,10 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
             rows = max(rows, row + len(values))
         if not rows:
             raise InputError(f"{matrix.name} has no rows of numbers, expected at least one")
+        finder.check()
+        for file in files:
+            file.flush()
+        rows = finder.treat(rows, descriptor, [(file.fileno(), _HEADER_BYTES) for file in files])
         for file in files:
             file.seek(0)
             file.write(array_header((rows,), "float64").encode("latin-1"))
@@ -72,6 +83,7 @@ def read_once(matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool) ->
             warning=matrix.warning,
             stamps=matrix.stamps,
             stamps_now=matrix.stamps_now,
+            missing=None if missing == "refuse" else finder.found,
             array=FileArray(path, (rows, width), matrix.dtype),
         )
 

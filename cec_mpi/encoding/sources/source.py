@@ -17,6 +17,7 @@ from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, measure_roundin
 from cec_mpi.errors import InputError
 
 if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import MissingValues
     from cec_mpi.store.work import Watch
 
 
@@ -41,6 +42,8 @@ class Matrix:
         cannot be detected, and an encode is never resumed.
     stamps_now : callable
         Returns the present value of `stamps`, which is the same if the files have not changed.
+    missing : MissingValues, optional
+        How its missing values were treated, if there could be any.
     """
 
     name: str
@@ -50,11 +53,24 @@ class Matrix:
     warning: str = ""
     stamps: tuple[str, ...] = ()
     stamps_now: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False)
+    missing: MissingValues | None = None
 
     def where(self, row: int, column: int) -> str:
         """Return the place of an entry, for messages."""
+        return f"row {row}, {self.column(column)}"
+
+    def column(self, column: int) -> str:
+        """Return the number of a column, and its name, for messages."""
         name = f", {self.column_names[column]!r}" if self.column_names else ""
-        return f"row {row}, column {column} (counted from 0){name}"
+        return f"column {column} (counted from 0){name}"
+
+    def hole(self, row: int, column: int) -> str:
+        """Return what a missing value is, and where, to begin a message."""
+        return f"{self.name} holds nan at {self.where(row, column)}"
+
+    def advice_to_drop(self, column: int) -> str:
+        """Return how encode leaves a column out, to end a message; empty if it cannot."""
+        return ""
 
     def checked(self, values: Any, start: int, left: int, shape: tuple[int, int]) -> NDArray[Any]:
         """Convert a slice to an array, and raise if it does not have the stated shape and dtype."""

@@ -157,6 +157,7 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
         row_exponents=None if row_exponents is None else _checked(ArrayEntry(**row_exponents)),
         sensitivity=_sensitivity(content["parity"]) if "parity" in content else None,
         column_names=_column_names(content.get("column_names", []), columns),
+        missing=_missing(content["missing"]) if "missing" in content else None,
     )
     _check(manifest, content)
     _check_parity(manifest)
@@ -342,6 +343,14 @@ def _column_names(names: Any, columns: int) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _missing(content: dict[str, Any]) -> MissingValues:
+    found = _checked(MissingValues(**content))
+    good = found.treatment in ("drop-rows", "mean") and 0 <= found.dropped <= found.rows
+    if not good or found.columns < 0 or (found.rows > 0) != (found.columns > 0):
+        raise ValueError(f"missing is {shown(content)}")
+    return found
+
+
 def _check(manifest: Manifest, content: dict[str, Any]) -> None:
     code, grid = manifest.code, manifest.grid
     absurd = manifest.rows < 1 or manifest.columns < 1 or manifest.dtype not in DTYPES
@@ -483,6 +492,26 @@ class ArrayEntry:
 
 
 @dataclass(frozen=True)
+class MissingValues:
+    """Entry of the manifest for missing values of what was encoded.
+
+    Attributes
+    ----------
+    treatment : {"drop-rows", "mean"}
+        Whether their rows were left out, or the mean of their column took their place.
+    rows, columns : int
+        Number of rows, and of columns with targets, that had missing values.
+    dropped : int
+        Number of rows that were left out, which may have had a missing target.
+    """
+
+    treatment: str
+    rows: int = 0
+    columns: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Description of a store.
 
@@ -512,6 +541,8 @@ class Manifest:
         it was not measured.
     column_names : tuple of str
         Of the columns of X, if the table that was encoded had a header.
+    missing : MissingValues or None
+        How missing values were treated; None if they were refused.
     replicas : Layout or None
         Where the parts of a sparse X are; None in stores of a code. Such a store has the code
         with L = 1, each machine has some of the R = q rows, and `grid` and `header` say nothing.
@@ -536,6 +567,7 @@ class Manifest:
     row_exponents: ArrayEntry | None = None
     sensitivity: Sensitivity | None = None
     column_names: tuple[str, ...] = ()
+    missing: MissingValues | None = None
     replicas: Layout | None = None
     column_exponent: int = 0
     cells: ArrayEntry | None = None
@@ -621,6 +653,7 @@ class Manifest:
             "rows": self.rows,
             "columns": self.columns,
             **({"column_names": list(self.column_names)} if self.column_names else {}),
+            **({"missing": asdict(self.missing)} if self.missing is not None else {}),
             "machines": code.machines,
             "recovery": code.recovery,
             "rows_per_shard": self.rows_per_shard,
