@@ -34,6 +34,7 @@ from cec_mpi.terminal import (
     VERBOSE,
     WARNED,
     drop,
+    keep_warnings_from_raising,
     set_verbosity,
     tell,
     unwritten,
@@ -68,6 +69,13 @@ _NEEDS = {"slurm": ("run",)}  # whose options its script has
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    with warnings.catch_warnings():
+        keep_warnings_from_raising()
+        warnings.showwarning = _warn
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # names in files may be of any script
         sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -92,7 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             let_rank_0_print(launcher)
             return error.exit_code
         return _all_leave_with(error) if parallel else _leave_with(error)
-    warnings.showwarning = _warn
     try:
         if not parallel:
             _tidy_up_first()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -117,6 +118,15 @@ def warn(text: object) -> None:
     """Print a warning to standard error, unless this process is quiet."""
     if verbosity() > QUIET:
         tell(f"cec-mpi: warning: {one_message(text)}")
+
+
+def keep_warnings_from_raising() -> None:
+    """Print warnings in this process that ``-W error`` or PYTHONWARNINGS would make exceptions.
+
+    In a process of a run, an exception between two messages would end the run.
+    """
+    warnings.filters[:] = [each for each in warnings.filters if each[0] != "error"]  # type: ignore[index]
+    warnings.simplefilter("default", append=True)  # makes Python read the filters again
 
 
 def drop(stream: TextIO | None) -> None:

@@ -30,19 +30,19 @@ def on_all_ranks(
         source = _agreed(comm, source)
         if isinstance(source, HeldSource):
             stack.enter_context(shared(source))
-        done: list[Manifest | CecError] = []
+        done: list[Manifest | CecError | Warning] = []
 
         def body(runner: Runner) -> int:
             try:
                 done.append(encode(source, runner))
-            except CecError as error:
+            except (CecError, Warning) as error:  # a program may make warnings exceptions
                 done.append(error)
             return 0
 
         run_shared(comm, body)
 
     def outcome() -> Manifest:
-        if isinstance(done[0], CecError):
+        if isinstance(done[0], CecError | Warning):
             raise done[0]
         return done[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -32,6 +31,7 @@ from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import MachineError, ScaleWarning
 from cec_mpi.master.buffers import Buffers
+from cec_mpi.master.postponed import PostponedWarnings
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import Scaling
 
@@ -64,6 +64,7 @@ class ErrorBounds:
     scaling : Scaling
     arithmetic : numpy.dtype
         The dtype in which products are computed.
+    warnings : PostponedWarnings
 
     Attributes
     ----------
@@ -75,8 +76,15 @@ class ErrorBounds:
 
     answers: Floats
 
-    def __init__(self, manifest: Manifest, scaling: Scaling, arithmetic: np.dtype[Any]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        scaling: Scaling,
+        arithmetic: np.dtype[Any],
+        warnings: PostponedWarnings,
+    ) -> None:
         self._manifest = manifest
+        self._warnings = warnings
         self._arithmetic = arithmetic
         self._sizes = TermSizes(scaling.largest, scaling.typical, arithmetic)
         self._rows: Floats | None = None  # powers of two of rows, over the largest one
@@ -194,14 +202,13 @@ class ErrorBounds:
         errors, sizes, rows = self._of_product, self._sizes, self._manifest.rows
         found = of_product(amplification, errors, sizes, lengths, largest, rows)
         if any(0 < size < sizes.lost for size in largest.result):
-            warnings.warn(
+            self._warnings.add(
                 "X w is inexact: some numbers of w are too small for float64 beside others, and "
                 "their columns of X are larger by as much; divide columns of X by powers of two, "
                 "and multiply w by them",
                 ScaleWarning,
-                stacklevel=2,
             )
-        return _warned_of(found, "X w")
+        return self._warned_of(found, "X w")
 
     def of_transposed_product(
         self,
@@ -226,15 +233,13 @@ class ErrorBounds:
         """
         errors, columns = self._of_terms[1], self._manifest.columns
         found = of_transposed_product(amplification, parts, errors, given, coded, largest, columns)
-        return _warned_of(found, "X' v")
+        return self._warned_of(found, "X' v")
 
-
-def _warned_of(deviation: Deviation, what: str) -> Deviation:
-    """Warn if a result has no error bound."""
-    if np.isinf(deviation.bound):
-        warnings.warn(
-            f"{what} has no error bound: it is too small for its digits to be known, or zero",
-            ScaleWarning,
-            stacklevel=3,
-        )
-    return deviation
+    def _warned_of(self, deviation: Deviation, what: str) -> Deviation:
+        """Warn if a result has no error bound."""
+        if np.isinf(deviation.bound):
+            self._warnings.add(
+                f"{what} has no error bound: it is too small for its digits to be known, or zero",
+                ScaleWarning,
+            )
+        return deviation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cec_mpi.master.bounds import ErrorBounds, checked
 from cec_mpi.master.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.one_by_one import MadeOneByOne
 from cec_mpi.master.planning import OpenStore
+from cec_mpi.master.postponed import PostponedWarnings
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.master.together import MadeTogether
 from cec_mpi.options.session import SessionOptions
@@ -76,14 +78,15 @@ class Master:
         self.arithmetic = store.arithmetic
         self._end = end
         self._store = store.number
-        self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic)
+        self._warnings = PostponedWarnings()
+        self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic, self._warnings)
         rows, largest = store.scaling.exponents, store.scaling.largest
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._buffers: dict[int, Buffers] = {}
         self._made: MadeOneByOne | MadeTogether
         if isinstance(end, JobsEnd):
-            self._made = MadeOneByOne(end, options, store, self.bounds)
+            self._made = MadeOneByOne(end, options, store, self.bounds, self._warnings)
         else:
             self._made = MadeTogether(end, self.steps, self.bounds)
 
@@ -191,6 +194,19 @@ class Master:
             self._end.close()
 
     def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
+        """Compute a product, and issue its warnings when it is complete."""
+        try:
+            result = self._multiplied(adjoint, name, block, out)
+        except BaseException:
+            with suppress(Warning):  # the error says more than a warning that is raised
+                self._warnings.issue()
+            raise
+        self._warnings.issue()
+        return result
+
+    def _multiplied(
+        self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None
+    ) -> Floats:
         """Compute X W for W of shape (r, k), or X' V for V of shape (q, k).
 
         If the run waits for machines, a step that cannot end is repeated.

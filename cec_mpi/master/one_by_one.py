@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.planning import OpenStore
+from cec_mpi.master.postponed import PostponedWarnings
 from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import RESOLUTION, Patience, Rhythm, never
@@ -51,6 +51,7 @@ class MadeOneByOne:
         With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
     bounds : ErrorBounds
+    warnings : PostponedWarnings
 
     Attributes
     ----------
@@ -70,11 +71,16 @@ class MadeOneByOne:
     """
 
     def __init__(
-        self, end: JobsEnd, options: SessionOptions, store: OpenStore, bounds: ErrorBounds
+        self,
+        end: JobsEnd,
+        options: SessionOptions,
+        store: OpenStore,
+        bounds: ErrorBounds,
+        warnings: PostponedWarnings,
     ) -> None:
         self.end, self.manifest, self.steps = end, store.manifest, store.steps
         self.arithmetic = store.arithmetic
-        self._recorder, self._bounds = store.recorder, bounds
+        self._recorder, self._bounds, self._warnings = store.recorder, bounds, warnings
         self._stragglers = options.stragglers
         self.steps.all_count = options.stragglers < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
@@ -312,11 +318,10 @@ class MadeOneByOne:
         events.append(event)
         if not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            self._warnings.add(
                 f"machine {machine} cannot read rows {mended.first}..{mended.last} of {whose} "
                 f"and computes them from other shards; cec-mpi repair {self.end.path} repairs "
                 "the store",
-                stacklevel=2,
             )
 
     def give_up_silent(self, allowed: float | None) -> None:

@@ -380,13 +380,16 @@ def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[Non
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
     """Collective: call `work` on rank 0; returns its result, or raises its error, on all ranks.
 
-    Another error than a `CecError` is logged with its traceback and raised as a `CecError`.
+    Another error than a `CecError`, or a warning that the program makes an exception, is logged
+    with its traceback and raised as a `CecError`.
     """
     result: T | None = None
-    error: CecError | None = None
+    error: CecError | Warning | None = None
     if comm.rank == 0:
         try:
             result = work()
+        except Warning as raised:
+            error = raised
         except Exception as caught:
             error = as_cec_error(caught)
     result, error = comm.bcast((result, error), root=0)

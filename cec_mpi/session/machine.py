@@ -23,7 +23,7 @@ from cec_mpi.processes.ending import NotedSignals, end_ranks, this_process
 from cec_mpi.processes.failing import complain
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
-from cec_mpi.terminal import say
+from cec_mpi.terminal import keep_warnings_from_raising, say
 from cec_mpi.times import AGAIN_SECONDS, LOOK_SECONDS, NOTE_SECONDS, STOPPED_SECONDS
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -378,6 +378,7 @@ def _notes_of_loss(file: Path, job: str) -> list[Path]:
 
 def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
     """Be a machine that a run has started on its own computer."""
+    keep_warnings_from_raising()
     text, file, rank, job, seconds, encryption = words
     source = source_of(text, encryption == "1")
     leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds), tells=False))

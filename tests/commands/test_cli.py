@@ -821,3 +821,14 @@ def test_what_a_task_of_ones_own_raises_ends_with_one_message(cec, made, tmp_pat
     assert "tasks_of_the_cli_test.py" in place
     assert "cec_mpi" not in err.replace("cec-mpi: error", "").replace(str(made), "")
     assert last == "cec-mpi: error: task tasks_of_the_cli_test:raises raised KeyError: 'mine'"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_command_prints_warnings_that_python_is_told_to_raise(cec, tmp_path):
+    np.save(tmp_path / "X.npy", np.diag(np.logspace(0, 100, 6)))
+    words = ["--machines", 3, "--recovery", 2, "--scaling", "none"]
+    code, out, err = cec("encode", tmp_path / "X.npy", tmp_path / "store", *words)
+    assert code == 0
+    assert out.startswith(f"{tmp_path / 'store'}: 6 x 6")
+    assert err.startswith("cec-mpi: warning: ")
+    assert err.count("\n") == 1

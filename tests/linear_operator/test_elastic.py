@@ -12,6 +12,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
+from cec_mpi.records.recorder import Recorder
 from helpers.products import check_products
 from helpers.ranks import machines_here
 
@@ -50,6 +51,21 @@ def test_fewer_machines_are_enough_if_they_are_as_many_as_a_step_needs(small_sto
         cec_mpi.open_operator(small_store.path, local=1) as operator,
     ):
         operator @ np.ones(12)
+
+
+@pytest.mark.filterwarnings("error", "ignore:oversubscribed")
+def test_a_warning_that_the_program_raises_ends_no_run(make_store, tmp_path):
+    made = make_store(np.arange(240.0).reshape(20, 12), 3, 2)
+    shard = made.path / "shard-0002.npy"
+    shard.write_bytes(shard.read_bytes()[:-200] + bytes(200))
+    steps = []
+    with cec_mpi.open_operator(
+        made.path, local=3, availability=[[2, 3]], recorder=Recorder(watch=steps.append)
+    ) as operator:
+        with pytest.raises(UserWarning, match="machine 2 cannot read rows"):
+            operator @ np.ones(12)
+        assert len(steps) == 1
+        check_products(operator, made.X)
 
 
 def test_an_operator_does_not_open_without_any_machine(small_store, monkeypatch):
