@@ -103,9 +103,6 @@ def _spread(layout: Layout) -> Spread:
 def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
     measured, grid = manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
-    compared = (
-        "" if measured.complete else f"; the worst of {measured.searched} sets that were compared"
-    )
     columns = f"; {column_line(manifest)}" if manifest.column_names else ""
     size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
     facts = [
@@ -116,7 +113,7 @@ def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
         (
             "code",
             f"{code_of(manifest)}, measured on {which}{plural(measured.measured, 'set')} of "
-            f"machines{compared}",
+            "machines",
         ),
         *_wrong_answers(manifest),
         (
@@ -242,7 +239,6 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
             "worst": _finite(measured.worst),
             "measured": measured.measured,
             "complete": measured.complete,
-            "searched": measured.searched,
         },
         "wrong_answers": _seen_errors(manifest),
         "bytes": sum(shard.bytes for shard in manifest.shards),

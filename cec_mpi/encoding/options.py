@@ -95,8 +95,9 @@ class EncodeOptions(TableOptions):
         With copies: relative speeds of the machines; faster ones hold more rows.
     spread : int
         With copies: random orders of the machines in which neighbours hold the same rows.
-    code : str
-        Code family, or ``"auto"``; see `cec_mpi.core.code.mds.make_code`.
+    code : {"fourier", "orthonormal", "gaussian"}, optional
+        Code family; by default ``fourier`` up to 24 machines, and ``orthonormal`` above
+        and if `systematic`.
     systematic : bool
         Whether the first L shards are rows of X.
     seed : int
@@ -158,11 +159,11 @@ class EncodeOptions(TableOptions):
         "likelier to hold all copies of some row (default: 4)",
         values.positive,
     )
-    code: str = option(
-        "auto",
+    code: str | None = option(
+        None,
         "--code",
-        "code family (default: auto, the best conditioned)",
-        choices=["auto", *FAMILIES],
+        "code family (default: fourier up to 24 machines, orthonormal above and with --systematic)",
+        choices=list(FAMILIES),
     )
     systematic: bool = option(False, "--systematic", "store rows of X in the first L shards")
     seed: int = option(

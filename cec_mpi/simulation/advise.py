@@ -13,18 +13,17 @@ import numpy as np
 
 from cec_mpi.availability.models import Availability, Listed, RandomAvailability, everyone
 from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
-from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.families import default_family, make_generator
 from cec_mpi.core.plan.placement import Placement, spread
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.simulation.replay import WAITS, Floats, Model, replay
+from cec_mpi.simulation.replay import WAITS, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.schemes import Coded, Replicated
 from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
-_FOURIER = 30  # machines up to which the fourier family is best
 _MOST_RECOVERIES = 16  # different L for each number of machines and shards
 _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
@@ -503,15 +502,11 @@ def _eps(question: Question) -> float:
 
 @cache
 def _condition(machines: int, recovery: int) -> float:
-    """Return the largest condition number of some sets of L machines, of the better family."""
+    """Return the largest condition number of a sample of sets of L machines."""
     size = max(_FEWEST_SUBSETS, min(_SUBSETS, int(_WORK / recovery**3)))
     sets = np.array(list(sample_subsets(machines, recovery, size)))
-    families = ("fourier", "orthonormal") if machines <= _FOURIER else ("orthonormal",)
-    worst = []
-    for family in families:
-        matrix: Floats = FAMILIES[family](machines, recovery, np.random.default_rng(0))
-        worst.append(float(condition_numbers(matrix[sets]).max()))
-    return min(worst)
+    matrix = make_generator(default_family(machines), machines, recovery)
+    return float(condition_numbers(matrix[sets]).max())
 
 
 def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple[str, str] | None:

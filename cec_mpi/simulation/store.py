@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, sample_subsets
-from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.families import make_generator
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
 from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_COST, Parts
@@ -374,7 +374,7 @@ def _checked(shape: tuple[int, int], machines: int, dtype: str) -> int:
 
 def _some_code(machines: int, recovery: int, seed: int) -> MDSCode:
     """Return a code with few sets of machines measured: times do not depend on it."""
-    generator = FAMILIES["orthonormal"](machines, recovery, np.random.default_rng(seed))
+    generator = make_generator("orthonormal", machines, recovery, seed=seed)
     count = max(_FEWEST, min(_MOST, int(_WORK / recovery**3)))
     sets = list(sample_subsets(machines, recovery, count))
     numbers = condition_numbers(generator[np.array(sets)])

@@ -579,7 +579,7 @@ ENCODE_WORDS: dict[str, tuple[str, int]] = {
     "an unknown option": (ENCODE_GOOD + " --machines 3 --recovery 2 --level 9", 2),
     "too many words": (ENCODE_GOOD + " T --machines 3 --recovery 2", 2),
     "a code that is all noise": (
-        ENCODE_GOOD + " --machines 60 --recovery 40 --code cauchy --dtype float32",
+        ENCODE_GOOD + " --machines 60 --recovery 40 --code fourier --dtype float32",
         2,
     ),
     "a store that exists": ("encode {good}/X.npy {good}/store --machines 3 --recovery 2", 2),

@@ -154,7 +154,7 @@ def test_an_error_at_the_start_leaves_nothing_open(store, tmp_path):
 
 def test_accuracy_is_that_of_the_decoders_in_use(X, tmp_path):
     np.save(tmp_path / "X.npy", X)
-    manifest = cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 8, 4, code="chebyshev")
+    manifest = cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 8, 4, code="gaussian")
     code, eps = manifest.code, np.finfo(np.float64).eps
     worst = code.conditioning.worst_machines
     with cec_mpi.open_operator(tmp_path / "store", None, speeds=[1.0] * 8) as op:

@@ -116,9 +116,7 @@ class Operators:
         store = self._directory / name.hexdigest()
         with self._one_at_a_time:
             if not store.exists():
-                cec_mpi.encode(
-                    array, store, MACHINES, RECOVERY, code="chebyshev", systematic=self._exact
-                )
+                cec_mpi.encode(array, store, MACHINES, RECOVERY, systematic=self._exact)
         operator = self._first.open(store, speeds=(1, 2, 3)).start()
         self._open.append(operator)
         return operator

@@ -9,12 +9,7 @@ from math import comb
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.code.conditioning import (
-    ALL_SUBSETS,
-    Conditioning,
-    measure_conditioning,
-    search_worst,
-)
+from cec_mpi.core.code.conditioning import measure_conditioning
 from cec_mpi.core.code.families import harmonics
 from cec_mpi.core.code.mds import MDSCode
 
@@ -27,7 +22,6 @@ _BATCH = 2_000_000  # numbers in one batch of subsets
 _RANDOM = 256  # rows that are tried, beside those of harmonics
 _MOST_POINTS = 512
 _STARTS, _PUSHES = 6, 150  # candidates that are improved, and how often each
-_EFFORT = 0.05  # of the search for the worst set with each candidate
 _NEAREST = 4  # subsets that a row is pushed away from at a time
 
 
@@ -92,20 +86,9 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     # Rows that were pushed away from a sample of subsets are compared on another sample.
     others = _normals(code.generator, rng)
     shortest = np.abs(np.vstack((normals, others)) @ finalists.T).min(axis=0)
-    best_first = finalists[np.argsort(-shortest, kind="stable")]
-    generators = [np.vstack((code.generator, row)) for row in best_first]
-    generator = generators[0]
-    if comb(code.machines + 1, code.recovery) > ALL_SUBSETS:  # samples miss the worst
-        generator = min(generators, key=lambda one: _found(one, code.conditioning))
-    known = [code.conditioning.worst_machines]
-    conditioning = measure_conditioning(generator, known=known)
+    generator = np.vstack((code.generator, finalists[int(shortest.argmax())]))
+    conditioning = measure_conditioning(generator, known=[code.conditioning.worst_machines])
     return MDSCode(generator, code.family, code.systematic, conditioning)
-
-
-def _found(generator: Floats, before: Conditioning) -> float:
-    """Return the worst condition number that a search finds."""
-    known = np.array([before.worst_machines]) - 1
-    return search_worst(generator, _EFFORT, known).number
 
 
 def _pushed(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:

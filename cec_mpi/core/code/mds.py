@@ -2,8 +2,7 @@
 
 Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give the L
 uncoded ones. In floating point the condition number of these L rows is the factor by which rounding
-errors grow in decoding, and no family of matrices is always the best. So codes are measured when
-they are made.
+errors grow in decoding. So codes are measured when they are made.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning, measure_conditioning
 from cec_mpi.core.code.decoder import Decoder
-from cec_mpi.core.code.families import FAMILIES, matrices_of
+from cec_mpi.core.code.families import FAMILIES, default_family, make_generator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import few, plural
 
@@ -24,9 +23,6 @@ Floats = NDArray[np.float64]
 # A store must give back at least this relative accuracy from its worst L shards.
 _LEAST_ACCURACY = 1e-2
 _MOST_MACHINES = 100_000
-_FIRST_LOOK = 2_000  # submatrices measured of every candidate, before the best ones in full
-_FIRST_EFFORT = 0.1  # of the search for the worst of them
-_AS_GOOD = 1.5  # up to this factor worst cases that are found differ by luck: the median decides
 
 
 class MDSCode:
@@ -138,13 +134,13 @@ class MDSCode:
 def make_code(
     machines: int,
     recovery: int,
-    family: str = "auto",
+    family: str | None = None,
     *,
     systematic: bool = False,
     seed: int = 0,
     dtype: DTypeLike = np.float64,
 ) -> MDSCode:
-    """Make a code of one of the `FAMILIES`, or with ``"auto"`` the best conditioned one.
+    """Make a code of one of the `FAMILIES`.
 
     Parameters
     ----------
@@ -152,9 +148,9 @@ def make_code(
         Machines, N.
     recovery : int
         Recovery threshold, L.
-    family : str
-        One of `FAMILIES`, or ``auto``: the one with the best worst condition number. If that was
-        searched, not measured, the one with the best median among those within a factor of 1.5.
+    family : str, optional
+        One of `FAMILIES`; by default ``fourier`` up to 24 machines, and ``orthonormal`` above
+        and if `systematic`.
     systematic : bool
         Whether the first L machines store X_1 .. X_L.
     seed : int
@@ -171,7 +167,7 @@ def make_code(
 
     Examples
     --------
-    >>> make_code(5, 2, "cauchy", systematic=True).generator[:2]
+    >>> make_code(5, 2, systematic=True).generator[:2]
     array([[1., 0.],
            [0., 1.]])
     """
@@ -186,38 +182,15 @@ def make_code(
         )
     if seed < 0:
         raise InputError(f"seed {seed}: expected at least 0")
-    if family != "auto" and family not in FAMILIES:
-        raise InputError(f"code {family!r}: expected one of auto, {', '.join(FAMILIES)}")
-    best_draws = []
-    for name in FAMILIES if family == "auto" else [family]:
-        draws = [
-            (measure_conditioning(matrix, _FIRST_LOOK, _FIRST_EFFORT), name, matrix)
-            for plain in matrices_of(name, machines, recovery, systematic, seed)
-            for matrix in [plain.astype(dtype).astype(np.float64)]
-        ]
-        best_draws.extend(sorted(draws, key=_badness)[:1])
-    if not best_draws:
+    if family is None:
+        family = default_family(machines, systematic)
+    if family not in FAMILIES:
+        raise InputError(f"code {family!r}: expected one of {', '.join(FAMILIES)}")
+    try:
+        generator = make_generator(family, machines, recovery, systematic, seed)
+    except np.linalg.LinAlgError:
         raise InputError(
             f"the {family} generator for {plural(machines, 'machine')} and recovery threshold "
-            f"{recovery} "
-            "is not MDS in float64: its first rows are singular"
-        )
-    measured: list[tuple[Conditioning, str, Floats]] = []
-    least = np.inf
-    for look, name, matrix in sorted(best_draws, key=_badness):
-        if not measured or look.worst <= _AS_GOOD * least:  # as far as it was seen
-            full = measure_conditioning(matrix, known=[look.worst_machines])
-            measured.append((full, name, matrix))
-            least = min(least, full.worst)
-    exact = all(full.complete for full, _, _ in measured)
-    within = least if exact else _AS_GOOD * least
-    conditioning, name, matrix = min(
-        (one for one in measured if one[0].worst <= within),
-        key=lambda one: one[0].median,
-        default=measured[0],
-    )
-    return MDSCode(matrix, name, systematic, conditioning)
-
-
-def _badness(candidate: tuple[Conditioning, str, Floats]) -> tuple[float, float]:
-    return candidate[0].worst, candidate[0].median
+            f"{recovery} is not MDS in float64: its first rows are singular"
+        ) from None
+    return MDSCode(generator.astype(dtype), family, systematic)

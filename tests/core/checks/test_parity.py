@@ -163,7 +163,7 @@ def kinds_of_data(recovery, rows, columns, rng):
 
 @pytest.mark.parametrize(("machines", "recovery"), SIZES)
 @pytest.mark.parametrize(
-    ("family", "dtype"), [("auto", "float32"), ("auto", "float64"), ("gaussian", "float32")]
+    ("family", "dtype"), [(None, "float32"), (None, "float64"), ("gaussian", "float32")]
 )
 def test_none_of_ten_thousand_clean_rows_is_an_alarm(machines, recovery, family, dtype):
     rng = np.random.default_rng(0)
@@ -186,7 +186,7 @@ def test_none_of_ten_thousand_clean_rows_is_an_alarm(machines, recovery, family,
 @pytest.mark.parametrize(("machines", "recovery"), [(3, 1), *SIZES])
 def test_a_step_of_one_clean_row_is_no_alarm(machines, recovery, dtype):
     """One number can be small by chance, and is no scale then."""
-    code, answers, scale = made(machines, recovery, "auto", dtype, 0, rows=300)
+    code, answers, scale = made(machines, recovery, None, dtype, 0, rows=300)
     checker = checker_of(code, dtype)
     everybody = range(1, machines + 1)
     for row in range(300):
@@ -237,7 +237,7 @@ def test_a_first_product_that_cancels_raises_no_alarm(dtype, closeness):
 
 @given(
     size=st.sampled_from([(4, 1), (6, 3), (7, 4), (9, 4), (12, 8)]),
-    family=st.sampled_from(["fourier", "orthonormal", "gaussian", "chebyshev"]),
+    family=st.sampled_from(["fourier", "orthonormal", "gaussian"]),
     dtype=st.sampled_from(["float32", "float64"]),
     factor=st.sampled_from([1.001, 3.0, 1e3, 1e9]),
     seed=st.integers(0, 30),
@@ -295,7 +295,7 @@ def test_locating_takes_three_machines_more_than_l_and_detecting_one():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_a_code_does_not_see_is_told_in_parts_of_the_product(dtype):
-    code, answers, scale = made(6, 3, "auto", dtype, 0, rows=400, columns=400)
+    code, answers, scale = made(6, 3, None, dtype, 0, rows=400, columns=400)
     found = measure_sensitivity(code.generator, dtype, columns=400, arithmetic=dtype)
     size = found.unseen(dtype, 400)
     largest = np.abs(np.linalg.pinv(code.generator) @ answers).max()

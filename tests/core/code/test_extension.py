@@ -36,7 +36,7 @@ def test_the_row_is_of_the_kind_of_the_shards_and_repeatable():
     assert np.array_equal(row, add_row(code, np.float32).generator[-1])
 
 
-def test_what_was_found_of_the_other_machines_is_not_forgotten():
+def test_the_worst_set_of_the_other_machines_stays_in_the_sample():
     code = make_code(60, 4, "gaussian")
     bigger = add_row(code, np.float64)
     assert not bigger.conditioning.complete

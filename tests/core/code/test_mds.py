@@ -53,7 +53,7 @@ def test_any_l_machines_give_x_back(family, systematic):
             assert error <= 20 * EPS * condition * np.abs(parts).max()
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "auto"])
+@pytest.mark.parametrize("family", [*FAMILIES, None])
 @pytest.mark.parametrize(("machines", "recovery"), [(1, 1), (4, 1), (5, 5), (6, 3), (7, 4)])
 def test_first_machines_of_a_systematic_code_store_x_unchanged(family, machines, recovery):
     code = make_code(machines, recovery, family, systematic=True)
@@ -208,33 +208,35 @@ def test_the_worst_of_very_many_subsets_is_found(pair):
 
 @pytest.mark.parametrize(
     ("machines", "recovery", "family"),
-    [(6, 3, "fourier"), (10, 5, "fourier")],
+    [(6, 3, "fourier"), (24, 16, "fourier"), (25, 16, "orthonormal"), (60, 30, "orthonormal")],
 )
-def test_auto_takes_the_family_that_measures_best(machines, recovery, family):
-    assert make_code(machines, recovery).family == family
+def test_the_default_family_depends_on_the_number_of_machines(machines, recovery, family):
+    code = make_code(machines, recovery)
+    assert code.family == family
+    assert code.conditioning.worst < 1e6
 
 
-@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (6, 3), (7, 4), (9, 6)])
-@pytest.mark.parametrize("systematic", [False, True])
-def test_auto_is_no_worse_than_any_family(machines, recovery, systematic):
-    auto = make_code(machines, recovery, systematic=systematic)
-    worst = [
-        make_code(machines, recovery, family, systematic=systematic).conditioning.worst
-        for family in FAMILIES
-    ]
-    assert auto.conditioning.worst == min(worst)
+@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (6, 3), (7, 4), (9, 6), (12, 6)])
+def test_few_machines_have_the_best_conditioned_family(machines, recovery):
+    worst = {
+        family: make_code(machines, recovery, family).conditioning.worst for family in FAMILIES
+    }
+    assert make_code(machines, recovery).conditioning.worst == min(worst.values())
+
+
+def test_known_sets_belong_to_a_sample():
+    generator = np.random.default_rng(5).standard_normal((300, 60))
+    known = np.arange(0, 300, 5)
+    generator[0] = np.ones(59) @ generator[known[1:]] + 1e-12
+    found = measure_conditioning(generator, known=[(known + 1).tolist()])
+    assert not found.complete
+    assert found.worst_machines == tuple((known + 1).tolist())
+    assert measure_conditioning(generator).worst < found.worst
 
 
 def test_float32_is_refused_where_it_would_decode_to_noise():
     code = MDSCode(np.vander(np.arange(1.0, 11.0), 5), "vandermonde")
     with pytest.raises(InputError, match=r"float32 .* vandermonde .* 6, 7, 8, 9, 10 .* 2.0e\+07"):
-        code.check_precision(np.float32)
-    code.check_precision(np.float64)
-
-
-def test_float32_is_refused_where_a_search_finds_sets_that_decode_to_noise():
-    code = make_code(30, 15, "gaussian")  # of 2,000 sets none is above 6e4
-    with pytest.raises(InputError, match="float32 shards of the gaussian code"):
         code.check_precision(np.float32)
     code.check_precision(np.float64)
 
@@ -246,7 +248,7 @@ def test_well_conditioned_codes_may_store_float32(dtype):
 
 
 def test_a_code_accepted_for_float32_decodes_to_1_percent_from_any_machines():
-    code = make_code(7, 4, "chebyshev", systematic=True)
+    code = make_code(7, 4, systematic=True)
     code.check_precision(np.float32)
     parts = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
     shards = encoded(code, parts).astype(np.float64)
@@ -258,7 +260,7 @@ def test_a_code_accepted_for_float32_decodes_to_1_percent_from_any_machines():
 # --- generators ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "auto"])
+@pytest.mark.parametrize("family", [*FAMILIES, None])
 def test_the_same_seed_gives_the_same_code_bit_for_bit(family):
     first, again = (make_code(8, 4, family, seed=3) for _ in range(2))
     assert first.generator.tobytes() == again.generator.tobytes()
@@ -270,14 +272,6 @@ def test_the_same_seed_gives_the_same_code_bit_for_bit(family):
 def test_another_seed_gives_another_random_code(family):
     first, other = (make_code(8, 4, family, seed=seed) for seed in (0, 1))
     assert not np.array_equal(first.generator, other.generator)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_an_orthonormal_code_is_the_best_of_several(seed):
-    rng = np.random.default_rng(100)
-    draws = [np.linalg.qr(rng.standard_normal((10, 5)))[0] for _ in range(41)]
-    ordinary = np.median([measure_conditioning(draw).worst for draw in draws])
-    assert make_code(10, 5, "orthonormal", seed=seed).conditioning.worst < ordinary
 
 
 def test_an_orthonormal_code_has_orthogonal_columns():
@@ -318,16 +312,11 @@ def test_a_matrix_that_is_not_mds_is_refused(generator, message):
         MDSCode(generator)
 
 
-@pytest.mark.parametrize(
-    ("machines", "recovery", "family", "systematic"),
-    [(40, 20, "cauchy", True), (40, 20, "chebyshev", False)],
-)
-def test_a_family_that_is_hopeless_for_these_sizes_is_refused(
-    machines, recovery, family, systematic
-):
-    message = f"the {family} generator for {machines} machines and recovery threshold {recovery}"
+@pytest.mark.parametrize("systematic", [False, True])
+def test_a_family_that_is_hopeless_for_these_sizes_is_refused(systematic):
+    message = "the fourier generator for 100 machines and recovery threshold 50"
     with pytest.raises(InputError, match=message):
-        make_code(machines, recovery, family, systematic=systematic)
+        make_code(100, 50, "fourier", systematic=systematic)
 
 
 @pytest.mark.parametrize("recovery", [0, -1])
@@ -342,5 +331,5 @@ def test_fewer_machines_than_the_recovery_threshold_are_infeasible():
 
 
 def test_an_unknown_family_is_refused_with_the_known_ones():
-    with pytest.raises(InputError, match=f"'reed'.*auto, {', '.join(FAMILIES)}"):
+    with pytest.raises(InputError, match=f"'reed'.*{', '.join(FAMILIES)}"):
         make_code(6, 3, "reed")

@@ -417,7 +417,6 @@ def test_a_manifest_without_one_of_its_entries(path, keys):
         (("code", "conditioning", "measured"), -1),
         (("code", "conditioning", "measured"), 5),
         (("code", "conditioning", "measured"), 10**400),
-        (("code", "conditioning", "searched"), 10**4000),
         (("code", "family"), "nonsense"),
         (("code", "systematic"), True),
         (("parity", "measured"), 10**400),
