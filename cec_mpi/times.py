@@ -28,8 +28,6 @@ LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for
 LOST_DEADLINES = 10.0  # or this many deadlines
 OWED_SECONDS = 1.0  # for the end of a connection to show which machine it was
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
-ADOPT_SECONDS = 30.0  # for a machine to read shards that it takes over, and
-ADOPT_FACTOR = 10.0  # this many times what was expected
 
 # To end. A process that waits longer is ended, or leaves without the others.
 BYE_SECONDS = 5.0  # for machines to leave when the run ends

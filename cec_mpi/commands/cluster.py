@@ -259,12 +259,12 @@ def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
         placement, recovery = _placement(run)
     except StoreError:
         return
-    if run.machines is None and not run.adopt:
+    if run.machines is None:
         shards = placement.count(placement.largest(machines))
         if shards < recovery:
             warn(
                 f"--elastic {machines}: these machines have {shards} shards, but a step needs "
-                f"{recovery}: the run waits until more machines join (or give it --adopt)"
+                f"{recovery}: the run waits until more machines join"
             )
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_copies, check_rows, optimal_level
-from cec_mpi.core.plan.placement import Placement
 
 Floats = NDArray[np.float64]
 
@@ -29,9 +28,6 @@ class Demand(Protocol):
 
     machines: int
     total: float
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on."""
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) can do all of it."""
@@ -84,10 +80,6 @@ class CodedDemand:
         self._shards = np.array([1] * machines if shards is None else shards, dtype=np.int64)
         check_copies(int(self._shards.sum()), copies)
         check_rows(rows)
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on."""
-        self._shards = np.array(placement.counts, dtype=np.int64)
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) have L shards."""

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from cec_mpi.core.demand import Demand, Floats
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_speeds
-from cec_mpi.core.plan.placement import Placement
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
@@ -50,9 +49,6 @@ class Speeds(Protocol):
     @property
     def scale(self) -> float | None:
         """Rows per second of a machine of speed 1 in the first kind of product, if known."""
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on, which bounds the rows of each."""
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines (from 1)."""
@@ -105,11 +101,6 @@ class GivenSpeeds:
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on; see `Speeds`."""
-        self.demand.hold(placement)
-        self._bounded = (), 0.0
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Do nothing: machines have the given speeds on any host."""
@@ -285,11 +276,6 @@ class SpeedEstimator:
         if self._is_half_learned:
             self._forget()
         self._is_half_learned = True
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have other shards from now on; see `Speeds`."""
-        self.demand.hold(placement)
-        self._best = self._loads = self._decided = None
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines; see `Speeds`.

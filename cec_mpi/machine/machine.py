@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,8 +70,7 @@ class Machine:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
-        self._shard = self._own = shard
-        self._adopted: dict[int, Shard] = {}
+        self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
         self._answers = self._forward  # to the last step
@@ -90,29 +88,6 @@ class Machine:
         self._intervals = intervals
         self.count = sum(stop - start for start, stop in intervals)
         self._loaded = False
-
-    def adopt(self, shards: Sequence[int], open_shard: Callable[[int], Shard]) -> Loaded:
-        """Take over exactly these shards, which follow its own in this order; reads new ones.
-
-        Parameters
-        ----------
-        shards : sequence of int
-        open_shard : callable
-            Opens the shard with a given number.
-
-        Raises
-        ------
-        DamagedStoreError
-            A shard cannot be opened or read; the machine keeps the shards that it had.
-        """
-        assert self._own is not None
-        adopted = {n: self._adopted.get(n) or open_shard(n) for n in shards}
-        fresh = [shard for n, shard in adopted.items() if n not in self._adopted]
-        loaded = [shard.load(shard.to_have) for shard in fresh]
-        self._adopted = adopted
-        self._shard = self._own.beside([*adopted.values()]) if adopted else self._own
-        self._loaded = False
-        return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
 
     def load(self) -> Loaded:
         """Read the assigned rows; returns what was read.

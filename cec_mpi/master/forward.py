@@ -97,8 +97,6 @@ class ForwardStep(StepInFlight):
     def refuse(self, machine: int) -> None:
         """Use nothing of a machine whose answer is not finite."""
         shards = set(self.placement.of(machine))
-        if self.placement.adopted:  # others may have given answers of some
-            shards = {shard for shard, *_ in self._expected.get(machine, ())}
         self._accused.update(shards)
         self.blamed.add(machine)
         for shard in shards:
@@ -112,10 +110,6 @@ class ForwardStep(StepInFlight):
         self._share_out(self._answers.missing(self.helping()))
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
-
-    def unusable(self) -> set[int]:
-        """Those of machines that were wrong."""
-        return self._answers.accused
 
     def settle(self) -> bool:
         """Decode without comparing where too few machines are left, unless answers disagree."""

@@ -130,7 +130,9 @@ class StepInFlight(ABC):
         """Send a job to an idle machine."""
         step = self.step
         job = self.end.ask(machine, step.number, step.product, intervals, content)
-        self._expect(job)
+        if not self.outstanding:
+            self._is_due_known = False
+        self.outstanding[job.machine] = job
         step.count(announce=16 * len(intervals), share=content.nbytes)
 
     def ready(self) -> set[int]:
@@ -146,45 +148,11 @@ class StepInFlight(ABC):
     @property
     def placement(self) -> Placement:
         """Which machine has which shards; holders of shards are machines that can help."""
-        placement = self.master.steps.placement
-        return placement.among(sorted(self.helpers())) if placement.adopted else placement
+        return self.master.steps.placement
 
     def helping(self) -> tuple[int, ...]:
         """Return the shards of these machines."""
         return self.placement.of_all(sorted(self.helpers()))
-
-    def unusable(self) -> set[int]:
-        """Return the shards whose answers do not count."""
-        return set()
-
-    def adopt_missing(self) -> bool:
-        """Whether machines take over missing shards, or will when they have answered."""
-        adopting = self.master.adopting
-        if adopting is None or self.roster.machines(State.JOINING) & self.master.up:
-            return False
-        helpers = sorted(self.helpers())
-        if any(self.outstanding[n].adopted is None for n in helpers if n in self.outstanding):
-            return True
-        spare = 0 if self.step.product.adjoint else self.master.spare
-        given = helpers, self.ready() & set(helpers), self.step.number, spare
-        try:
-            self.take_over(adopting.begin(*given, self.unusable()))
-        except InfeasibleError as error:
-            log.warning("no shards are taken over: %s", error)
-            return adopting.is_reading
-        return adopting.is_reading
-
-    def take_over(self, jobs: list[Job]) -> bool:
-        """Wait for machines that take over shards; False if there are none."""
-        for job in jobs:
-            self._expect(job)
-        return bool(jobs)
-
-    def _expect(self, job: Job) -> None:
-        """Wait for an answer; its deadline is not before those of jobs that were sent earlier."""
-        if not self.outstanding:
-            self._is_due_known = False
-        self.outstanding[job.machine] = job
 
     # The course of a step.
 
@@ -233,7 +201,7 @@ class StepInFlight(ABC):
                 self.master.steps.schedule.gate()
                 patience.pause(lambda: self._due)
             patience.over()
-        step.unanswered = sorted(n for n, job in self.outstanding.items() if job.adopted is None)
+        step.unanswered = sorted(self.outstanding)
         step.delays = self._delays(self._clock.monotonic() - self._begin)
 
     def _delays(self, ended: float) -> dict[int, float]:
@@ -286,11 +254,6 @@ class StepInFlight(ABC):
                 self._hand_on()
             return
         del self.outstanding[job.machine]
-        if job.adopted is not None:
-            assert self.master.adopting is not None
-            if not self.take_over(self.master.adopting.go_on(self.ready(), self.step.number)):
-                self._hand_on()
-            return
         self._answered_after.append(self._clock.monotonic() - self._begin)
         if job.failed:
             self._failed(job.machine)
@@ -336,8 +299,6 @@ class StepInFlight(ABC):
             self.hand_on()
         except InfeasibleError:
             # Machines that are late may answer after all, and others may join.
-            if self.adopt_missing():
-                return
             if self.outstanding or self._joining() & self.master.up or self._busy_before():
                 return
             # A machine without a process may never join: a step waits for it only if no later tick
@@ -384,7 +345,7 @@ class StepInFlight(ABC):
             n
             for n, job in self.outstanding.items()
             if allowed is not None
-            and now - job.begun - job.allowance > allowed
+            and now - job.begun > allowed
             and self.roster.state_of(n) is State.COMPUTING
         ]
         for n in late:
@@ -406,7 +367,7 @@ class StepInFlight(ABC):
         if allowed is not None:
             computing = self.roster.machines(State.COMPUTING)
             jobs = (job for n, job in self.outstanding.items() if n in computing)
-            begun = min((job.begun + job.allowance for job in jobs), default=never())
+            begun = min((job.begun for job in jobs), default=never())
             found = min(found, begun + allowed + RESOLUTION)
         return found
 

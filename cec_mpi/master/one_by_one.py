@@ -17,7 +17,6 @@ from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.adopting import Adopting
 from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.checked import CheckedAdjoint
@@ -32,7 +31,7 @@ from cec_mpi.roster import Excluded, Left, Lost, State
 from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
-from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
+from cec_mpi.wire.jobs import Answered, Event, JobsEnd
 from cec_mpi.wire.orders import CUT_OFF
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,6 @@ class MadeOneByOne:
         Whether only some rows are compared.
     spare : int
         Number of machines, whichever they are, that a product X W must be able to miss.
-    adopting : Adopting or None
-        Makes machines take over shards, if they do.
     up : set of int
         Machines that are available, including lost ones.
     rhythm : Rhythm
@@ -86,7 +83,6 @@ class MadeOneByOne:
         assert not isinstance(options.deadline, float | str)  # they are checked
         self.deadline = options.deadline
         compares = options.check != "none"
-        self.adopting = Adopting.of(options, end, self.steps, self.manifest)
         self._decoders = Decoders(self.manifest.code)
         self.checker: ParityChecker | None = None
         self.samples = options.check == "sample"
@@ -100,7 +96,7 @@ class MadeOneByOne:
                 self.arithmetic,
                 manifest.columns,
                 self._bounds.shards,
-                mates if self.adopting is None else self.adopting.mates,
+                mates,
             )
             self.terms = TermChecks(
                 np.abs(code.generator).sum(axis=1) + self._bounds.shards,
@@ -125,8 +121,6 @@ class MadeOneByOne:
         step = self._next(spare)
         self.steps.plan(step, 0 if adjoint else self._stragglers)
         self.up = self.steps.schedule.listed(step)
-        if self.adopting is not None:
-            self.adopting.consider(self.up)
         return step
 
     def _next(self, spare: int) -> Step:
@@ -149,8 +143,7 @@ class MadeOneByOne:
             else:
                 idle = hub.roster.machines(State.IDLE)
                 able = tuple(n for n in step.available if n in idle)
-                reads = self._adopt(step, able, spare)
-                if not reads and self.to_spare(able) >= spare:
+                if self.to_spare(able) >= spare:
                     step.available, step.events = able, events
                     if has_waited:
                         step.waited_seconds = hub.clock.monotonic() - begin
@@ -158,14 +151,6 @@ class MadeOneByOne:
             self.steps.schedule.gate()
             has_waited = True
             (patience if busy else idle_patience).pause(self._next_look)
-
-    def _adopt(self, step: Step, able: tuple[int, ...], spare: int) -> bool:
-        """Whether machines take over shards, because the available ones have too few."""
-        if self.adopting is None:
-            return False
-        with self._whole():
-            wanted = max(spare, self._stragglers), spare
-            return self.adopting.between_steps(step.available, able, step.number, wanted)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -282,18 +267,9 @@ class MadeOneByOne:
                 self._wrong.pop(event.machine, None)
             log.warning("%s", event)
             events.append(event.record)
-            if self.adopting is not None:
-                self.adopting.hear(event)
         elif self.end.gave(event.job):
-            self._note_answered(events, event.job)
+            self._note_mended(events, event.job.machine, event.job.mended)
         self._recorder.note(events[before:])
-
-    def _note_answered(self, events: list[EventRecord], job: Job) -> None:
-        if self.adopting is not None:
-            self.adopting.reading.learn(job)
-            if job.adopted is not None and (found := self.adopting.take(job)) is not None:
-                events.append(found)
-        self._note_mended(events, job.machine, job.mended)
 
     def _note_mended(self, events: list[EventRecord], machine: int, mended: Mended) -> None:
         """Note that a machine has computed rows from other shards: its answers are less exact."""
@@ -329,12 +305,12 @@ class MadeOneByOne:
         enough = self._enough(allowed)
         now = self.end.hub.clock.monotonic()
         for n, job in self.end.hub.busy().items():
-            if now - job.begun - job.allowance > enough:
+            if now - job.begun > enough:
                 self.end.hub.give_up(n, f"no answer for {now - job.begun:.1f} s")
 
     def next_giving_up(self, allowed: float | None) -> float:
         """Return when `give_up_silent` gives up a machine, unless one answers before."""
-        begun = (job.begun + job.allowance for job in self.end.hub.busy().values())
+        begun = (job.begun for job in self.end.hub.busy().values())
         return min(begun, default=never()) + self._enough(allowed) + RESOLUTION
 
     def _enough(self, allowed: float | None) -> float:

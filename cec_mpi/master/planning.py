@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from cec_mpi.core.demand import CodedDemand, Demand
 from cec_mpi.core.plan.assignment import Scheme
-from cec_mpi.core.plan.placement import Placement, Reach
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -47,11 +47,6 @@ class StepPlanner:
     placement : Placement
     all_count : bool
         Whether steps wait for all answers, so that each machine shows its speed; True at first.
-    reach : Reach or None
-        The shards that machines could take over, if they do.
-    by_speed : bool
-        Whether a shard that several machines have is computed by the one that finishes first; False
-        at first.
 
     Examples
     --------
@@ -81,14 +76,11 @@ class StepPlanner:
         self.schedule = schedule
         self.speeds = speeds
         self.all_count = True
-        self.reach: Reach | None = None
-        self.by_speed = False
         self.placement, self._recovery = placement, recovery
         self._rows, self._scheme, self._parts = rows, scheme, parts
         self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
-        self._last_speeds: tuple[float, ...] = ()
 
     @classmethod
     def of(
@@ -116,28 +108,15 @@ class StepPlanner:
 
     @property
     def rows_of_shards(self) -> int | None:
-        """R if machines have several shards or may take over some; otherwise None."""
-        return None if self.placement.is_plain and self.reach is None else self._rows
-
-    @property
-    def last_speeds(self) -> tuple[float, ...]:
-        """Speeds of all machines with which the last step was planned."""
-        everyone = tuple(range(1, self.placement.machines + 1))
-        return self._last_speeds or self.speeds.plan_speeds(everyone)
-
-    def hold(self, placement: Placement) -> None:
-        """Use another placement from now on."""
-        self.placement = placement
-        self._planners.clear()
-        self.speeds.hold(placement)
+        """R if machines have several shards; otherwise None."""
+        return None if self.placement.is_plain else self._rows
 
     def next(self, spare: int = 0, others_come: bool = False) -> Step:
         """Return the next step, which must be possible without any `spare` machines.
 
         See `Schedule.next`, which waits for it or raises `InfeasibleError`.
         """
-        machines = self.reach or self.placement
-        return self.schedule.next(self._recovery, machines, spare, others_come)
+        return self.schedule.next(self._recovery, self.placement, spare, others_come)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
         """Plan a step, each row on S more machines if they are available.
@@ -152,7 +131,7 @@ class StepPlanner:
             self._hosts = roster.hosts
             known = range(1, self.placement.machines + 1)
             self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
-        step.speeds = self._last_speeds = self.speeds.plan_speeds(available)
+        step.speeds = self.speeds.plan_speeds(available)
         step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.changed = step.plan is not self._last
         return step
@@ -161,7 +140,7 @@ class StepPlanner:
         if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
             return ReplicaPlanner(self._parts, self.placement, stragglers)
         given = self._recovery, self._rows, self._scheme, stragglers
-        return Planner(*given, self.placement, self.by_speed)
+        return Planner(*given, self.placement)
 
     def begin(self, step: Step) -> None:
         """Note that machines hear of a step: from now on it counts."""
@@ -183,11 +162,9 @@ class StepPlanner:
         """
         available, product, demand = step.available, step.product, self.speeds.demand
         amounts = step.plan.amounts(np.asarray(rows))
-        # Who has taken over shards may have been lost when it had answered.
-        enough = demand.is_met(np.array(available) - 1)
         known = Makespans(
             self.speeds.predict(product, amounts),
-            self.speeds.bound(product, available) if enough else None,
+            self.speeds.bound(product, available),
             hindsight_makespan(amounts, seconds, demand) if self.all_count else None,
         )
         self.speeds.observe(product, amounts, seconds)

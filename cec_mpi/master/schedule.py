@@ -14,7 +14,7 @@ from cec_mpi.availability.models import (
     is_settled,
     seconds_between,
 )
-from cec_mpi.core.plan.placement import Placement, Reach
+from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
@@ -130,7 +130,7 @@ class Schedule:
     def next(
         self,
         recovery: int,
-        placement: Placement | Reach,
+        placement: Placement,
         spare: int = 0,
         others_come: bool = False,
     ) -> Step:
@@ -142,8 +142,8 @@ class Schedule:
         ----------
         recovery : int
             Number of shards that the step needs, L.
-        placement : Placement or Reach
-            Which machine has which shards, or could have them.
+        placement : Placement
+            Which machine has which shards.
         spare : int
             Number of machines, whichever they are, that the step must be able to miss.
         others_come : bool
@@ -181,15 +181,12 @@ class Schedule:
         self,
         available: tuple[int, ...],
         recovery: int,
-        placement: Placement | Reach,
+        placement: Placement,
         spare: int,
     ) -> None:
         """Report what the next step waits for, and why machines are away."""
-        of: Literal["machine", "shard"] = "machine"
-        missing = recovery + spare - len(available)
-        if isinstance(placement, Placement):
-            missing = placement.missing(recovery + spare, available)
-            of = "machine" if placement.is_plain else "shard"
+        missing = placement.missing(recovery + spare, available)
+        of: Literal["machine", "shard"] = "machine" if placement.is_plain else "shard"
         others = sorted(self._present.difference(available))
         away = {n: self._why(n, False) for n in others if n <= placement.machines}
         self.short(max(1, missing), of, available, away)
@@ -268,7 +265,7 @@ class Schedule:
         tick: int,
         available: tuple[int, ...],
         recovery: int,
-        placement: Placement | Reach,
+        placement: Placement,
         spare: int,
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"

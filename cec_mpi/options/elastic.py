@@ -30,12 +30,14 @@ _MOST_FACTOR = 1e6
 Check = Literal["none", "parity", "sample"]
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
+_ONE_SHARD = "a machine holds one shard; start more ranks on this node"
 _REMOVED = {
     "task": "write the task after the store, such as cec-mpi run STORE svd k=5",
     "set": "write options of the task after its name, such as cec-mpi run STORE svd k=5",
     "on_loss": "use elastic (--elastic) to continue without lost machines",
     "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
+    "adopt": _ONE_SHARD,
 }
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
 
@@ -121,9 +123,6 @@ class Elastic(Group):
     deadline : float or str, optional
         Stop waiting for a machine after this many seconds, or, with ``"x1.5"``, after 1.5 times its
         expected time. By default ``"x10"``, at least 2 seconds.
-    adopt : bool
-        Let machines read the shards of absent machines if the others have fewer shards than a step
-        needs.
     accept : str, optional
         Connection file to write. With it, ``cec-mpi join`` adds machines on any computer. The
         session waits for machines whenever they are too few.
@@ -193,12 +192,6 @@ class Elastic(Group):
         "implies --elastic (default: x10, at least 2 seconds)",
         elastic=True,
     )
-    adopt: bool = option(
-        False,
-        "--adopt",
-        "let machines read the shards of absent machines if too few are left; implies --elastic",
-        elastic=True,
-    )
     accept: str | None = option(
         None,
         "--accept FILE",
@@ -261,8 +254,6 @@ class Elastic(Group):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         seconds_to_meet(self.start_timeout, placement.machines)
         check_choices(Elastic, self)
-        if not isinstance(self.adopt, bool):
-            raise InputError(f"adopt {shown(self.adopt)}: expected True or False")
         if self.local is not None and whole_number("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
         for name, is_given in (
@@ -294,7 +285,7 @@ class Elastic(Group):
             if manifest.replicas is not None:
                 why = f"each row is on {plural(most + 1, 'machine')}"
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
-        if self.local is not None and not (self.accept or self.listen or self.adopt or self.wait):
+        if self.local is not None and not (self.accept or self.listen or self.wait):
             held = placement.count(placement.largest(self.local))
             if held < recovery and detect_launcher() is None:
                 raise InfeasibleError(

@@ -104,8 +104,7 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
             found: dict[str, Any] = {}
             for group in GROUPS:
                 found |= group.completed(self, manifest, placement)
-            if not self.adopt:
-                check_enough(found["machines"], placement, manifest.code.recovery)
+            check_enough(found["machines"], placement, manifest.code.recovery)
             check_sensitivity(self.check, self.precision, manifest)
             return replace(self, **found)
         except (InputError, InfeasibleError):

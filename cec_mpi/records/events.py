@@ -47,7 +47,6 @@ class Kind(NamedTuple):
     mark: str
 
 
-_TAKEN, _NOT_TAKEN = ("taken over", "taken over"), ("not taken over", "not taken over")
 KINDS = (
     Kind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
     Kind("joined", "joined", "joined", "joined", "#1b6e3c", "#7bd99b", "+"),
@@ -56,8 +55,6 @@ KINDS = (
     Kind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
     Kind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
     Kind("wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"),
-    Kind("adopted", "took over a shard", *_TAKEN, "#00695c", "#80e0d0", ">"),
-    Kind("not adopted", "could not take over a shard", *_NOT_TAKEN, "#455a64", "#b0bec5", "<"),
     Kind("rebuilt", "rebuilt rows", "rebuilt", "rebuilt", "#005a8c", "#80cfff", "^"),
 )
 """The one table."""
@@ -74,15 +71,11 @@ Event = TypedDict(
         "excluded": Machine,
         "late": Machine,
         "wrong": Machine,
-        "adopted": Machine,
-        "not adopted": Machine,
         "rebuilt": Machine,
         "reason": str,
         "rank": Count,
         "host": str,
         "shard": Count,
-        "bytes": Count,
-        "seconds": Seconds,
         "rows": Count,
         "first": Count,
         "last": Count,

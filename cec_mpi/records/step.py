@@ -32,7 +32,7 @@ from cec_mpi.text import shown
 
 Ints = NDArray[np.int64]
 
-VERSION = 3
+VERSION = 4
 """Of what the lines of ``steps.jsonl`` hold."""
 
 Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
@@ -54,7 +54,7 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
         All that the line says.
     """
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     started: str | UnsetType = UNSET
     task: str | UnsetType = UNSET
     planned_steps: Count | None = None
@@ -177,10 +177,7 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
         ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
         ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``,
         ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
-        of its shard that machine n computed from others,
-        ``{"adopted": n, "shard": k, "bytes": b, "seconds": s}`` of a shard that machine n has
-        taken over and read, behind those that it had, and ``{"not adopted": n, "shard": k,
-        "reason": text}`` where it could not.
+        of its shard that machine n computed from others.
     away : dict of str to (dict of int to int)
         Machines that take part and were not available when the step began: by why, the machine
         and the step since which it is away. A machine is ``"preempted"`` (availability says so),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,10 @@ from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster import Gone, Process, State
 from cec_mpi.session.serving import (
-    adopt,
     answer,
     noting_problems,
-    open_adopted,
     open_machine,
 )
-from cec_mpi.store.shard import Shard
 from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
 from cec_mpi.wire.protocol import Together
@@ -106,10 +102,6 @@ class LocalHub(Together):
         """Return a machine with its shards."""
         return open_machine(number, opening)
 
-    def shard_of(self, opening: Opening, number: int) -> Shard:
-        """Return a shard that a machine takes over."""
-        return open_adopted(opening, number)
-
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
         self._opened = []
@@ -155,17 +147,13 @@ class LocalHub(Together):
     def compute(self, rank: int, job: Job) -> bool:
         """Compute the job of a rank; False if it has not answered and must be asked again."""
         machine = self._machines[job.store, rank]
-        if job.adopted is not None:
-            opening, _ = self._openings[job.store]
-            report = adopt(machine, job.adopted, partial(self.shard_of, opening))
-        else:
-            order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
-            content = job.content
-            if job.product.adjoint:
-                content = content.reshape(job.count, job.product.columns)
-            with Machine.unwarned():
-                report = answer(machine, order, content)
-            job.values[:] = machine.values
+        order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
+        content = job.content
+        if job.product.adjoint:
+            content = content.reshape(job.count, job.product.columns)
+        with Machine.unwarned():
+            report = answer(machine, order, content)
+        job.values[:] = machine.values
         job.room.report[:] = reported(report, job.machine)
         self._problems[rank] = report.problem
         return True

@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, DamagedStoreError
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
@@ -28,7 +25,7 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
 from cec_mpi.store.stack import Stack
 from cec_mpi.store.staging import node_directory, staged_file
-from cec_mpi.wire.orders import Adopt, Close, Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
@@ -53,7 +50,6 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
         The exception with which the master has left.
     """
     machines: dict[int, Machine] = {}
-    openings: dict[int, Opening] = {}
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.announced(signals):
@@ -61,19 +57,12 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     machine, shared = machines[order.store], end.shared(order)
                     report = answer(machine, order, shared)
                     end.answer(order, machine.values, _warned(report, signals))
-                case Adopt():
-                    opener = partial(open_adopted, openings[order.store])
-                    report = adopt(machines[order.store], order.shards, opener)
-                    nothing = Multiply(order.store, order.step, order.shard, Product(), ())
-                    end.answer(nothing, np.empty(0), _warned(report, signals))
                 case Open():
                     opened = _open(order, end, make, session)
                     if opened is not None:
                         machines[order.store] = opened
-                        openings[order.store] = order.opening
                 case Close():  # which a spare may not have opened
                     machines.pop(order.store, None)
-                    openings.pop(order.store, None)
                 case Stop():
                     return order.error
 
@@ -85,18 +74,6 @@ def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
     machine.prepare(order.product)
     done = machine.work(order.product, values, order.step)
     return Report(done.seconds, done.loaded, done.problem, mended=done.mended)
-
-
-def adopt(machine: Machine, shards: Sequence[int], open_shard: Callable[[int], Shard]) -> Report:
-    """Take over shards."""
-    try:
-        loaded = machine.adopt(shards, open_shard)
-        report = Report(0.0, loaded, mended=machine.mended())
-    except Exception as error:
-        log.exception("machine %d could not take over shards", machine.number)
-        return Report(problem=str(error) or type(error).__name__)
-    log.info("machine %d has taken over the shards %s", machine.number, shards)
-    return report
 
 
 def _warned(report: Report, signals: NotedSignals) -> Report:
@@ -167,21 +144,6 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     machine = make(number, shard, manifest.columns, opening.arithmetic)
     machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
     return machine
-
-
-def open_adopted(opening: Opening, number: int) -> Shard:
-    """Open a shard that a machine takes over, from the store.
-
-    Raises
-    ------
-    DamagedStoreError
-        It cannot be opened, or this node does not see it.
-    """
-    store = Store(node_directory(opening.store), opening.manifest)
-    file = store.path / opening.manifest.shards[number - 1].file
-    if not file.exists():
-        raise DamagedStoreError(f"{file}: no such file")
-    return _open_shard(store, number, None, opening.options)
 
 
 def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:

@@ -24,7 +24,6 @@ from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
 from cec_mpi.simulation.scenario import Costs, Happening
 from cec_mpi.simulation.store import SimulatedStore
-from cec_mpi.store.shard import Shard
 from cec_mpi.wire.jobs import Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Opening, Reported
 from cec_mpi.wire.protocol import Together
@@ -112,10 +111,6 @@ class SimulatedHub(LocalHub):
         machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
         return machine
 
-    def shard_of(self, opening: Opening, number: int) -> Shard:
-        """See `LocalHub.shard_of`."""
-        return self.store.open_shard(number)
-
     # Jobs.
 
     def ask(self, job: Job, content: NDArray[Any]) -> None:
@@ -127,7 +122,7 @@ class SimulatedHub(LocalHub):
         size = _INTERVAL * len(job.intervals) + scale * content.nbytes
         begins = self._through(self.clock.monotonic(), size, "_sent") + self.costs.latency
         machine = self._machines[job.store, rank]
-        faults = [] if job.adopted is not None else machine.faults.at(job.machine, job.step)
+        faults = machine.faults.at(job.machine, job.step)
         kinds = {fault.kind for fault in faults}
         if "kill" in kinds:
             self.timeline.schedule(begins, partial(self._end, rank))

@@ -75,7 +75,6 @@ class SimulatedRecorder(Recorder):
         self._waiting += waited
         self._over += took - waited - self._optimum(record.available, since)
         self._bytes_read += sum(record.load_bytes)
-        self._bytes_read += sum(event.get("bytes", 0) for event in record.events)
         ticks = range(record.tick - record.waited_ticks, record.tick)
         if not ticks:  # it has waited for machines that join
             ticks = range(record.tick, record.tick + 1)

@@ -95,24 +95,6 @@ class SimulatedShard(Shard):
         self._rows, self._row_bytes, self._disk, self._held = rows, row_bytes, disk, held
         self._read = np.zeros(len(rows), dtype=bool)
 
-    @property
-    def to_have(self) -> Intervals:
-        """Rows to have ready when a machine takes over the shard."""
-        return ((0, self.count),) if self._held is None else ()
-
-    def beside(self, others: Sequence[Shard]) -> Shard:
-        """The shard and others, as one."""
-        if self._held is None:
-            return super().beside(others)
-        held = self._held.copy()
-        for each in others:
-            assert isinstance(each, SimulatedShard)
-            assert each._held is not None
-            held |= each._held
-        both = SimulatedShard(self.path, self._rows, self._row_bytes, self._disk, held)
-        both._read = self._read
-        return both
-
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
         done = 0

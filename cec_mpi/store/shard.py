@@ -111,11 +111,6 @@ class Shard(Protocol):
         """Files of the rows."""
         return (self.path,)
 
-    @property
-    def to_have(self) -> Intervals:
-        """Rows to have ready when a machine takes over the shard."""
-        return ((0, self.count),)
-
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """Rows with which the speed of the machine is measured, and bytes of a row.
 

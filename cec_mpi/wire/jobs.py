@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +145,7 @@ class AnswerRoom:
 
 @dataclass(eq=False)
 class Job:
-    """A job of a machine: rows to compute, or shards to take over.
+    """A job of a machine: rows to compute.
 
     Attributes
     ----------
@@ -161,11 +161,6 @@ class Job:
         What the rows are multiplied with; it must not change until the answer has arrived.
     asked : bool
         Whether the job was sent. If sending was interrupted, it is never answered.
-    adopted : tuple of int or None
-        If given, the job is not a product: the machine reads these shards, and has them in
-        addition to its own from now on.
-    allowance : float
-        Seconds that the job may take longer than a product.
     """
 
     machine: int
@@ -177,8 +172,6 @@ class Job:
     begun: float
     content: Any = None
     asked: bool = False
-    adopted: tuple[int, ...] | None = None
-    allowance: float = 0.0
 
     @property
     def values(self) -> NDArray[Any]:
@@ -288,24 +281,6 @@ class JobsEnd:
         now = self.hub.clock.monotonic()
         job = Job(machine, self._store, step, product, intervals, room, now)
         self.hub.ask(job, content)
-        return job
-
-    def adopt(self, machine: int, step: int, shards: Sequence[int], allowance: float) -> Job:
-        """Make an idle machine take over shards, which follow its own ones then.
-
-        Parameters
-        ----------
-        machine, step : int
-        shards : sequence of int
-            All shards that it will have in addition to its own.
-        allowance : float
-            Seconds that it may take to read them.
-        """
-        room = AnswerRoom(0, self._arithmetic)
-        room.clear()
-        job = Job(machine, self._store, step, Product(), (), room, self.hub.clock.monotonic())
-        job.adopted, job.allowance = tuple(shards), allowance
-        self.hub.ask(job, room.values)
         return job
 
     def gave(self, job: Job) -> bool:

@@ -38,7 +38,6 @@ class Kind(IntEnum):
     OPEN = 4
     CLOSE = 5
     STOP = 6
-    ADOPT = 7
 
 
 class Order(NamedTuple):
@@ -171,26 +170,6 @@ class Multiply:
 
 
 @dataclass(frozen=True)
-class Adopt:
-    """Take over shards of other machines.
-
-    Attributes
-    ----------
-    store, step : int
-        See `Order`.
-    shard : int
-        Number of the machine.
-    shards : tuple of int
-        All shards that it has in addition to its own from now on, in this order.
-    """
-
-    store: int
-    step: int
-    shard: int
-    shards: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Open:
     """Serve another store.
 
@@ -228,7 +207,7 @@ class Stop:
         return pack_error(self.error)
 
 
-Announced = Multiply | Adopt | Open | Close | Stop
+Announced = Multiply | Open | Close | Stop
 """The first part of an order."""
 
 

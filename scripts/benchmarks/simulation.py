@@ -1,6 +1,6 @@
-"""Simulated runs beside real ones: twelve runs with emulated speeds, their times and events.
+"""Simulated runs beside real ones: eleven runs with emulated speeds, their times and events.
 
-    python scripts/benchmarks/simulation.py [--only adopted] [--base 120] [--steps 30]
+    python scripts/benchmarks/simulation.py [--only stopped] [--base 120] [--steps 30]
 
 Machines sleep for most of each step, so that a busy computer changes little. The total is from the
 first step to the end of the last one. Events are compared with the step and machine of each.
@@ -32,7 +32,7 @@ MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 1200, 50
 
 TICKS = [[1, 2, 3, 4, 5, 6]] * 5 + [[1, 2, 3, 5, 6]] * 5 + [[2, 3, 5, 6]] * 5 + [[1, 2, 3, 4, 5, 6]]
 SHORT = [[1, 2, 3, 4, 5, 6]] * 2 + [[1, 2]] * 3 + [[1, 2, 3, 4, 5, 6]] * 50
-FEW = [[1, 2, 3, 4, 5, 6]] * 5 + [[5, 6]] * 5 + [[1, 2, 3, 4, 5, 6]]
+
 
 LOCKSTEP = {
     "given speeds": GIVEN,
@@ -47,7 +47,6 @@ ELASTIC = {
     "lost in step 5": [*GIVEN, "--inject", "kill:3@5"],
     "one straggler": ["--stragglers", 1, "--emulate-noise", 0.3],
     "learned, slow, two lost": ["--inject", "kill:1@8,slow:5@10x3,kill:4@20"],
-    "adopted": [*GIVEN, "--adopt", "--availability", "few.json"],
     "stopped": [*GIVEN, "--deadline", "x3", "--inject", "stop:2@6"],
 }
 
@@ -86,7 +85,7 @@ def make(directory: Path, steps: int, seed: int) -> None:
     X = rng.standard_normal((ROWS, COLUMNS))
     cec_mpi.encode(X, directory / "store", MACHINES, RECOVERY)
     np.save(directory / "W.npy", rng.standard_normal((steps, COLUMNS)))
-    for name, ticks in (("ticks", TICKS), ("short", SHORT), ("few", FEW)):
+    for name, ticks in (("ticks", TICKS), ("short", SHORT)):
         (directory / f"{name}.json").write_text(json.dumps({"available": ticks}))
 
 

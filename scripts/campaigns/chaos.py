@@ -1,7 +1,7 @@
 """Kill, stop and warn processes at random moments: each run has to end in time and be right.
 
     python scripts/campaigns/chaos.py [--seed I] [--runs 30] [--ways local,mpirun,join]
-        [--most 4] [--rate 0.002] [--adopt] [--limit 180] [--seconds 3600]
+        [--most 4] [--rate 0.002] [--limit 180] [--seconds 3600]
 
 Runs products, power iteration and least squares, one after the other, on five machines, two of
 which are enough. The machines are processes that the run starts, processes of ``mpirun --with-ft
@@ -9,8 +9,7 @@ ulfm`` with a spare, or join. At up to ``--most`` moments of each run, from the 
 process on, a random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); one in
 six signals is for the master. In every other run machines also have random faults at this rate in
 each step (wrong or infinite numbers, delays, losses), and answers are compared (``--check
-parity``). With ``--adopt`` machines take over the shards of those that are gone. A run that ends
-early is resumed until its result is there.
+parity``). A run that ends early is resumed until its result is there.
 
 Prints a line for each run that does not end within ``--limit`` seconds, leaves a process or a
 temporary file, prints a traceback, ends with an unexpected exit code or has a result that is not
@@ -65,7 +64,6 @@ def main() -> int:
     parser.add_argument("--ways", default="local,mpirun,join")
     parser.add_argument("--most", type=int, default=4, help="signals in a run")
     parser.add_argument("--rate", type=float, default=0.002, help="of faults in a step")
-    parser.add_argument("--adopt", action="store_true", help="until one machine is left")
     parser.add_argument("--limit", type=float, default=180, help="seconds for a run")
     parser.add_argument("--seconds", type=float, default=3600, help="after which no run begins")
     arguments = parser.parse_args()
@@ -136,7 +134,6 @@ class Campaign:
         store = {"matvec": "X", "power": "S", "lstsq": "A"}[task]
         words: list[Any] = ["cec-mpi", "run", self._directory / store, "--out", out, "-q"]
         words += [task, *SLOWLY, "--checkpoint-every", 20]
-        words += ["--adopt"] if self._given.adopt else []
         of_task: dict[str, list[Any]] = {
             "matvec": [f"vectors={self._directory / 'W.npy'}"],
             "power": ["tol=1e-9", "iterations=20000", "seed=0"],

@@ -168,7 +168,6 @@ def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, mon
     [
         (1, "", True),
         (2, "", False),
-        (1, "--adopt", False),
         (1, "--shards-per-machine 1,3", False),
         (1, "--machines 1,2", False),
     ],

@@ -51,19 +51,3 @@ def test_answers_of_several_shards_are_compared(several, check, way):
         for columns in (1, 4):
             check_products(operator, several.X, columns)
         assert not any("wrong" in event for record in kept.records for event in record.events)
-
-
-@pytest.mark.parametrize("options", [{"stragglers": 1}, {"check": "sample"}])
-def test_machines_that_are_left_take_over_shards_of_the_others(several, options):
-    """With any two of three machines, and then one; who comes back has its own still."""
-    kept = Kept()
-    options = {"shards_per_machine": (2, 2, 2), "recorder": kept, "adopt": True} | options
-    with opened_here(several.path, **options) as operator:
-        for there in ({1}, {1, 2, 3}, {3}, {2, 3}, {2}):
-            operator.available = there
-            check_products(operator, several.X, 3)
-        events = [event for record in kept.records for event in record.events]
-        taken = [(event["adopted"], event["shard"]) for event in events]
-        assert len(set(taken)) == len(taken)
-        assert {machine for machine, _ in taken} == {1, 2, 3}
-        assert all(event["bytes"] > 0 for event in events)

@@ -488,7 +488,7 @@ ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused befo
     "--stragglers of a word": ("--stragglers one", 2),
     "--check of a word": ("--check all", 2),
     "--check parity alone": ("--check parity", 2),
-    "--adopt of a word": ("--adopt=all", 2),
+    "--adopt, which was removed": ("--adopt", 2),
     "--deadline 0": ("--deadline 0", 2),
     "--deadline of words": ("--deadline soon", 2),
     "--accept into no directory": ("--accept {here}/none/conn", 2),

@@ -37,8 +37,6 @@ class Hub(LocalHub):
         Machines that do not answer, raise, or die when they are asked.
     errors : dict of int to ndarray
         What is added to a machine's shard.
-    unseen : callable
-        Whether a machine does not see a shard that it is to take over.
     kills, spoils : callable
         Whether a machine dies by a job; the answer that it gives instead of the right one.
     """
@@ -47,7 +45,6 @@ class Hub(LocalHub):
         super().__init__(elastic=True, spares=spares, clock=Clock())
         self.silent, self.broken, self.dying = set(), set(), set()
         self.errors = {}
-        self.unseen = lambda machine, shard: False
         self.kills = lambda job: False
         self.spoils = lambda job, values: values
 
@@ -62,9 +59,9 @@ class Hub(LocalHub):
         if machine in self.silent:
             return False
         super().compute(rank, job)
-        if machine in self.broken or (job.adopted and self.unseen(machine, job.adopted[-1])):
+        if machine in self.broken:
             job.room.clear()
-        elif job.adopted is None:
+        else:
             if machine in self.errors:
                 job.values[:] += self._error(job).ravel()
             job.values[:] = self.spoils(job, job.values)

@@ -36,11 +36,3 @@ def test_a_run_starts_as_many_machines_as_it_needs(multiply):
 def test_a_run_continues_without_a_machine_whose_rows_are_gone(multiply, tmp_path):
     (tmp_path / "store" / "shard-0002.csr").unlink()
     assert "shard-0002.csr: missing (cec-mpi repair " in multiply("--local", "6")
-
-
-def test_a_run_whose_machines_have_taken_over_parts_waits_for_nobody(multiply):
-    slow = "--emulate-speeds", "1,1,1,1,1,1", "--emulate-base", "2000"
-    faults = "kill:1@2,kill:2@2,kill:3@2,kill:4@2"
-    said = multiply("--local", "6", "--adopt", "--inject", faults, *slow)
-    assert "waiting" not in said
-    assert "taken over" in said

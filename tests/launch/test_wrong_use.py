@@ -287,7 +287,11 @@ def test_an_elastic_program_that_fails_ends_all_and_says_so_once(program, tmp_pa
             SERVED.replace('accept="conn"', "local=2"),
             "local needs accept",
         ),
-        ("mpi4py.rc.initialize = False", SERVED.replace('accept="conn"', "adopt=True"), "accept=F"),
+        (
+            "mpi4py.rc.initialize = False",
+            SERVED.replace('accept="conn"', "elastic=True"),
+            "accept=F",
+        ),
     ],
     ids=["communicator", "initialised", "local", "nobody"],
 )

@@ -53,17 +53,6 @@ def test_a_run_ends_when_no_machine_holds_a_part(store):
         A @ W[:, 0]
 
 
-def test_a_machine_that_is_left_takes_over_rows_that_nobody_holds(store):
-    recorder = Kept()
-    with opened_here(
-        store, recorder=recorder, adopt=True, availability=[{1, 2, 3, 4, 5}, {1}]
-    ) as A:
-        for _ in range(3):
-            check(A)
-    found = [event for record in recorder.records for event in record.events]
-    assert any(event.get("adopted") == 1 for event in found)
-
-
 def test_machines_of_equal_speeds_get_rows_with_equally_many_nonzeros(tmp_path):
     dense, thin = sparse(400, 200, density=0.5), sparse(400, 200, density=0.05)
     skewed = sp.csr_array(sp.vstack([dense, thin]))

@@ -100,6 +100,7 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
         ("on_loss", "continue", "use elastic (--elastic) to continue"),
         ("spares", "1", "processes beyond the machines of the store are spares"),
         ("replace", "spawn", "cec-mpi join"),
+        ("adopt", "1", "start more ranks on this node"),
     ],
 )
 def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):
@@ -158,7 +159,6 @@ ELASTIC = {
     "--local 2": 2,
     "--stragglers 1": 1,
     "--deadline x2": "x2",
-    "--adopt": True,
     "--accept file": "file",
     "--listen node1:5555": "node1:5555",
     "--check sample": "sample",
@@ -187,7 +187,6 @@ def test_options_that_need_machines_one_by_one_make_a_run_elastic(words):
 @pytest.mark.parametrize("words", NOT_ELASTIC)
 def test_the_others_leave_it_in_lockstep(words):
     assert not options_of(words.split()).is_elastic
-    assert not SessionOptions(adopt=False).is_elastic
 
 
 def test_speeds_are_of_one_kind():
@@ -291,7 +290,6 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"local": 1.5}, "local 1.5: expected a whole number"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
         ({"check": "parity"}, "check parity needs stragglers of at least 1"),
-        ({"adopt": "gain"}, "adopt 'gain': expected True or False"),
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),
     ],
@@ -331,7 +329,7 @@ def test_machines_of_an_elastic_run_make_rows_that_they_cannot_read(store):
 
 def test_options_are_checked_once(store):
     manifest = cec_mpi.open_store(store).manifest
-    checked = SessionOptions(deadline="x2", adopt=True, speeds=[1, 2, 3]).checked(manifest)
-    assert (checked.deadline.factor, checked.adopt, checked.speeds) == (2, True, (1, 2, 3))
+    checked = SessionOptions(deadline="x2", speeds=[1, 2, 3]).checked(manifest)
+    assert (checked.deadline.factor, checked.speeds) == (2, (1, 2, 3))
     assert checked.machines == (1, 2, 3)
     assert checked.checked(manifest) is checked

@@ -75,7 +75,7 @@ def test_each_record_is_on_disk_as_soon_as_it_happens(tmp_path):
         recorder.write_to(stream)
         (header,) = (json.loads(line) for line in path.read_text().splitlines())
         assert datetime.fromisoformat(header.pop("started")).tzinfo == UTC
-        assert header == {"kind": "header", "version": 3, "rows": 10}
+        assert header == {"kind": "header", "version": 4, "rows": 10}
         for step in range(3):
             recorder.step(record(step))
             assert path.read_text().endswith("}\n")
@@ -90,7 +90,7 @@ def test_a_step_is_one_json_object_with_every_field(tmp_path):
         recorder.write_to(stream)
         recorder.step(record(0, predicted=0.25))
     header, steps = read_steps(path)
-    assert header == {"kind": "header", "version": 3}
+    assert header == {"kind": "header", "version": 4}
     assert set(steps[0]) == {"kind", *(field.name for field in fields(StepRecord))}
     assert steps[0]["kind"] == "step"
     assert steps[0]["available"] == [1, 3]
@@ -229,7 +229,7 @@ def test_overwrite_removes_results_and_nothing_else(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "old"
 
 
-@pytest.mark.parametrize("text", ["", '{"kind":"header"', '{"kind":"header","version":3}\n'])
+@pytest.mark.parametrize("text", ["", '{"kind":"header"', '{"kind":"header","version":4}\n'])
 def test_a_run_that_was_killed_before_its_first_step_is_in_nobodys_way(tmp_path, text):
     (tmp_path / "steps.jsonl").write_text(text)
     (tmp_path / "result.npy").write_text("of no step")
@@ -404,7 +404,7 @@ def test_whole_steps_come_back_whatever_was_left_out(tmp_path_factory, changes, 
 # --- reading ------------------------------------------------------------------------------
 
 
-HEADER = '{"kind": "header", "version": 3, "rows": 3}\n'
+HEADER = '{"kind": "header", "version": 4, "rows": 3}\n'
 
 
 def line_of(number=0, **changes):
@@ -501,7 +501,7 @@ HOSTILE = {
     "progress of nothing": '{"kind": "progress"}\n',
     "progress that is text": '{"kind": "progress", "known": {"residual": "0.1"}}\n',
     "records of an older version": '{"kind": "header", "rows": 3}\n',
-    "records of a later version": '{"kind": "header", "version": 4}\n',
+    "records of a later version": '{"kind": "header", "version": 5}\n',
     "records of a version that is none": '{"kind": "header", "version": true}\n',
     **{
         f"no {field.name} after a header": HEADER + line_of(5, **{field.name: ...})
@@ -534,13 +534,13 @@ def test_steps_twice_or_out_of_order_are_refused(tmp_path, numbers):
         resume_steps(path)
 
 
-@pytest.mark.parametrize("version", [None, 1, 2, 4, "3"])
+@pytest.mark.parametrize("version", [None, 1, 3, 5, "3"])
 def test_records_of_another_version_are_refused_as_such(tmp_path, version):
     path = tmp_path / "steps.jsonl"
     header = {"kind": "header"} | ({} if version is None else {"version": version})
     path.write_text(json.dumps(header) + "\n")
     found = repr(version or 1)
-    with pytest.raises(InputError, match=rf"line 1 begins .* version {found}: expected version 3"):
+    with pytest.raises(InputError, match=rf"line 1 begins .* version {found}: expected version 4"):
         read_steps(path)
 
 
@@ -572,7 +572,7 @@ def test_a_record_that_cannot_be_read(tmp_path, name):
 def test_a_record_without_steps(tmp_path):
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER)
-    assert read_steps(path) == ({"kind": "header", "version": 3, "rows": 3}, [])
+    assert read_steps(path) == ({"kind": "header", "version": 4, "rows": 3}, [])
 
 
 # --- going on -----------------------------------------------------------------------------

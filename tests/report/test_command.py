@@ -338,5 +338,5 @@ def test_a_report_that_cannot_be_made_leaves_the_one_before(run, tmp_path, capsy
     out.write_text("before")
     (run / "steps.jsonl").write_text('{"kind": "header"}\n')
     assert report(run, "--out", out) == 2
-    assert "begins records of version 1: expected version 3" in capsys.readouterr().err
+    assert "begins records of version 1: expected version 4" in capsys.readouterr().err
     assert out.read_text() == "before"

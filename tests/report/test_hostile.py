@@ -35,7 +35,6 @@ ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4],
 
 EVENTS = [{"late": 1}, {"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 7, "host": "node9"}]
 EVENTS += [{"rebuilt": 3, "rows": 4, "first": 0, "last": 3, "error_bound": 1e-9}]
-EVENTS += [{"adopted": 1, "shard": 2, "bytes": 80, "seconds": 0.5}, {"not adopted": 1, "shard": 3}]
 EVENTS += [{"given up": 4}, {"left": 3}, {"excluded": 1, "reason": "wrong"}, {"wrong": 2}]
 
 

@@ -142,15 +142,6 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     assert "a step needs 3; not there: 3" in outcome.ended
 
 
-def test_machines_take_over_shards_of_those_that_are_away():
-    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2)])
-    costs = Costs(latency=0, bandwidth=1e30, disk=420 * 80 / 10, fixed=0, each=0, decode=0)
-    outcome = simulate(scenario(costs, availability=available, adopt=True, steps=2))
-    assert outcome.steps == 2
-    assert outcome.events["adopted"] >= 1
-    assert outcome.ended == ""
-
-
 def test_a_silent_machine_is_late_and_given_up():
     outcome = simulate(scenario(inject="stop:2@1", elastic=True, steps=30, deadline="x2"))
     assert (outcome.steps, outcome.events["late"], outcome.events["given up"]) == (30, 1, 1)
@@ -287,7 +278,6 @@ def traces(draw):
         "emulate_noise": draw(st.sampled_from([0.0, 0.3])),
         "elastic": elastic,
         "stragglers": draw(st.integers(0, machines - recovery)) if elastic else 0,
-        "adopt": elastic and draw(st.booleans()),
         "wait": True,
     }
     rows = draw(st.integers(recovery, 60))

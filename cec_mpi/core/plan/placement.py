@@ -328,63 +328,6 @@ def _share_out(holders: list[list[int]], speeds: Sequence[float]) -> None:
         machines[:] = [n]
 
 
-class Reach:
-    """The shards that machines could hold if they took over as many as they have room for.
-
-    Parameters
-    ----------
-    placement : Placement
-        The shards that they hold.
-    room : (M,) sequence of int
-        Number of further shards that each can hold.
-
-    Attributes
-    ----------
-    machines : int
-        M.
-    is_plain : bool
-        False: a step is counted in shards.
-
-    Examples
-    --------
-    Each of three machines has room for two more shards, and L = 3:
-
-    >>> reach = Reach(Placement.plain(3), (2, 2, 2))
-    >>> reach.to_spare(3, (1, 2, 3)), reach.to_spare(3, (2,)), reach.to_spare(3, ())
-    (2, 0, -1)
-    """
-
-    is_plain = False
-
-    def __init__(self, placement: Placement, room: Sequence[int]) -> None:
-        self.machines = placement.machines
-        self._placement, self._room = placement, tuple(room)
-        self._tried: dict[tuple[int, ...], int] = {}
-
-    def to_spare(self, recovery: int, available: Sequence[int]) -> int:
-        """Return `Placement.to_spare` with the shards that machines could take over."""
-        placement = self._placement
-        could = [placement.counts[n - 1] + self._room[n - 1] for n in available]
-        spare = without_most([min(each, placement.shards) for each in could], recovery)
-        most = self._tried.get(tuple(available), spare)
-        return spare if spare <= most else max(most, placement.to_spare(recovery, available))
-
-    def cannot(self, available: Sequence[int], spare: int) -> None:
-        """Note that these machines cannot take over enough to miss `spare` of them."""
-        tried = tuple(available)
-        self._tried[tried] = min(spare - 1, self._tried.get(tried, spare))
-
-    def largest(self, count: int) -> tuple[int, ...]:
-        """Return the `count` machines that could hold the most shards, ascending."""
-        could = [a + b for a, b in zip(self._placement.counts, self._room, strict=True)]
-        by_shards = sorted(range(1, self.machines + 1), key=lambda n: -could[n - 1])
-        return tuple(sorted(by_shards[:count]))
-
-    def count(self, machines: Sequence[int]) -> int:
-        """Return the number of different shards that these machines hold."""
-        return self._placement.count(machines)
-
-
 def without_most(counts: Sequence[int], recovery: int) -> int:
     """Return how many counts, the largest first, can be left out with L remaining; -1 if none.
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cec_mpi.core.plan.placement import Intervals, Placement
-from cec_mpi.errors import InfeasibleError
-from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Holders
@@ -27,13 +25,10 @@ class ReplicaPlacement(Placement):
     bounds : (P + 1,) sequence of int
         First row of each part, and the number of rows.
     machines : int
-    adopted : (N,) sequence of sequence of int, optional
-        Machines whose parts each has taken over.
 
     Attributes
     ----------
     holders : Holders
-        With those that have taken over a part.
 
     Examples
     --------
@@ -51,24 +46,16 @@ class ReplicaPlacement(Placement):
         holders: Holders,
         bounds: Sequence[int],
         machines: int,
-        adopted: Sequence[Sequence[int]] = (),
     ) -> None:
         super().__init__((1,) * machines, machines)
-        self._own, self.holders = holders, holders
+        self.holders = holders
         self.bounds: tuple[int, ...] = tuple(bounds)
-        self.adopted = tuple(map(tuple, adopted)) if any(adopted) else ()
-        if self.adopted:
-            self.counts = tuple(1 + len(each) for each in self.adopted)
-            took = [(n, of) for n, each in enumerate(self.adopted, start=1) for of in each]
-            self.holders = tuple(
-                tuple(sorted({*each, *(n for n, of in took if of in each)})) for each in holders
-            )
         self._sets = [frozenset(each) for each in set(self.holders)]
         self._least = lru_cache(256)(self._least_copies)
 
     @property
     def _told(self) -> tuple[object, ...]:
-        return self._own, self.bounds, self.machines, self.adopted
+        return self.holders, self.bounds, self.machines
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplicaPlacement) and self._told == other._told
@@ -78,75 +65,6 @@ class ReplicaPlacement(Placement):
 
     def __reduce__(self) -> tuple[object, ...]:
         return ReplicaPlacement, self._told
-
-    def adopting(self, machine: int, shards: Iterable[int]) -> ReplicaPlacement:
-        """A machine has the parts of these machines beside its own."""
-        adopted = list(self.adopted or [()] * self.machines)
-        adopted[machine - 1] = tuple(shards)
-        return ReplicaPlacement(self._own, self.bounds, self.machines, adopted)
-
-    def among(self, available: Sequence[int], speeds: Sequence[float] | None = None) -> Placement:
-        """The same: each machine is asked for rows of its own and of those it took over."""
-        return self
-
-    def asked(self, machine: int) -> tuple[int, ...]:
-        """As `Placement.asked`."""
-        return (machine,)
-
-    def holder(self, shard: int) -> int:
-        """As `Placement.holder`."""
-        return shard
-
-    def mates(self, shard: int) -> tuple[int, ...]:
-        """As `Placement.mates`."""
-        return (shard,)
-
-    def to_adopt(
-        self, able: Mapping[int, Sequence[int]], spare: int, room: Sequence[int]
-    ) -> dict[int, list[int]]:
-        """Choose whose parts each available machine takes over, so that a step can be made.
-
-        Parameters
-        ----------
-        able : mapping of int to sequence of int
-            Of each available machine: the machines whose parts it can read.
-        spare : int
-            Machines, whichever they are, that a step is to be able to miss.
-        room : (N,) sequence of int
-            Of how many machines each has memory for the parts.
-
-        Returns
-        -------
-        dict of int to list of int
-            The machines with most of the parts that are still missing come first, each to the
-            machine with the most room.
-
-        Raises
-        ------
-        InfeasibleError
-            No machine can read some part, or there is no room.
-        """
-        left = dict(zip(range(1, self.machines + 1), room, strict=True))
-        found: dict[int, list[int]] = {}
-        there = [set(each).intersection(able) for each in self.holders]
-        while missing := [k for k, each in enumerate(there) if len(each) <= spare]:
-            gains: Counter[tuple[int, int]] = Counter()
-            for k in missing:
-                for n, those in able.items():
-                    if left[n] > 0 and n not in there[k]:
-                        gains.update((of, n) for of in self._own[k] if of in those)
-            if not gains:
-                raise InfeasibleError(
-                    f"{plural(len(able), 'machine')} cannot take over part {missing[0] + 1} of X, "
-                    f"which {plural(len(there[missing[0]]), 'machine', 'has', 'have')}"
-                )
-            of, n = max(gains, key=lambda each: (gains[each], left[each[1]], each))
-            left[n] -= 1
-            found.setdefault(n, []).append(of)
-            for k, own in enumerate(self._own):
-                if of in own:
-                    there[k].add(n)
-        return found
 
     def count(self, machines: Sequence[int]) -> int:
         """How many of these machines hold a part, of the part that fewest of them hold."""

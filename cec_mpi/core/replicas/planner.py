@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.algorithm_1 import fill
 from cec_mpi.core.plan.assignment import Assignment, check_available
 from cec_mpi.core.plan.load import check_speeds
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
 from cec_mpi.core.replicas.holders import held_together
@@ -361,11 +360,6 @@ class ReplicaDemand:
         self._parts, self._placement = parts, placement
         self.machines, self.total = placement.machines, float(parts.costs.sum())
         self._last: tuple[tuple[int, ...], Groups] | None = None
-
-    def hold(self, placement: Placement) -> None:
-        """Machines have taken over parts, or have them no more."""
-        assert isinstance(placement, ReplicaPlacement)
-        self._placement, self._last = placement, None
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) hold all parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,11 +99,6 @@ class SparseShard(Shard):
         self._views: tuple[Intervals, Any, list[_View]] = (), None, []
         self._joined: tuple[object, Any] = None, None
 
-    @property
-    def to_have(self) -> Intervals:
-        """None: rows are read when they are asked for."""
-        return ()
-
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """As `Shard.sample`: rows of one part."""
         if not self._file.parts:
@@ -122,18 +117,10 @@ class SparseShard(Shard):
         mean = self._layout.entries[-1] / self.count + ROW_COST
         return float((entries + ROW_COST * super().amount(intervals)) / mean)
 
-    def beside(self, others: Sequence[Shard]) -> Shard:
-        """The shard and parts of other machines that it does not have."""
-        return Patchwork([self, *(each for each in others if isinstance(each, SparseShard))])
-
     def pieces(self, intervals: Intervals) -> Iterator[tuple[int, int, int]]:
         """These rows, cut at the bounds of parts: the part of each piece, its first row and end."""
         for start, stop in intervals:
             yield from self._layout.pieces(start, stop)
-
-    def has(self, part: int) -> bool:
-        """Whether the machine's own file has a part."""
-        return part in self._file.place_of
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
@@ -297,80 +284,3 @@ def _transposed(matrices: list[Any]) -> Any:
     turned = csc_array(rows.shape[::-1], dtype=rows.dtype)
     turned.data, turned.indices, turned.indptr = rows.data, rows.indices, rows.indptr
     return turned
-
-
-class Patchwork(Shard):
-    """Parts of several machines, which one of them has taken over.
-
-    Parameters
-    ----------
-    shards : sequence of SparseShard
-        Each row is computed with the first one that has it.
-    """
-
-    def __init__(self, shards: Sequence[SparseShard]) -> None:
-        self.shards = tuple(shards)
-        self.path, self.count = self.shards[0].path, self.shards[0].count
-        self._last: tuple[Intervals, list[_Patch]] = (), []
-        self._sums = np.empty((0, 0))
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """The files that its rows are from."""
-        return tuple(path for shard in self.shards for path in shard.paths)
-
-    def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
-        for shard, mine, first, last in self._patches(intervals):
-            shard.multiply(W, mine, out[first:last])
-
-    def multiply_transposed(
-        self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
-    ) -> None:
-        """As `Shard.multiply_transposed`."""
-        out.fill(0)
-        if self._sums.shape != out.shape:
-            self._sums = np.empty_like(out)
-        for shard, mine, first, last in self._patches(intervals):
-            shard.multiply_transposed(U[first:last], mine, self._sums)
-            out += self._sums
-
-    def load(self, intervals: Intervals) -> Loaded:
-        """As `Shard.load`."""
-        loaded = [shard.load(mine) for shard, mine, *_ in self._patches(intervals)]
-        return Loaded(sum(each.seconds for each in loaded), sum(each.bytes for each in loaded))
-
-    def amount(self, intervals: Intervals) -> float:
-        """As `Shard.amount`."""
-        return sum(shard.amount(mine) for shard, mine, *_ in self._patches(intervals))
-
-    def changed(self) -> bool:
-        """Whether one of them has; all are asked."""
-        changed = [shard.changed() for shard in self.shards]  # each notes what it checks again
-        return any(changed)
-
-    def _patches(self, intervals: Intervals) -> list[_Patch]:
-        """Rows that one shard after the other computes; those of the last intervals are kept."""
-        known, patches = self._last
-        if known is intervals:
-            return patches
-        patches, position = [], 0
-        for shard, rows in self._owners(intervals):
-            start, stop = rows
-            if patches and patches[-1][0] is shard:
-                before = patches[-1]
-                patches[-1] = shard, (*before[1], rows), before[2], position + stop - start
-            else:
-                patches.append((shard, (rows,), position, position + stop - start))
-            position += stop - start
-        self._last = intervals, patches
-        return patches
-
-    def _owners(self, intervals: Intervals) -> Iterator[tuple[SparseShard, tuple[int, int]]]:
-        for part, start, stop in self.shards[0].pieces(intervals):
-            shard = next((each for each in self.shards if each.has(part)), self.shards[0])
-            yield shard, (start, stop)
-
-
-_Patch = tuple[SparseShard, tuple[tuple[int, int], ...], int, int]
-"""A shard, rows of it, and the first and last place of these in what is computed."""

@@ -83,33 +83,16 @@ class Shortage:
         self._said = 0  # shards that were missing
         self._next_look = 0.0
 
-    def look(
-        self,
-        openings: Mapping[int, tuple[Opening, Emulation | None]],
-        living: Callable[[], Iterable[Peer]],
-    ) -> None:
-        """Report what is missing for the store that needs most, if that has changed.
-
-        Parameters
-        ----------
-        openings : mapping
-        living : callable
-            Returns the processes that are alive; nothing is reported while one takes over shards.
-        """
+    def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
+        """Report what is missing for the store that needs most, if that has changed."""
         now = time.monotonic()
         if now < self._next_look:
-            return
-        peers = list(living())
-        if any(peer.job and peer.job.adopted is not None for peer in peers):
             return
         self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         missing, shards = 0, False
-        for store, (opening, _) in openings.items():
+        for opening, _ in openings.values():
             placement = opening.placement
-            for peer in peers:
-                if store in peer.adopted:
-                    placement = placement.adopting(peer.machine, peer.adopted[store])
             able = [n for n in here if n <= placement.machines]
             largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
             spare = max(sum(largest[: self._spare]), self._spare)
@@ -414,8 +397,6 @@ class SocketHub:
             raise RuntimeError(f"machine {job.machine} has no process")
         self.roster.ask(peer.rank)
         peer.job, peer.answer, job.content = job, None, content
-        if job.adopted is not None:
-            peer.adopted[job.store] = job.adopted
         order, alone = packed(job, content)
         peer.send(ORDER, order, *(() if alone is None else pieces(alone)))
         job.asked = True
@@ -442,7 +423,7 @@ class SocketHub:
             if peer.process.state is State.JOINING:
                 self._look_at_joining(peer)
         if not self._stopped:
-            self._shortage.look(self._openings, self._living)
+            self._shortage.look(self._openings)
         yield from self._happened()
         for peer in self._living():
             if peer.job is not None:

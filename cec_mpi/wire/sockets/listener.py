@@ -73,8 +73,6 @@ class Peer:
         Stores that it must open before it is a machine.
     opened : Opened or None
         Its report on the store that it opened last, until it is taken.
-    adopted : dict of int to tuple of int
-        Shards of each store that it was last told to take over.
     is_ready : bool
         Whether it waits for the others to measure its speed.
     text : str
@@ -90,7 +88,6 @@ class Peer:
     answer: list[Any] | None = None
     unopened: list[int] = field(default_factory=list)
     opened: Opened | None = None
-    adopted: dict[int, tuple[int, ...]] = field(default_factory=dict)
     is_ready: bool = False
     text: str = ""
     has_left: bool = False

@@ -38,7 +38,7 @@ from cec_mpi.processes.places import Place
 from cec_mpi.processes.together import fingerprint
 from cec_mpi.text import printable
 from cec_mpi.wire.jobs import Job
-from cec_mpi.wire.orders import Adopt, Kind, Multiply, Opened, Opening, Order
+from cec_mpi.wire.orders import Multiply, Opened, Opening, Order
 
 ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
@@ -155,9 +155,6 @@ def packed_job(
 
 def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     """Return the order of a job, and the vector that is sent behind it, if it is long."""
-    if job.adopted is not None:
-        order = Order(Kind.ADOPT, job.store, job.machine, job.step)
-        return np.array([*order, *job.adopted], dtype=np.int64), None
     header = Order.of(job.product, job.store, job.machine, job.step)
     numbers = packed_job(header, job.intervals, content)
     return numbers, None if goes_with_order(content) else content
@@ -177,13 +174,11 @@ def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.ui
     return order, numbers[_HEADER:end].reshape(-1, 2), content
 
 
-def asked_for(order: Order, pairs: Ints) -> Multiply | Adopt | None:
+def asked_for(order: Order, pairs: Ints) -> Multiply | None:
     """Return the job of an unpacked order; None for an order that is not a job."""
     if order.is_step:
         intervals = tuple(map(tuple, pairs.tolist()))
         return Multiply(order.store, order.step, order.shard, order.product, intervals)
-    if order.kind == Kind.ADOPT:
-        return Adopt(order.store, order.step, order.shard, tuple(pairs.tolist()))
     return None
 
 

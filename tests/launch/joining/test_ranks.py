@@ -106,13 +106,13 @@ def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, is_right, tm
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told, tmp_path):
-    run = begin(2, "--adopt", task=until_told.words(store), launcher=CONTINUING)
+    run = begin(3, task=until_told.words(store), launcher=CONTINUING)
     (machine,) = join(1)
-    assert any("this is machine 2" in line for line in iter(machine.stdout.readline, ""))
+    assert any("this is machine 3" in line for line in iter(machine.stdout.readline, ""))
     steps = tmp_path / "out" / "steps.jsonl"
     _wait_for(steps, '"kind":"step"')
     machine.kill()
-    _wait_for(steps, '"lost":2')
+    _wait_for(steps, '"lost":3')
     until_told.tell()
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr

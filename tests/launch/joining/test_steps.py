@@ -145,13 +145,3 @@ def test_a_machine_has_no_more_shards_than_it_can(accepting, store, join):
         made.until(lambda: len(made.happened("joined")) == 3 and time.monotonic() > due)
         counts = made.recorder.common["shards_of_machine"]
         assert sorted(len(counts[n - 1]) for n in made.happened("joined")) == [1, 1, 2]
-
-
-def test_machines_take_over_no_more_shards_than_they_have_room_for(accepting, make_store, join):
-    store = make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 3)
-    with accepting(store, adopt=True) as made:
-        processes = [*join(1, "--shards-per-machine", 2), *join(1, "--memory-per-machine", "200K")]
-        made.step()
-        adopted = made.happened("adopted")
-        assert 0 < len(adopted) == len(set(adopted))
-    assert codes(processes) == [0] * 2
