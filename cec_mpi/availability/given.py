@@ -27,6 +27,7 @@ from cec_mpi.availability.timed import (
     read_workload,
 )
 from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import read_given
 from cec_mpi.text import plural
 
@@ -72,13 +73,15 @@ def as_availability(given: Any, machines: int) -> Availability:
 
 
 def read_availability(
-    paths: Sequence[str | os.PathLike[str]], machines: int, repeat: bool = False
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    machines: int,
+    repeat: bool = False,
 ) -> Listed:
     """Read availability from files.
 
     Parameters
     ----------
-    paths : sequence of paths
+    paths : path or sequence of paths
         One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row per tick and a 0/1 column
         per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; JSON
         ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``; or a log in the Standard Workload
@@ -98,7 +101,9 @@ def read_availability(
     InputError
         Names the file, the entry, what was found and what was expected.
     """
-    contents = [_read(Path(path), machines) for path in paths]
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    contents = [_read(as_path(path), machines) for path in paths]
     if len(contents) == 1 and isinstance(contents[0], Listed):
         return Listed(contents[0]._ticks, repeat, contents[0].gap_seconds)
     groups = []

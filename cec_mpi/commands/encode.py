@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.shared import column_line, described, missing_line, with_runner
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
+from cec_mpi.files.paths import as_path
 from cec_mpi.options.option import add_options, from_flags
 from cec_mpi.terminal import say
 from cec_mpi.text import printable
@@ -42,7 +42,7 @@ def _encode(arguments: argparse.Namespace) -> int:
     options = from_flags(EncodeOptions, arguments).checked()
 
     def body(runner: Runner) -> int:
-        manifest = encode_with(arguments.source, Path(arguments.store), options, runner)
+        manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
         say(f"{arguments.store}: {described(manifest)}")
         if manifest.column_names or _is_table(arguments):
             say(column_line(manifest))

@@ -14,6 +14,7 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import publish
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import storing
 from cec_mpi.text import printable
 
@@ -97,7 +98,7 @@ def write_picture(figure: Any, name: str, title: str) -> None:
     InputError
         It cannot be written.
     """
-    path = Path(name)
+    path = as_path(name)
     with storing(path):
         if path.exists() and not path.is_file():
             raise InputError(f"{name} is there and no file: expected the name of a file")

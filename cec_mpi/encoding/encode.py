@@ -33,6 +33,7 @@ from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.files.appearing import check_new, is_there
 from cec_mpi.files.durable import check_room, locked
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import reason_of
 from cec_mpi.options.option import with_keywords
 from cec_mpi.store.format.grid import make_grid
@@ -119,18 +120,18 @@ def encode(
     """
     checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
     if comm is None:
-        return encode_with(source, Path(store), checked, runner or LocalRunner())
+        return encode_with(source, as_path(store), checked, runner or LocalRunner())
     if runner is not None:
         raise InputError("encode got both a runner and comm, expected only one of them")
     if checked.recovery is None:
         from cec_mpi.processes.together import check_start, on_master
 
         check_start(comm)
-        return on_master(comm, lambda: encode_with(source, Path(store), checked, LocalRunner()))
+        return on_master(comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()))
     from cec_mpi.encoding.together import on_all_ranks
 
     return on_all_ranks(
-        comm, source, lambda own, runner: encode_with(own, Path(store), checked, runner)
+        comm, source, lambda own, runner: encode_with(own, as_path(store), checked, runner)
     )
 
 

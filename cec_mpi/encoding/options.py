@@ -15,6 +15,7 @@ from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import checked_delimiter
+from cec_mpi.files.paths import as_path
 from cec_mpi.options import values
 from cec_mpi.options.option import check_choices, option, own_options, whole_number
 from cec_mpi.store.format.grid import BLOCK_BYTES
@@ -333,7 +334,7 @@ def _listed(values: list[object]) -> str:
 def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
     """Return pairs of columns and files, from pairs or a mapping."""
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
-    found = tuple((column, Path(file)) for column, file in pairs)
+    found = tuple((column, as_path(file)) for column, file in pairs)
     for column, file in found:
         if file.suffix.lower() != ".npy":
             raise InputError(f"target {column}:{file}: expected the name of an .npy file")

@@ -29,6 +29,7 @@ from cec_mpi.encoding.sources.table import EXACT
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import HDF5_SUFFIXES, library
 from cec_mpi.files.npy import check_real
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
 from cec_mpi.text import shown
@@ -101,8 +102,8 @@ def check_is_sparse(source: Any) -> None:
     InputError
         Says what a dense X needs.
     """
-    if isinstance(source, str | Path):
-        path, *_ = split_path(str(source))
+    if isinstance(source, str | os.PathLike):
+        path, *_ = split_path(str(as_path(source)))
         if not path.exists():
             raise InputError(f"{path} does not exist")
         if not path.name.lower().endswith(_SUFFIXES):
@@ -136,7 +137,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         with _in_rows(array, store) as rows:
             yield rows
         return
-    text = os.fspath(source)
+    text = str(as_path(source))
     path, *_ = split_path(text)
     check_regular(path)
     try:

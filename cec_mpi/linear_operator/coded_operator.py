@@ -136,7 +136,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
             with self._session.open_another(store, speeds, scheme) as master:
                 yield CodedOperator(self._session, master, close)
 
-        return Entrance(opened, f"X.open({os.fspath(store)!r})")
+        return Entrance(opened, f"X.open({str(store)!r})")
 
     def close(self) -> None:
         """Close the operator and release its machines.

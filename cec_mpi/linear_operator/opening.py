@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.options.elastic import elastic_options, if_removed
 from cec_mpi.options.option import with_keywords
 from cec_mpi.options.session import GROUPS, SessionOptions
@@ -36,6 +37,7 @@ from cec_mpi.processes.launcher import rank_of_launcher
 from cec_mpi.processes.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
+from cec_mpi.text import shown
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")  # an operator
 
 _OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
+
+
+class _NotOpenError(InputError, AttributeError):
+    """An attribute of an operator that is not open, so that `hasattr` is False."""
 
 
 class Entrance(Generic[T]):
@@ -171,22 +177,27 @@ class Entrance(Generic[T]):
             if raised is not error:
                 raise
 
-    def _refuse(self, text: str) -> NoReturn:
-        error = InputError(text)
+    def _refuse(self, text: str, kind: type[InputError] = InputError) -> NoReturn:
+        error = kind(text)
         raise error if self._comm is None else raised_apart(self._comm.rank, error)
 
     def _use(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse_use(InputError)
+
+    def _refuse_use(self, kind: type[InputError]) -> NoReturn:
         call = self._call
         at_first = "" if self._comm is None else " and `if X is not None:`"
         self._refuse(
             f"{call} was used without with: expected `with {call} as X:`{at_first} around what "
-            f"uses X, or `X = {call}.start()`, as in a notebook, and `X.close()` at the end"
+            f"uses X, or `X = {call}.start()`, as in a notebook, and `X.close()` at the end",
+            kind,
         )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # Python, SciPy and notebooks ask for these
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._use()
+        # SciPy would only say "type not understood" if hasattr(X, "shape") were False.
+        self._refuse_use(InputError if name == "shape" else _NotOpenError)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
@@ -290,7 +301,8 @@ def open_operator(
     array([1., 2., 3., 4.])
     >>> place.cleanup()
     """
-    shown = f"open_operator({os.fspath(store)!r}, {'None' if comm is None else 'comm'})"
+    given = "".join(f", {name}={shown(value)}" for name, value in options.items())
+    call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{given})"
 
     @contextmanager
     def opened(close: Callable[[], None]) -> Iterator[CodedOperator | None]:
@@ -311,7 +323,7 @@ def open_operator(
             master = session.open(store, chosen, recorder or Recorder())
             yield CodedOperator(session, master, close)
 
-    return Entrance(opened, shown, comm)
+    return Entrance(opened, call, comm)
 
 
 @contextmanager
@@ -359,7 +371,7 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
             directory = kept.enter_context(TemporaryDirectory(prefix="cec_mpi-"))
             file = Path(directory) / "connection.json"
         else:
-            file = Path(options.accept).absolute()
+            file = as_path(options.accept).absolute()
         if launcher is not None and launcher.rank:
             code = serve_launched(options, file)
             if code:

@@ -8,6 +8,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from cec_mpi.availability.numbers import read_machines
+from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.machine.emulation import SpeedChange
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ def path(text: str) -> str:
     """Parse a name that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("'': expected the name of a file or directory")
+    try:
+        as_path(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from msgspec.structs import asdict
 
 from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.replacing import open_own
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
@@ -297,7 +298,7 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
     return counts
 
 
-def resume_steps(path: Path) -> Lines:
+def resume_steps(path: str | os.PathLike[str]) -> Lines:
     """Read the records of a run that is to be continued, and remove a last line that was cut off.
 
     Steps after the checkpoint are among them: their numbers are taken, and what they computed is
@@ -308,6 +309,7 @@ def resume_steps(path: Path) -> Lines:
     InputError
         The file is missing, or its content is not a record of steps.
     """
+    path = as_path(path)
     try:
         found = read_lines(path)
         if found.end < found.size:
@@ -320,7 +322,7 @@ def resume_steps(path: Path) -> Lines:
     return found
 
 
-def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_steps(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the first header and the steps of a ``steps.jsonl`` as dicts with all fields.
 
     Raises
@@ -328,7 +330,7 @@ def read_steps(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     InputError
         The file is missing, its content is not a record of steps, or its last line is cut off.
     """
-    found = read_lines(path)
+    found = read_lines(as_path(path))
     if found.end < found.size:
         raise InputError(f"{path} cannot be read: its last line is cut off")
     return found.header, [_plain(step) for step in found.steps]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked, was_locked
+from cec_mpi.files.paths import as_path
 from cec_mpi.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.records.events import Event
 from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
@@ -67,7 +67,7 @@ class Run:
     def __init__(
         self, name: str, asked: frozenset[int] = frozenset(), most_bins: int = MOST_BINS
     ) -> None:
-        self.name, path = name, Path(name)
+        self.name, path = name, as_path(name)
         if not path.is_dir():
             what = "is no directory" if path.exists() else "is missing"
             raise InputError(f"{name} {what}: expected the directory of results of a run")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import as_path
 from cec_mpi.run.options import RunOptions
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.tasks import TASKS, Task, options_of
@@ -116,7 +117,7 @@ def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDAr
     columns = manifest.columns
     if path is None:
         raise InputError("task matvec needs a file of vectors: expected vectors=W.npy")
-    vectors = open_npy(Path(path))
+    vectors = open_npy(as_path(path))
     if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
         raise InputError(
             f"{path} has shape {vectors.shape}, expected (T, {columns}) with T at least 1"

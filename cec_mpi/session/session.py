@@ -12,6 +12,7 @@ from pathlib import Path
 from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import CecError, InputError, MachineError, SlowWarning
+from cec_mpi.files.paths import as_path
 from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
@@ -119,7 +120,7 @@ class Session:
             The options do not fit the store or the number of ranks, or a shard cannot be
             opened.
         """
-        path = store.path if isinstance(store, Store) else Path(store)
+        path = store.path if isinstance(store, Store) else as_path(store)
         opened = store if isinstance(store, Store) else open_store(node_directory(path))
         manifest = opened.manifest
         if self._gather is not None:
@@ -204,7 +205,7 @@ class Session:
         CecError
             See `open`.
         """
-        path = Path(store)
+        path = as_path(store)
         opened = open_store(node_directory(path))
         options = self._options.further(self._machines, path, opened.manifest, speeds, scheme)
         master = self.turns.run(self._open_further, path, opened, options)

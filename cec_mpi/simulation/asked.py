@@ -13,6 +13,7 @@ import numpy as np
 from cec_mpi.availability.models import Listed
 from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import read_given
 from cec_mpi.options.available import Available
 from cec_mpi.options.session import SessionOptions
@@ -85,7 +86,7 @@ def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
         if value is not None:
             raise InputError(f"{flag} describes X without a store, and {given.store} is a store")
     assert given.store is not None
-    return Scenario.of_store(open_store(node_directory(Path(given.store))).manifest, **more)
+    return Scenario.of_store(open_store(node_directory(given.store)).manifest, **more)
 
 
 def _of_shape(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
@@ -122,7 +123,7 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions) -> SessionOptions:
         drawn = random.uniform(*given.drawn, size=machines)
         return replace(options, emulate_speeds=tuple(drawn.tolist()))
     if given.speeds_of is not None:
-        return _recorded(Path(given.speeds_of), scenario, machines)
+        return _recorded(as_path(given.speeds_of), scenario, machines)
     if options.emulate_speeds is None:
         speeds = options.speeds if isinstance(options.speeds, tuple) else (1.0,) * machines
         return replace(options, emulate_speeds=speeds)
@@ -171,7 +172,7 @@ def _with_ticks(options: SessionOptions, scenario: Scenario) -> SessionOptions:
 def _of_doctor(path: str) -> tuple[Costs, float]:
     """Return the costs that doctor has measured, and how many bytes a machine multiplies."""
     try:
-        estimate = json.loads(read_given(Path(path)))["estimate"]
+        estimate = json.loads(read_given(as_path(path)))["estimate"]
         found = {name: float(estimate[name]) for name in _OF_DOCTOR}
         rate = float(estimate["rate"]) / int(estimate["machines"])
     except OSError as error:

@@ -16,6 +16,7 @@ import numpy as np
 from cec_mpi.availability.models import Listed, seconds_between
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.files.durable import publish
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.master.master import Master
@@ -93,7 +94,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     """
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
-    directory = None if out is None else Path(out)
+    directory = None if out is None else as_path(out)
     with nullcontext() if directory is None else removed_if_refused(directory):
         if directory is not None:
             prepare_directory(directory, used=False)

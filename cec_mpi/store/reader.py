@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, check_sizes, read_manifest
 from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import problem_on_opening
@@ -120,7 +121,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     DamagedStoreError
         Its manifest was altered, or is inconsistent.
     """
-    directory = Path(path)
+    directory = as_path(path)
     manifest = read_manifest(directory)
     check_sizes(directory, manifest, needed=False)
     return Store(directory, manifest)

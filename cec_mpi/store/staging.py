@@ -17,6 +17,7 @@ import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.files.durable import check_room, publish, write_at
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import read_regular
 from cec_mpi.files.replacing import replacing
 from cec_mpi.store.format.checksums import read_row
@@ -29,7 +30,7 @@ _STAGED = "staged.json"
 
 def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
     """Return the directory of a node, by default this one; ``{host}`` stands for its name."""
-    return Path(os.fspath(pattern).replace("{host}", host or socket.gethostname()))
+    return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))
 
 
 def remember_stage(store: Path, pattern: str) -> bool:

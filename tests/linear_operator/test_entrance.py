@@ -82,6 +82,10 @@ def test_looking_at_it_is_no_use(store):
     assert repr(bare) == f"<open_operator('{store}', None): opens in a with, or with .start()>"
     assert not hasattr(bare, "_repr_html_")
     assert not hasattr(bare, "__array_interface__")
+    assert not hasattr(bare, "close")
+    assert not hasattr(bare, "available")
+    started = repr(cec_mpi.open_operator(store, local=3, threads=1))
+    assert started.startswith(f"<open_operator('{store}', None, local=3, threads=1): opens in")
     assert [name for name in dir(bare) if not name.startswith("_")] == ["start"]
     assert bare is not None
     assert bare in {bare}

@@ -29,6 +29,7 @@ from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES
 from cec_mpi.files.npy import check_real
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
 
 __all__ = [
@@ -69,7 +70,7 @@ def open_source(
     InputError
         The file cannot be read, or its format is unknown.
     """
-    text, shape, delimiter = os.fspath(source), options.shape, options.delimiter
+    text, shape, delimiter = str(as_path(source)), options.shape, options.delimiter
     path, separator, inner = (Path(text), "", "") if shape is not None else split_path(text)
     suffix = path.suffix.lower()
     check_regular(path, or_directory=True)  # many threads read it, more than once

@@ -11,6 +11,7 @@ import numpy as np
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.extension import add_row
 from cec_mpi.files.durable import check_room, locked, write_at
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
@@ -59,7 +60,7 @@ def add_machine(
         The store cannot be written, another process is writing, or the code would be too
         ill-conditioned with one more machine.
     """
-    directory = Path(store)
+    directory = as_path(store)
     runner = runner or LocalRunner()
     read_manifest(directory)
     with storing(directory), locked(directory, f"{directory} is being written by another process"):

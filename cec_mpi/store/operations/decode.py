@@ -10,6 +10,7 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing, check_new
 from cec_mpi.files.durable import check_room
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.scaling import open_exponents
@@ -66,7 +67,7 @@ def decode(
     opened = open_store(store)
     manifest = opened.manifest
     if manifest.replicas is not None:
-        _write_sparse(opened, Path(out))
+        _write_sparse(opened, as_path(out))
         return 0.0
     output = open_output(out, delimiter)
     check_new(output.path)

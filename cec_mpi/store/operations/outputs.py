@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import check_room, make_file, read_at
 from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
+from cec_mpi.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest, shard_header
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
@@ -237,7 +238,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
     InputError
         The name has none of these formats, or the library of the format is not installed.
     """
-    text = os.fspath(out)
+    text = str(as_path(out))
     path, separator, inner = _split(text)
     suffix = path.suffix.lower()
     if separator and not inner.strip("/"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.files.durable import WriteHandles, locked, publish
+from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular, read_regular
 from cec_mpi.files.replacing import is_own, sync
 from cec_mpi.files.saving import storing
@@ -228,7 +229,7 @@ def repair(
     InputError
         The machine does not exist, the store cannot be written, or another process is writing.
     """
-    directory = Path(store)
+    directory = as_path(store)
     runner = runner or LocalRunner()
     if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
         read_manifest(directory)  # raises if this is not a store

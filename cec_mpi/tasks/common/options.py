@@ -6,7 +6,6 @@ import math
 import os
 import warnings
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import as_path
 from cec_mpi.tasks.common.units import divided
 
 _PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
@@ -99,7 +99,7 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
         real numbers.
     """
     if isinstance(value, str | os.PathLike):
-        array = open_npy(Path(value))
+        array = open_npy(as_path(value))
         name = f"{name} ({os.fspath(value)})"
     else:
         try:

@@ -1,0 +1,47 @@
+"""Paths that users give."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cec_mpi.errors import InputError
+from cec_mpi.text import shown
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+def as_path(given: str | os.PathLike[str]) -> Path:
+    """Return the path of a file or directory.
+
+    Parameters
+    ----------
+    given : path
+        A str, or an object with ``__fspath__``.
+
+    Raises
+    ------
+    InputError
+        It is not a path, or it is a URL.
+
+    Examples
+    --------
+    >>> as_path("s3://bucket/X.npy")
+    Traceback (most recent call last):
+        ...
+    cec_mpi.errors.InputError: s3://bucket/X.npy is a URL with the scheme s3: expected a file ...
+    """
+    try:
+        text = os.fsdecode(given)
+    except TypeError:
+        raise InputError(
+            f"{shown(given)} has type {type(given).__name__}: expected a path, a str or os.PathLike"
+        ) from None
+    url = _URL.match(text)
+    if url is not None and not os.path.lexists(text):
+        raise InputError(
+            f"{text} is a URL with the scheme {url[1]}: expected a file or directory that this "
+            "computer can open"
+        )
+    return Path(text)
