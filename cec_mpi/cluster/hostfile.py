@@ -103,14 +103,25 @@ def hosts_of_job(environment: Mapping[str, str]) -> list[Host]:
     Parameters
     ----------
     environment : mapping
-        Environment with ``SLURM_JOB_NODELIST`` and ``SLURM_TASKS_PER_NODE``.
+        Environment with ``SLURM_JOB_NODELIST`` and ``SLURM_TASKS_PER_NODE``. If the job is
+        heterogeneous, it has those of each component, ``SLURM_JOB_NODELIST_HET_GROUP_0`` etc.
 
     Raises
     ------
     InputError
         A variable is missing, or cannot be parsed.
     """
-    nodes, tasks = "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"
+    job, components = environment.get("SLURM_JOB_ID"), [""]
+    # Otherwise the job has been submitted in a heterogeneous one, whose variables are still here.
+    if job and environment.get("SLURM_JOB_ID_HET_GROUP_0") == job:
+        size = sum(name.startswith("SLURM_JOB_ID_HET_GROUP_") for name in environment)
+        components = [f"_HET_GROUP_{number}" for number in range(size)]
+    return [host for suffix in components for host in _hosts(environment, suffix)]
+
+
+def _hosts(environment: Mapping[str, str], suffix: str) -> list[Host]:
+    """Return the hosts of a component of a job."""
+    nodes, tasks = f"SLURM_JOB_NODELIST{suffix}", f"SLURM_TASKS_PER_NODE{suffix}"
     for name in (nodes, tasks):
         if not environment.get(name):
             raise InputError(f"{name} is not set: run this in a Slurm job (sbatch or salloc)")

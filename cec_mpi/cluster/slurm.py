@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from textwrap import wrap
 
 from cec_mpi.cluster import templates
 from cec_mpi.errors import InputError
@@ -23,6 +24,23 @@ LAUNCHERS = {
 _ELASTIC_SRUN = (
     'srun --mpi=none --cpus-per-task="$SLURM_CPUS_PER_TASK" --no-kill --kill-on-bad-exit=0 --wait=0'
 )
+
+# Variables of a step of srun, which sbatch gives to its job, and the option of sbatch that sets
+# them for the job; the memory of a step without them is that of its job.
+_LEFT_BEHIND = {
+    "${!SLURM_CPU_BIND*}": "",
+    "${!SLURM_DIST*}": "distribution",
+    "${!SLURM_GPU*}": "",
+    "SLURM_HINT": "hint",
+    "${!SLURM_MEM_BIND*}": "mem-bind",
+    "${!SLURM_MEM_PER*}": "",
+    "${!SLURM_NTASKS_PER*}": "ntasks-per-node",
+    "${!SLURM_STEP*}": "",
+    "SLURM_THREADS_PER_CORE": "threads-per-core",
+    "${!SLURM_TRES*}": "",
+    "PMI_FD PMI_JOBID PMI_RANK PMI_SIZE": "",
+    "PMIX_NAMESPACE PMIX_RANK ${!PMIX_SERVER*}": "",
+}
 
 _EARLY = 60  # seconds by which the signal of Slurm may be early
 _LONGEST_WARNING = 65535  # limit of sbatch
@@ -99,6 +117,7 @@ def batch_script(
         given["no-kill"] = True
     tells = preemptible and not is_srun
     parts = {
+        "job_of_slurm": templates.JOB_OF_SLURM,
         "usage": templates.USAGE if out is None else "",
         "arguments": templates.TAKEN if out is None else templates.GIVEN,
         "task": templates.TASK if parameters else "",
@@ -123,6 +142,7 @@ def batch_script(
     )
     values = {
         "directives": _directives(given, sbatch or {}),
+        "left": _left_behind(sbatch or {}),
         "setup": "\n".join(setup),
         "out": shlex.quote(out or ""),
         "words": shlex.join(words),
@@ -218,13 +238,21 @@ def elastic_scripts(
         "restarts": restarts,
         "job": '"$SLURM_JOB_ID"',
     }
-    parts = {"requeue": templates.REQUEUE}
-    for_master = {**values, "directives": _directives(of_master, more)}
-    for_machines = {**values, "directives": _directives(of_machines, sbatch or {})}
+    parts = {"requeue": templates.REQUEUE, "job_of_slurm": templates.JOB_OF_SLURM}
+    for_master, for_machines = (
+        {**values, "directives": _directives(of_job, given), "left": _left_behind(given)}
+        for of_job, given in ((of_master, more), (of_machines, sbatch or {}))
+    )
     return {
         "master": templates.filled(templates.MASTER, parts, for_master),
         "machines": templates.filled(templates.MACHINES, parts, for_machines),
     }
+
+
+def _left_behind(sbatch: Mapping[str, str | None]) -> str:
+    """Return the variables to unset in a job with these options of the user."""
+    names = [name for name, option in _LEFT_BEHIND.items() if option not in sbatch]
+    return " \\\n    ".join(wrap(" ".join(names), 90))
 
 
 def _launch(launcher: str, options: Mapping[str, object], elastic: bool) -> str:

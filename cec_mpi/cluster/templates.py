@@ -32,6 +32,7 @@ JOB = r"""#!/bin/bash
 @{directives}
 
 set -eo pipefail
+@{job_of_slurm}
 @{trap}
 @{setup}
 @{arguments}
@@ -49,6 +50,7 @@ MASTER = r"""#!/bin/bash
 @{directives}
 
 set -eo pipefail
+@{job_of_slurm}
 @{setup}
 out=@{out}
 set -- @{words}
@@ -67,6 +69,7 @@ MACHINES = r"""#!/bin/bash
 @{directives}
 
 set -eo pipefail
+@{job_of_slurm}
 @{setup}
 [ $# -ge 1 ] || { echo "expected the number of the master's job" >&2; exit 2; }
 master=${1%%;*} # without the name of a cluster
@@ -95,6 +98,19 @@ case "$code" in
         scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" && sleep 60 ;;
 esac
 exit "$code"
+"""
+
+# --- the job ----------------------------------------------------------------------------------
+
+JOB_OF_SLURM = r"""if [ -z "$SLURM_JOB_ID" ]; then
+    echo "not in a job of Slurm: expected sbatch $0" >&2
+    exit 2
+elif [ "$SLURM_JOB_ID_HET_GROUP_0" = "$SLURM_JOB_ID" ]; then
+    echo "this job has $SLURM_HET_SIZE components: expected one, which has all ranks" >&2
+    exit 2
+fi
+# What a shell of srun that submitted this job has left here; srun would take it for options.
+unset @{left}
 """
 
 # --- arguments ------------------------------------------------------------------------------

@@ -460,7 +460,7 @@ def _end_job_by_launcher(process: int) -> None:
     if launcher.is_srun:
         import subprocess  # hardly any rank starts a program
 
-        with suppress(OSError, subprocess.SubprocessError):
+        with suppress(KeyError, OSError, subprocess.SubprocessError):
             step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
             subprocess.run(["scancel", step], timeout=SCANCEL_SECONDS, check=False)
         return

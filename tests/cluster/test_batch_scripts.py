@@ -205,7 +205,7 @@ def said(tmp_path_factory):
             timeout=20,
             check=False,
             env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
-            | {"SLURM_CPUS_PER_TASK": "2", **variables},
+            | {"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "12", **variables},
         )
         assert (done.returncode, done.stderr) == (code, "")
         name, *rest = done.stdout.split("\0")[:-1]
@@ -269,7 +269,7 @@ def test_a_task_that_an_array_does_not_have_fails(number):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "SLURM_ARRAY_TASK_ID": number},
+        env={**os.environ, "SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": number},
     )
     assert (done.returncode, done.stderr) == (2, f"no task {number}: expected 1 to 2\n")
 
@@ -277,9 +277,87 @@ def test_a_task_that_an_array_does_not_have_fails(number):
 @pytest.mark.parametrize("words", [[], ["store"]])
 def test_a_script_that_takes_arguments_says_which(words):
     done = subprocess.run(
-        ["bash", "-c", batch_script(), "job", *words], capture_output=True, text=True, check=False
+        ["bash", "-c", batch_script(), "job", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SLURM_JOB_ID": "12"},
     )
     assert (done.returncode, done.stderr) == (2, "expected STORE DIR [options of cec-mpi run]\n")
+
+
+def scripts():
+    """One script of each kind."""
+    return [batch_script(["s"], "out"), *elastic_scripts(3, ["s"], "out", "file").values()]
+
+
+@pytest.mark.parametrize("script", scripts(), ids=["job", *KINDS])
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "not in a job of Slurm: expected sbatch job.sh\n"),
+        (
+            {"SLURM_JOB_ID": "5", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "5"},
+            "this job has 2 components: expected one, which has all ranks\n",
+        ),
+    ],
+)
+def test_a_script_elsewhere_than_in_a_job_of_one_component_says_so(script, variables, message):
+    done = subprocess.run(
+        ["bash", "-c", script, "job.sh", "4"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], **variables},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+# What srun adds to the environment of a shell, and sbatch passes on.
+LEFT_BEHIND = {
+    "SLURM_CPU_BIND": "quiet,mask_cpu:0x8",
+    "SLURM_CPU_BIND_LIST": "0x8",
+    "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SLURM_GPUS_PER_NODE": "1",
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_ID_HET_GROUP_0": "3",
+    "SLURM_MEM_PER_CPU": "100",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_THREADS_PER_CORE": "1",
+    "SLURM_TRES_PER_TASK": "cpu:1",
+    "PMI_RANK": "0",
+    "PMI_SIZE": "2",
+    "PMIX_SERVER_URI41": "pmix-server.9;tcp4://127.0.0.1:1",
+}
+KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_gds": "hash"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, set()),
+        ({"threads-per-core": "1", "distribution": "cyclic"}, {"THREADS_PER_CORE", "DISTRIBUTION"}),
+    ],
+)
+def test_variables_of_the_shell_that_submitted_a_job_do_not_reach_its_run(tmp_path, options, kept):
+    """Unless an option of the job has set them again."""
+    (tmp_path / "mpirun").write_text("#!/bin/bash\nenv -0\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    job = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "5", "SLURM_NTASKS": "2"}
+    done = subprocess.run(
+        ["bash", "-c", batch_script(["s"], "out", sbatch=options)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**job, **LEFT_BEHIND, **KEPT},
+    )
+    found = {line.partition("=")[0] for line in done.stdout.split("\0")}
+    assert KEPT.keys() <= found
+    still = {name for name in LEFT_BEHIND if "_HET_" not in name} & found
+    assert still == {f"SLURM_{name}" for name in kept}
 
 
 # --- warned scripts -----------------------------------------------------------------------
@@ -417,7 +495,7 @@ def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, e
         timeout=20,
         check=False,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "1"}
-        | {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"},
+        | {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"},
     )
     assert (done.returncode, (tmp_path / "log").read_text().splitlines()) == expected
 

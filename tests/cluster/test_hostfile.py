@@ -7,6 +7,7 @@ import pytest
 from cec_mpi.availability.nodelist import expand_nodelist
 from cec_mpi.cli import main
 from cec_mpi.cluster.hostfile import FORMATS, Host, hosts_of_job
+from cec_mpi.errors import InputError
 from helpers import ROOT
 
 HOSTFILES = ROOT / "hostfiles"
@@ -44,6 +45,28 @@ def test_the_hosts_of_a_job(hostfile):
     code, out, _ = hostfile("--format", "mpich", "--from-slurm", **variables)
     assert code == 0
     assert out.endswith("\nn1:2\nn2:2\nn3:2\nlogin:1\n")
+
+
+def test_the_hosts_of_a_job_of_several_components():
+    """Whose first component alone has the variables of other jobs in its batch script."""
+    variables = {
+        "SLURM_JOB_ID": "17",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_ID_HET_GROUP_0": "17",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "1",
+        "SLURM_JOB_ID_HET_GROUP_1": "18",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_1": "4(x2)",
+    }
+    assert hosts_of_job(variables) == [Host("n1", 1), Host("n2", 4), Host("n3", 4)]
+    inside = {**variables, "SLURM_JOB_ID": "20", "SLURM_JOB_NODELIST": "n9"}
+    assert hosts_of_job(inside) == [Host("n9", 1)]
+    del variables["SLURM_TASKS_PER_NODE_HET_GROUP_1"]
+    with pytest.raises(InputError, match="SLURM_TASKS_PER_NODE_HET_GROUP_1 is not set"):
+        hosts_of_job(variables)
 
 
 @pytest.mark.parametrize(

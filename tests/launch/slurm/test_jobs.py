@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -275,6 +276,26 @@ def test_the_hostfile_of_a_job(desk):
     hosts = [line for line in job.output().splitlines() if not line.startswith("#")]
     nodes = desk.run("scontrol", "show", "hostnames", job.says("NodeList")).split()
     assert hosts == [f"{node}:2" for node in nodes]
+
+
+@pytest.mark.any_mpi
+def test_the_hostfile_of_a_job_of_two_components(desk):
+    script = desk.directory / "job.sbatch"
+    script.write_text("#!/bin/bash\ncec-mpi hostfile --format mpich --from-slurm\n")
+    words = ["sbatch", "--parsable", "--ntasks=1", ":", "--ntasks=2", "--nodes=2", script]
+    job = Job(desk, desk.run(*words).strip())
+    assert job.wait() == "COMPLETED", job.output()
+    hosts = [line for line in job.output().splitlines() if not line.startswith("#")]
+    assert [host.partition(":")[2] for host in hosts] == ["1", "1", "1"]
+
+
+@pytest.mark.any_mpi
+def test_a_job_that_a_shell_of_srun_has_submitted(desk, symmetric):
+    """Whose variables srun in the job would take for options that exclude each other."""
+    script = desk.write(f"--launcher pmi2 --ntasks 4 run {symmetric.path} svd --out out --elastic")
+    left = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
+    job = replace(desk, variables=desk.variables | left).submit(script)
+    assert job.wait() == "COMPLETED", job.output()
 
 
 @pytest.mark.any_mpi
