@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from cec_mpi.core.masks import as_unmasked
 from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import Entrance
@@ -20,7 +22,72 @@ from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.session.session import Session
 
 
-class CodedOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
+class _MaskRefusing(LinearOperator):  # type: ignore[misc]  # SciPy has no types
+    """A linear operator that refuses masked entries, whose masks SciPy drops.
+
+    Transposes, sums and products of such operators refuse them, too.
+    """
+
+    def matvec(self, x: Any) -> Any:
+        return super().matvec(as_unmasked("the vector", x))
+
+    def rmatvec(self, x: Any) -> Any:
+        return super().rmatvec(as_unmasked("the vector", x))
+
+    def matmat(self, X: Any) -> Any:
+        return super().matmat(as_unmasked("the block of vectors", X))
+
+    def rmatmat(self, X: Any) -> Any:
+        return super().rmatmat(as_unmasked("the block of vectors", X))
+
+    def dot(self, x: Any) -> Any:
+        return _refusing(super().dot(as_unmasked("the right factor", x)))
+
+    def __rmul__(self, x: Any) -> Any:
+        return _refusing(super().__rmul__(as_unmasked("the left factor", x)))
+
+    def __add__(self, x: Any) -> Any:
+        return _refusing(super().__add__(x))
+
+    def __neg__(self) -> Any:
+        return _refusing(super().__neg__())
+
+    def __truediv__(self, other: Any) -> Any:
+        return _refusing(super().__truediv__(other))
+
+    def __pow__(self, p: Any) -> Any:
+        return _refusing(super().__pow__(p))
+
+    def _adjoint(self) -> Any:
+        return _refusing(super()._adjoint())
+
+    def _transpose(self) -> Any:
+        return _refusing(super()._transpose())
+
+    def __reduce__(self) -> Any:
+        return _refusing_copy, (type(self).__mro__[2], vars(self))
+
+
+def _refusing(made: Any) -> Any:
+    """Return what SciPy has made; an operator refuses masked entries from now on."""
+    if isinstance(made, LinearOperator) and not isinstance(made, _MaskRefusing):
+        kind: Any = type(made)
+        made.__class__ = _refusing_class(kind)
+    return made
+
+
+def _refusing_copy(kind: Any, state: dict[str, Any]) -> Any:
+    made = kind.__new__(kind)
+    vars(made).update(state)
+    return _refusing(made)
+
+
+@cache
+def _refusing_class(kind: Any) -> Any:
+    return type(kind.__name__, (_MaskRefusing, kind), {})
+
+
+class CodedOperator(_MaskRefusing):
     """X in a coded store, as a SciPy `LinearOperator`.
 
     Each product is one step: rank 0 plans it for the machines that are available, they compute, and

@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
 from cec_mpi.tasks.common.options import whole
@@ -68,7 +69,7 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
 
     def _combined(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        samples: NDArray[Any] = check_array(X) @ self.components_
+        samples: NDArray[Any] = check_array(as_unmasked("X", X)) @ self.components_
         return samples
 
 
@@ -102,7 +103,8 @@ class CodedPCA(_Components):
     n_iter_ : int
     n_samples_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns.
+        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
+        and another store with names must have the same ones in the same order.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedPCA:
@@ -198,7 +200,8 @@ class CodedTruncatedSVD(_Components):
         Singular values, and the variances of the columns of ``transform(X)``.
     n_iter_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns.
+        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
+        and another store with names must have the same ones in the same order.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedTruncatedSVD:

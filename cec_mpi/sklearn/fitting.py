@@ -6,17 +6,24 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
+from cec_mpi.files.npy import open_npy
 from cec_mpi.linear_operator.opening import open_operator
+from cec_mpi.text import few
+
+_LISTED = 5
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -51,13 +58,21 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     def _times(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
-        """``X W``, for an array or a store."""
+        """``X W``, for an array, a DataFrame, whose columns are selected by name, or a store."""
         check_is_fitted(self)
+        features = list(getattr(self, "feature_names_in_", ()))
         if not is_store(X):
+            if not hasattr(X, "columns"):
+                X = as_unmasked("X", X)
+            elif features and set(features).issubset(X.columns):
+                X = X[features]
             X = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
             return np.asarray(X @ W)
 
         def multiply(operator: Any) -> NDArray[Any]:
+            names = list(getattr(operator, "column_names", ()))
+            if features and names and names != features:
+                raise InputError(_difference(names, features))
             if operator.shape[1] != self.n_features_in_:
                 raise InputError(
                     f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
@@ -95,6 +110,19 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             )
 
 
+def _difference(names: list[str], features: list[str]) -> str:
+    """Return what is wrong with the columns of a store."""
+    unseen = [name for name in names if name not in set(features)]
+    missing = [feature for feature in features if feature not in set(names)]
+    problems = [f"without {few(missing, _LISTED)}"] * bool(missing)
+    problems += [f"with {few(unseen, _LISTED)}, unseen at fit time"] * bool(unseen)
+    return (
+        "The feature names should match those that were passed during fit: expected "
+        f"{few(features, _LISTED)} in this order, found a store "
+        f"{' and '.join(problems) or f'with {few(names, _LISTED)}'}"
+    )
+
+
 def is_store(X: Any) -> bool:
     """Whether X is the path of a store, or an operator."""
     return isinstance(X, str | os.PathLike | LinearOperator)
@@ -106,7 +134,25 @@ def targets(estimator: Any, y: Any) -> Any:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
         )
-    return y if isinstance(y, str | os.PathLike) else column_or_1d(y, warn=True)
+    if isinstance(y, str | os.PathLike):
+        return y
+    y = as_unmasked("y", y)
+    missing = np.flatnonzero(pd.isna(y))
+    if missing.size:
+        value = np.asarray(y, dtype=object).ravel()[missing[0]]
+        raise InputError(
+            f"y holds {value} at entry {missing[0]} (counted from 0), a missing value: leave such "
+            "samples out"
+        )
+    return column_or_1d(y, warn=True)
+
+
+def scored(estimator: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Return what `score` of scikit-learn compares predictions with, and the weights."""
+    y = targets(estimator, y)
+    if isinstance(y, str | os.PathLike):
+        y = np.asarray(open_npy(Path(y)))
+    return y, as_unmasked("sample_weight", sample_weight)
 
 
 @contextmanager

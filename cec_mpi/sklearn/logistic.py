@@ -6,13 +6,14 @@ import os
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn.fitting import CodedEstimator, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, scored, targets
 from cec_mpi.tasks.common.options import vector, whole
 from cec_mpi.tasks.logistic import logistic
 
@@ -44,7 +45,8 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
     n_iter_ : (1,) ndarray of int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns.
+        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
+        and another store with names must have the same ones in the same order.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
 
         def work(operator: Any) -> dict[str, Any]:
             labels = targets(self, y)
+            _check_kind(y)
             if isinstance(labels, str | os.PathLike):
                 labels = vector("y", labels, operator.shape[0])
             check_classification_targets(labels)
@@ -183,3 +186,28 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         """
         values = self.decision_function(X)
         return np.column_stack((log_expit(-values), log_expit(values)))
+
+    def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : (n, r) array_like, or as in `fit`
+        y : (n,) array_like or path of an .npy file
+        sample_weight : (n,) array_like, optional
+        """
+        y, sample_weight = scored(self, y, sample_weight)
+        return super().score(X, y, sample_weight)  # type: ignore[no-any-return]
+
+
+def _check_kind(labels: Any) -> None:
+    """Raise if some labels are text, and others not; NumPy would make text of numbers."""
+    kind = getattr(labels, "dtype", np.dtype(object))
+    if isinstance(labels, str | os.PathLike) or not pd.api.types.is_object_dtype(kind):
+        return
+    kinds = {type(label).__name__ for label in labels}
+    if "str" in kinds and len(kinds) > 1:
+        raise InputError(
+            f"y has labels of the types {', '.join(sorted(kinds))}: expected only text, or only "
+            "numbers"
+        )

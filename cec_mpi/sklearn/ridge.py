@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from cec_mpi.sklearn.fitting import CodedEstimator, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, scored, targets
 from cec_mpi.tasks.common.options import whole
 from cec_mpi.tasks.ridge import ridge
 
@@ -38,7 +38,8 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns.
+        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
+        and another store with names must have the same ones in the same order.
 
     Examples
     --------
@@ -125,3 +126,15 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
         (n,) ndarray
         """
         return self._linear(X)
+
+    def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination of `predict`.
+
+        Parameters
+        ----------
+        X : (n, r) array_like, or as in `fit`
+        y : (n,) array_like or path of an .npy file
+        sample_weight : (n,) array_like, optional
+        """
+        y, sample_weight = scored(self, y, sample_weight)
+        return super().score(X, y, sample_weight)  # type: ignore[no-any-return]

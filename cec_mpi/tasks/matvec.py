@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.options import real_array
 from cec_mpi.tasks.common.units import exponent_of, in_units
 from cec_mpi.text import plural
 
@@ -44,9 +45,10 @@ def matvec(
     Raises
     ------
     InputError
-        `vectors` has another shape, the checkpoint does not fit, or a product is too large or
-        too small for float64.
+        `vectors` has another shape, or entries that are masked or not real, the checkpoint does not
+        fit, or a product is too large or too small for float64.
     """
+    vectors = real_array("vectors", vectors)
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
     state = restored(checkpoint, done=())

@@ -144,6 +144,84 @@ def test_names_of_columns_are_names_of_features(store, named_store):
     assert not hasattr(model.fit(store, Y), "feature_names_in_")
 
 
+def test_columns_of_a_frame_are_selected_by_name(named_store):
+    frame = pandas.DataFrame(NEW, columns=NAMES)
+    for model, call in [
+        (CodedRidge().fit(named_store, Y), "predict"),
+        (CodedLogisticRegression().fit(named_store, LABELS), "predict_proba"),
+        (CodedPCA(2).fit(named_store), "transform"),
+    ]:
+        expected = getattr(model, call)(frame)
+        assert np.allclose(getattr(model, call)(frame[NAMES[::-1]]), expected)
+        assert np.allclose(getattr(model, call)(frame.assign(more=1)[["more", *NAMES]]), expected)
+    reordered = model.set_output(transform="pandas").transform(frame[NAMES[::-1]])
+    assert np.allclose(reordered, expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (NAMES[::-1], r"expected c0, .* in this order, found a store with c6, c5"),
+        (["x", *NAMES[1:]], r"found a store without c0 and with x, unseen at fit time"),
+        ([*NAMES, "c7"], r"found a store with c7, unseen at fit time"),
+        (NAMES[:6], r"found a store without c6"),
+    ],
+)
+def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, says):
+    ridge, labels = CodedRidge().fit(named_store, Y), CodedLogisticRegression()
+    labels.fit(named_store, LABELS)
+    pca = CodedPCA(2).fit(named_store)
+    frame = pandas.DataFrame(RNG.standard_normal((203, len(names))), columns=names)
+    cec_mpi.encode(frame, tmp_path / "other", 4, 2)
+    for call in (
+        ridge.predict,
+        labels.predict,
+        pca.transform,
+        lambda store: ridge.score(store, Y),
+        lambda store: labels.score(store, LABELS),
+    ):
+        with pytest.raises(InputError, match=f"feature names should match .*{says}"):
+            call(tmp_path / "other")
+    assert np.isfinite(CodedRidge().fit(tmp_path / "other", Y).predict(frame)).all()
+
+
+def test_a_store_without_names_is_compared_by_its_width(store, named_store):
+    model = CodedRidge().fit(named_store, Y)
+    assert np.allclose(model.predict(store), model.predict(named_store))
+    assert np.allclose(CodedRidge().fit(store, Y).predict(named_store), model.predict(store))
+
+
+def test_targets_of_a_score_may_be_a_file(store, tmp_path):
+    np.save(tmp_path / "y.npy", Y)
+    model, weights = CodedRidge().fit(store, Y), np.arange(203.0)
+    expected = Ridge().fit(X, Y).score(X, Y, weights)
+    assert model.score(store, tmp_path / "y.npy", weights) == pytest.approx(expected)
+
+
+def test_masked_entries_are_refused(store):
+    masked = np.ma.array(Y, mask=np.arange(203) == 5)
+    ridge, labels, pca = CodedRidge(), CodedLogisticRegression(), CodedPCA(2)
+    for call in (
+        lambda: ridge.fit(store, masked),
+        lambda: labels.fit(store, np.ma.array(LABELS, mask=masked.mask)),
+        lambda: ridge.fit(store, Y).score(store, masked),
+        lambda: ridge.score(store, Y, sample_weight=np.ma.array(np.ones(203), mask=masked.mask)),
+        lambda: labels.fit(store, LABELS).score(store, np.ma.array(LABELS, mask=masked.mask)),
+    ):
+        with pytest.raises(InputError, match="is masked at entry 5"):
+            call()
+    rows = np.ma.array(NEW, mask=np.arange(7) + np.zeros((20, 1)) == 5)
+    pca.fit(store)
+    for call, given in [
+        (ridge.predict, rows),
+        (labels.predict_proba, rows),
+        (pca.transform, rows),
+        (pca.inverse_transform, rows[:, 4:6]),
+    ]:
+        with pytest.raises(InputError, match="X is masked at row 0, column"):
+            call(given)
+
+
 def test_columns_of_what_is_transformed_have_names(named_store):
     model = CodedPCA(2).fit(named_store).set_output(transform="pandas")
     frame = pandas.DataFrame(NEW, columns=NAMES, index=range(100, 120))
@@ -209,6 +287,18 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
         (CodedRidge(-1), Y, "alpha -1: expected a finite number of at least 0"),
         (CodedRidge(max_iter=0), Y, "max_iter 0: expected a whole number"),
         (CodedLogisticRegression(), Y, "Unknown label type: continuous"),
+        (CodedLogisticRegression(), [None, *LABELS[1:]], "y holds None at entry 0"),
+        (CodedLogisticRegression(), [*LABELS[1:], np.nan], "y holds nan at entry 202"),
+        (
+            CodedLogisticRegression(),
+            pandas.Series(LABELS, dtype="string").where(Y < 3),
+            "y holds <NA> at entry",
+        ),
+        (
+            CodedLogisticRegression(),
+            [1, *LABELS[1:].tolist()],
+            "types int, str: expected only text, or only numbers",
+        ),
         (
             CodedLogisticRegression(),
             np.arange(203) % 3,

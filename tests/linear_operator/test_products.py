@@ -143,3 +143,30 @@ def test_what_stands_before_an_operator_cannot_be_copied(store, A, make):
         assert (B @ np.ones(R)).shape == (Q,)
     with pytest.raises(InputError, match="cannot be pickled or copied"):
         make(entrance)
+
+
+W = np.ma.masked_equal(np.where(np.arange(R) == 4, -999.0, 1), -999)
+V = np.ma.masked_equal(np.where(np.arange(Q) == 4, -999.0, 1), -999)
+MASKED = [
+    *("A @ W", "A * W", "A(W)", "A.dot(W)", "A.matvec(W)", "A.matmat(W[:, None])", "W @ A.T"),
+    *("V @ A", "V * A", "A.H @ V", "A.T @ V", "A.rmatvec(V)", "A.rmatmat(V[:, None])"),
+    *("(2 * A) @ W", "(A / 2) @ W", "(-A) @ W", "(A - A) @ W", "(A.T @ A) @ W", "A.T.H @ W"),
+    *("((A.T @ A) ** 2) @ W", "(A + A).H @ V", "A @ list(W)", "A.T @ np.stack([V, V]).T"),
+]
+
+
+@pytest.mark.parametrize("product", MASKED)
+def test_masked_entries_are_refused(A, product):
+    names = {"A": A, "W": W, "V": V, "np": np.ma}
+    with pytest.raises(InputError, match=r"is masked at (entry|row) 4.* expected numbers"):
+        eval(product, names)
+
+
+def test_a_mask_without_masked_entries_is_dropped(X, A):
+    np.testing.assert_allclose(A @ np.ma.array(np.ones(R)), X.sum(axis=1))
+    np.testing.assert_allclose(A.T @ np.ma.array(np.ones(Q)), X.sum(axis=0))
+
+
+def test_masked_speeds_are_refused(store):
+    with pytest.raises(InputError, match="masked at entry 1"):
+        cec_mpi.open_operator(store, None, speeds=np.ma.array([1, 2, 3], mask=[0, 1, 0])).start()

@@ -184,3 +184,28 @@ def test_what_tasks_divide_by_its_size_may_be_large(task, matrix, name, state, m
     with warnings.catch_warnings(action="error"):
         found = task(aslinearoperator(matrix), checkpoint=memory(state))
     assert np.isfinite(found["result"]).all()
+
+
+MASKED = np.ma.masked_equal([1.0, -999.0, 3.0], -999.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        (ridge, {"y": MASKED}),
+        (logistic, {"y": MASKED > 2}),
+        (lstsq, {"b": MASKED}),
+        (cg, {"b": list(MASKED)}),
+        (pagerank, {"personalization": MASKED}),
+        (matvec, {"vectors": MASKED[None, :]}),
+    ],
+)
+def test_masked_entries_are_refused(task, options):
+    (name,) = options
+    with pytest.raises(InputError, match=f"{name} is masked at (entry|row 0, column) 1 "):
+        task(aslinearoperator(np.eye(3)), **options)
+
+
+def test_vectors_that_are_not_real_are_refused():
+    with pytest.raises(InputError, match="vectors has dtype complex128, expected real numbers"):
+        matvec(aslinearoperator(np.eye(3)), vectors=np.ones((1, 3)) * 1j)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
@@ -61,6 +62,7 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     >>> check_speeds([2, 2, 3])
     array([2., 2., 3.])
     """
+    speeds = as_unmasked("speeds", speeds)
     if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
         for position, speed in enumerate(speeds, start=1):
             if isinstance(speed, (str, bytes)):

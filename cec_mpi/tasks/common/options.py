@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.paths import as_path
@@ -102,12 +103,7 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
         array = open_npy(as_path(value))
         name = f"{name} ({os.fspath(value)})"
     else:
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise InputError(f"{name} is not an array: {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} has dtype {array.dtype}, expected real numbers")
+        array = real_array(name, value)
     if array.shape != (length,):
         raise InputError(f"{name} has shape {array.shape}, expected ({length},)")
     numbers = np.array(array, dtype=np.float64, subok=False)
@@ -118,6 +114,24 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
             "numbers"
         )
     return numbers
+
+
+def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
+    """Return an array of real numbers as a user gave it.
+
+    Raises
+    ------
+    InputError
+        It is no array, has another dtype, or an entry is masked.
+    """
+    value = as_unmasked(name, value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{name} is not an array: {error}") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {array.dtype}, expected real numbers")
+    return array
 
 
 def warn_of_tolerance(X: Any, task: str, tol: float) -> None:
