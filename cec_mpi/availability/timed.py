@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,8 +24,10 @@ from cec_mpi.text import shown
 GAP_SECONDS = 60.0  # of a tick
 _MOST_TICKS = 5_000_000  # ten years
 _EVENTS = ("add", "remove")
-_OTHER_UNITS = ("s", "sec", "secs", "us", "ns", "min", "mins", "h", "d")  # of times in a header
-_OTHER_STEMS = ("second", "minute", "hour", "day", "micro", "nano")
+_MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
+_NO_UNIT = ("time", "timestamp", "t")
+_SECONDS_OF_NOW = 1e9, 2.5e9  # since 1970: from 2001 to 2049
+_MICROSECONDS_OF_NOW = 1e15
 _FIELDS = 18  # of a line of the Standard Workload Format
 
 
@@ -59,21 +61,23 @@ def is_workload(text: str) -> bool:
 def read_events(path: str, text: str, machines: int) -> Listed:
     """Read lines ``time,add|remove,node``, in the order of time.
 
-    Times are in milliseconds, or in seconds if the header begins with ``seconds``; headers that
-    name another unit are refused. The last state stays valid.
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
+    are refused. The last state stays valid.
     """
     stays: list[Stay] = []
     up: dict[str, float] = {}
-    scale, now = 1e-3, -math.inf
+    scale, has_unit, now = 1e-3, False, -math.inf
     for place, (number, line) in enumerate(_lines(text)):
         cells = [cell.strip() for cell in line.split(",")]
         where = f"{path}: line {number} is {shown(line)}"
         seconds = _finite(cells[0])
         if place == 0 and seconds is None:
-            scale = _scale(where, cells[0])
+            scale, has_unit = _scale(where, cells[0])
             continue
         if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
             raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
+        if not (has_unit or up or stays):
+            _check_milliseconds(where, seconds)
         seconds, event, node = seconds * scale, cells[1], cells[2]
         if seconds < now:
             raise InputError(f"{where}, which is earlier than the line before")
@@ -90,21 +94,37 @@ def read_events(path: str, text: str, machines: int) -> Listed:
     return _listed(path, stays, begin, now + GAP_SECONDS, machines)
 
 
-def _scale(where: str, header: str) -> float:
-    """Return the seconds of the unit that the first word of a header names."""
+def _scale(where: str, header: str) -> tuple[float, bool]:
+    """Return the seconds of the unit of times, and whether the first cell of a header names it."""
     name = header.lower()
     if name.startswith("seconds"):
-        return 1.0
-    words = re.split(r"[^a-z]+", name)
-    if any(word in _OTHER_UNITS or word.startswith(_OTHER_STEMS) for word in words):
-        raise InputError(f"{where}, expected times in milliseconds, or a header seconds,...")
-    return 1e-3
+        return 1.0, True
+    words = [word for word in re.split(r"[\W\d_]+", name) if word]
+    if any(_MILLISECONDS.fullmatch(word) for word in words):
+        return 1e-3, True
+    if len(words) != 1 or words[0] not in _NO_UNIT:
+        raise InputError(
+            f"{where}, expected times in milliseconds, or a header seconds,... (or ms,...)"
+        )
+    return 1e-3, False
+
+
+def _check_milliseconds(where: str, time: float) -> None:
+    """Raise if the first time of a trace that names no unit is one of today in another unit."""
+    first, last = _SECONDS_OF_NOW
+    if first <= time <= last or time >= _MICROSECONDS_OF_NOW:
+        unit = "seconds" if time <= last else "micro- or nanoseconds"
+        raise InputError(
+            f"{where}, which looks like {unit} since 1970, expected times in milliseconds, or a "
+            "header seconds,... (or ms,...)"
+        )
 
 
 def read_jobs(path: str, text: str, machines: int) -> Listed:
     """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
 
-    A node is up while a job runs on it, however the job ends. Jobs that have not started are left
+    Times may have offsets from UTC, which all or none must have. A node is up while a job runs on
+    it, however the job ends. Jobs that have not started are left
     out; those that still run do so to the end of the trace, which is then one minute later.
     """
     rows = _lines(text)
@@ -116,22 +136,34 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
         )
     columns = [head.index(name) for name in ("Start", "End", "NodeList")]
     stays = []
+    has_offset: bool | None = None
     for number, line in rows:
         cells, where = line.split("|"), f"{path}: line {number}"
         if len(cells) != len(head):
             raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
         start, end, nodes = (cells[column].strip() for column in columns)
         begins = _when(where, "Start", start)
-        if begins == math.inf or nodes in ("", "None assigned"):
+        if begins is None or nodes in ("", "None assigned"):
             continue
         try:
             names = expand_nodelist(nodes)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         ends = _when(where, "End", end)
-        if ends < begins:
-            raise InputError(f"{where}: End {end} is before Start {start}")
-        stays += [Stay(name, begins, ends) for name in names]
+        for time in (begins, ends or begins):
+            if has_offset is None:
+                has_offset = time.tzinfo is not None
+            if has_offset != (time.tzinfo is not None):
+                raise InputError(
+                    f"{where} has times from {start} to {end}, but others have "
+                    f"{'an' if has_offset else 'no'} offset from UTC: expected one for all times, "
+                    "or for none"
+                )
+        stay = Stay("", _seconds(begins), _seconds(ends))
+        if stay.end < stay.begin:
+            advice = "" if has_offset else " (TZ=UTC sacct prints times of a clock that is not set)"
+            raise InputError(f"{where}: End {end} is before Start {start}{advice}")
+        stays += [stay._replace(node=name) for name in names]
     if not stays:
         raise InputError(f"{path} has no job that has started")
     last = max(stay.begin if stay.end == math.inf else stay.end for stay in stays)
@@ -275,16 +307,27 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _when(where: str, name: str, text: str) -> float:
-    """Return seconds for a time of sacct, which is infinite if Slurm does not know it."""
+def _when(where: str, name: str, text: str) -> datetime | None:
+    """Return a time of sacct; None if Slurm does not know it."""
     if text in ("Unknown", "None", ""):
-        return math.inf
+        return None
     try:
-        return (datetime.fromisoformat(text).replace(tzinfo=None) - _EPOCH).total_seconds()
+        return datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"{where}: {name} is {shown(text)}, expected a time such as 2026-01-31T22:00:00"
+            f"{where}: {name} is {shown(text)}, expected a time such as 2026-01-31T22:00:00, or "
+            "2026-01-31T22:00:00+0100"
         ) from None
 
 
-_EPOCH = datetime(2000, 1, 1)
+def _seconds(time: datetime | None) -> float:
+    """Return the seconds between 2000 and a time, which is infinite if it is not known.
+
+    A time without an offset from UTC is that of a clock which is never set.
+    """
+    if time is None:
+        return math.inf
+    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH).total_seconds()
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

@@ -85,6 +85,12 @@ def test_times_are_milliseconds_otherwise_and_begin_anywhere(tmp_path, header):
     assert found.gap_seconds == 60
 
 
+@pytest.mark.parametrize("header", ["ms", "epoch_ms", "Time/ms", "milliseconds since the epoch"])
+def test_a_header_that_names_milliseconds_is_believed(tmp_path, header):
+    text = f"{header},event,node\n1795000000,add,a\n1795060000,add,b\n"
+    assert ticks(read(tmp_path, text, 2)) == [(1,), (1, 2)]
+
+
 @pytest.mark.parametrize("name", ["who.csv", "who.json", "who"])
 def test_the_content_tells_the_format_and_not_the_name(tmp_path, name):
     assert ticks(read(tmp_path, events("0 + a"), 2, name)) == [(1,)]
@@ -102,6 +108,13 @@ def test_a_trace_can_be_repeated(tmp_path):
     [
         ("time (s),event,node\n0,add,a", r"line 1 .* in milliseconds, or a header seconds"),
         ("t_sec,event,node\n0,add,a", "in milliseconds, or a header seconds"),
+        *(
+            (f"{unit},event,node\n0,add,a", "in milliseconds, or a header seconds")
+            for unit in ("unixtime", "epoch", "usec", "timestamp_us", "ns", "time_µs", "time [s]")
+        ),
+        ("1795000000,add,a", "line 1 .* looks like seconds since 1970, expected .* milliseconds"),
+        ("time,event,node\n1795000000,add,a", "line 2 .* looks like seconds since 1970"),
+        ("1795000000000000,add,a", "line 1 .* looks like micro- or nanoseconds since 1970"),
         ("minutes,event,node\n0,add,a", "in milliseconds, or a header seconds"),
         ("time in seconds,event,node\n0,add,a", "in milliseconds, or a header seconds"),
         ("0,add,a\n1,add", "line 2 is '1,add', expected a time, add or remove, and a node"),
@@ -152,6 +165,17 @@ def test_two_jobs_on_a_node_are_one_stay(tmp_path):
     assert ticks(read(tmp_path, text, 1)) == [(1,)] * 5
 
 
+def test_offsets_from_utc_count(tmp_path):
+    """The second job begins as the first one ends; the third lasts over the end of summer time."""
+    rows = [
+        "1|2026-10-25T00:00:00Z|2026-10-25T00:02:00Z|X|n1",
+        "2|2026-10-25T02:02:00+02:00|2026-10-24T20:05:00-0400|X|n2",
+        "3|2026-10-25T02:59:00+0200|2026-10-25T02:01:00+0100|X|n3",
+    ]
+    found = ticks(read(tmp_path, JOBS + "\n".join(rows) + "\n", 3))
+    assert found == [*[(1,)] * 2, *[(2,)] * 3, *[()] * 54, *[(3,)] * 2]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -165,6 +189,19 @@ def test_two_jobs_on_a_node_are_one_stay(tmp_path):
             "line 2: End .* is before Start",
         ),
         (JOBS + "1|2026-01-05T10:00:00|Unknown|X|n[1-\n", "line 2: nodes"),
+        (JOBS + "1|1795000000|Unknown|X|n1\n", "line 2: Start is '1795000000', expected"),
+        (
+            JOBS + "1|2026-10-25T02:50:00|2026-10-25T02:10:00|X|n1\n",
+            "line 2: End .* is before Start .*TZ=UTC sacct",
+        ),
+        (
+            JOBS + "1|2026-01-05T10:00:00Z|2026-01-05T11:00:00|X|n1\n",
+            "line 2 .* others have an offset from UTC: expected one for all times, or for none",
+        ),
+        (
+            JOBS + "1|2026-01-05T10:00:00|Unknown|X|n1\n2|2026-01-05T10:00:00+0100|Unknown|X|n2\n",
+            "line 3 .* others have no offset from UTC",
+        ),
     ],
 )
 def test_jobs_that_cannot_be_read(tmp_path, text, says):
