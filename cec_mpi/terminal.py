@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TextIO
 
-from cec_mpi.text import one_message
+from cec_mpi.text import one_message, printable
 
 QUIET, NORMAL, VERBOSE = (
     -1,
@@ -86,11 +86,14 @@ def _note(error: OSError) -> None:
 
 
 def tell(line: str) -> None:
-    """Write one or several lines to standard error in one call, so that they stay together."""
+    """Write one or several lines to standard error in one call, so that they stay together.
+
+    What the terminal would interpret is escaped.
+    """
     if sys.stderr is None:  # standard error was closed before Python started
         return
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(printable(f"{line}\n", kept="\n\t"))
         sys.stderr.flush()
     except (OSError, ValueError):
         drop(sys.stderr)

@@ -46,11 +46,11 @@ def _verify(arguments: argparse.Namespace) -> int:
         }
         for file, problem in problems.items():
             if problem:
-                put(f"{file}: {problem}")
+                put(printable(f"{file}: {problem}"))
             else:
                 say(f"{file}: good")
         for file, problem in condition.other_problems.items():
-            put(f"{file}: {problem}")
+            put(printable(f"{file}: {problem}"))
         damaged = [file for file, problem in problems.items() if problem]
         if damaged:
             part = f"{len(damaged)} of {plural(len(shards), 'shard')}"

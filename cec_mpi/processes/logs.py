@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cec_mpi.files.replacing import create_new
 from cec_mpi.files.saving import reason_of
+from cec_mpi.text import printable
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def log_file(
         without(f"{path} cannot be written: {reason_of(error)}")
         yield
         return
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("cec_mpi")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -48,6 +49,13 @@ def log_file(
         logger.removeHandler(handler)
         with suppress(OSError):  # of lines that could not be written before
             handler.close()
+
+
+class _Formatter(logging.Formatter):
+    """Escapes what UTF-8 cannot represent and what a terminal would interpret."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), kept="\n\t")
 
 
 class _LogFile(logging.FileHandler):

@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import html
-import json
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -16,6 +15,7 @@ import msgspec
 
 from cec_mpi.report.charts import charts_of
 from cec_mpi.report.summary import summary_of
+from cec_mpi.text import printable
 
 _STYLES = ("uPlot.min.css", "report.css")
 # In this order, since each uses what is before it.
@@ -35,13 +35,14 @@ def page(data: dict[str, Any]) -> str:
     ----------
     data : dict
         What it shows: ``title``, ``runs``, ``kinds`` of events, ``states`` of machines. All
-        text in it is shown as text, whatever it holds.
+        text in it is shown as text, and control characters as their escapes.
 
     Returns
     -------
     str
         HTML. Its Content-Security-Policy forbids what would ask a network.
     """
+    data = _escaped(data)
     kind, packed = _packed(data)
     styles = "\n".join(_asset(name) for name in _STYLES)
     scripts = _scripts()
@@ -51,10 +52,10 @@ def page(data: dict[str, Any]) -> str:
     )
     return Template(_asset("report.html")).substitute(
         policy=policy,
-        title=html.escape(_writable(data["title"])),
+        title=html.escape(data["title"]),
         made=f"Made {data['made'][:16].replace('T', ' ')} UTC",
         styles=styles,
-        summary=_writable(summary_of(data)),
+        summary=summary_of(data),
         data=packed,
         kind=kind,
         scripts=scripts,
@@ -67,10 +68,7 @@ def _packed(data: dict[str, Any]) -> tuple[str, str]:
         "charts": charts_of(data["runs"]),
         "runs": [_drawn(run) for run in data["runs"]],
     }
-    try:
-        text = msgspec.json.encode(drawn, enc_hook=float).decode()  # also those of NumPy
-    except UnicodeEncodeError:  # a name of a file that is no text
-        text = _writable(json.dumps(drawn, ensure_ascii=False, separators=(",", ":")))
+    text = msgspec.json.encode(drawn, enc_hook=float).decode()  # also those of NumPy
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
@@ -85,9 +83,15 @@ def _drawn(run: dict[str, Any]) -> dict[str, Any]:
     return kept | {"costliest": first}
 
 
-def _writable(text: str) -> str:
-    """Return text in which what is not Unicode is a question mark."""
-    return text.encode("utf-8", "replace").decode()
+def _escaped(value: Any) -> Any:
+    """Return data with escapes for what would change how the text around it is shown."""
+    if isinstance(value, str):
+        return printable(value, kept="\n")
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(each) for each in value]
+    return value
 
 
 @cache

@@ -11,6 +11,7 @@ from cec_mpi.files.durable import locked
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
+from cec_mpi.text import printable
 from helpers.made_runs import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -215,7 +216,8 @@ def test_hostile_names_stay_text(make_run):
     (inside,) = re.findall(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)
     assert not set("<>&") & set(inside)
     one = found["runs"][0]
-    assert json.loads(inside)["runs"][0]["events"] == [list(event) for event in one["events"]]
+    drawn = [[*event[:3], printable(event[3])] for event in one["events"]]
+    assert json.loads(inside)["runs"][0]["events"] == drawn
     assert one["names"][0] == HOSTILE
     assert one["events"][0][3] == HOSTILE
     assert "script" in one["events"][1][3]

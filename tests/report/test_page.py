@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from cec_mpi.report.page import page
+from cec_mpi.text import printable
 from helpers import report_data
 
 pytestmark = pytest.mark.needs("chromium")
@@ -436,17 +437,27 @@ def test_a_run_without_a_step_says_so_in_words(browser):
 def test_what_files_say_stays_text(browser):
     data = report_data.report(report_data.hostile(HOSTILE), title=HOSTILE)
     browser.open(page(data))
-    assert browser.driver.title == browser.text("h1") == HOSTILE
+    assert browser.driver.title == browser.text("h1") == printable(HOSTILE)
     assert browser.all("img") == []
-    assert HOSTILE in browser.text("#runs .words")
+    assert printable(HOSTILE) in browser.text("#runs .words")
     browser.press(".map", "\ue014")
-    browser.until(lambda: HOSTILE in browser.text(".readout"))
+    browser.until(lambda: printable(HOSTILE) in browser.text(".readout"))
 
 
-def test_a_name_that_is_no_text_has_question_marks(browser):
-    made = report_data.run(name="caf\udce9", steps=20, losses=0)
-    browser.open(page(report_data.report(made, title="caf\udce9")))
-    assert browser.driver.title == browser.text("#runs h2") == "caf?"
+@pytest.mark.parametrize(
+    ("name", "shows"),
+    [
+        ("caf\udce9", r"caf\udce9"),
+        ("\x1b[2Ja\u202eb\x07", r"\x1b[2Ja\u202eb\x07"),
+        ("naïve", "naïve"),
+    ],
+)
+def test_what_would_change_the_text_around_it_is_escaped(browser, name, shows):
+    made = report_data.run(name=name, steps=20, losses=0)
+    text = page(report_data.report(made, title=name))
+    assert not set("\x1b\u202e\x07\udce9") & set(text)
+    browser.open(text)
+    assert browser.driver.title == browser.text("#runs h2") == shows
 
 
 def test_its_policy_lets_it_ask_no_network(driver, tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.sums import parts_of
+from cec_mpi.text import printable
 
 _PARTS = ("announce", "share", "compute", "collect", "stall", "decode", "load", "waiting")
 _COLUMNS = (
@@ -65,5 +66,6 @@ def _cell(name: str, value: float) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name that no spreadsheet takes for a formula."""
+    """Return a name that no spreadsheet takes for a formula, and that no terminal interprets."""
+    name = printable(name)
     return f"'{name}" if name[:1] in "=+-@\t\r" else name

@@ -20,6 +20,7 @@ from cec_mpi.records.events import KINDS
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import said_of
 from cec_mpi.report.reading import read_chunks
+from cec_mpi.text import printable
 
 _VERBS = ("announce", "share", "collect", "decode")
 _MICRO = 1e6
@@ -59,7 +60,9 @@ def trace_of(run: Run, first: int, last: int) -> bytes:
             machines.update([machine] if load > 0 or took > 0 else ())
         for kind, machine, text in step["events"]:
             name = KINDS[kind].words
-            events.append(_instant(machine, name, collecting, {"step": number, "text": text}))
+            events.append(
+                _instant(machine, name, collecting, {"step": number, "text": printable(text)})
+            )
             machines.add(machine)
         if len(events) > _MOST:
             raise InputError(
