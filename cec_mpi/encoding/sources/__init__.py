@@ -17,11 +17,9 @@ from cec_mpi.encoding.sources.arrays import (
     is_a,
     labelled_source,
     shared,
-    sparse_file,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.containers import hdf5_source, is_zarr, zarr_source
-from cec_mpi.encoding.sources.market import market_matrix
 from cec_mpi.encoding.sources.missing import refusal, rows_of
 from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, Unread
@@ -89,9 +87,7 @@ def open_source(
         opened = hdf5_source(path, inner)
     elif suffix in DELIMITERS:
         opened = text_table(path, DELIMITERS[suffix], options)
-    elif suffix == ".mtx" or path.name.lower().endswith(".mtx.gz"):
-        opened = market_matrix(path)
-    elif suffix == ".npz" and (found := sparse_file(path)) is not None:
+    elif (found := _sparse_file(path)) is not None:
         opened = found
     elif suffix in (".npy", ".npz") or _starts_as_npy(path):
         opened = npy_source(path)
@@ -138,6 +134,15 @@ def open_array(array: Any) -> HeldSource | Unread:
         source = array_source(array)
     _check(source)
     return source
+
+
+def _sparse_file(path: Path) -> Unread | None:
+    """Return the matrix of a file of sparse matrices, or None if it is another file."""
+    if not path.name.lower().endswith((".npz", ".mtx", ".mtx.gz")):
+        return None
+    from cec_mpi.encoding.sources.sparse_files import is_sparse_file, sparse_file  # with SciPy
+
+    return sparse_file(path) if is_sparse_file(path) else None
 
 
 def _check(source: Matrix) -> None:

@@ -11,16 +11,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
-from cec_mpi.encoding.sources.source import Source, Unread, fill, reason_of, stamps_of
+from cec_mpi.encoding.sources.source import Source, Unread, fill, reason_of
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
@@ -85,38 +83,19 @@ def array_source(array: Any) -> HeldSource:
 
 
 def _sparse_source(array: Any) -> HeldSource:
-    shape, dtype = shape_and_dtype(array)
-    held, rows = 0, array
-    if array.format != "csr" and len(shape) == 2:
-        rows = array.tocsr()
-        held = rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes
+    from cec_mpi.encoding.sources.csr import checked_rows, sparse_warning
+
     name = name_of(array)
-    size = max(1, shape[0] * shape[-1]) if shape else 1
+    rows = checked_rows(name, array)
+    is_new = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
     return HeldSource(
         array=rows,
         name=name,
-        shape=shape,
-        dtype=dtype,
-        held=held,
-        warning=(
-            f"{name} is sparse ({array.nnz / size:.2%} of {' x '.join(map(str, shape))} entries "
-            f"are stored), but shards are dense: the store needs {{bytes}} bytes"
-        ),
+        shape=rows.shape,
+        dtype=rows.dtype,
+        held=is_new * (rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes),
+        warning=sparse_warning(name, rows),
     )
-
-
-def sparse_file(path: Path) -> HeldSource | None:
-    """Return a sparse matrix that `scipy.sparse.save_npz` wrote, in memory; None if it is none."""
-    from scipy.sparse import load_npz
-
-    stamps = stamps_of(path)
-    try:
-        array = load_npz(path)
-    except Exception:  # whatever NumPy and zipfile raise: who opens it as an array says why
-        return None
-    source = _sparse_source(array)
-    look = partial(stamps_of, path)
-    return replace(source, name=str(path), stamps=stamps, stamps_now=look)
 
 
 def is_a(array: Any, library: str, *names: str) -> bool:

@@ -1,82 +1,314 @@
-"""Matrix Market files, which SciPy reads into memory as a whole."""
+"""Matrix Market files: each line is checked before pandas reads its numbers."""
 
 from __future__ import annotations
 
-import warnings
+import gzip
+import re
+import zlib
 from collections.abc import Iterator
+from csv import QUOTE_NONE
 from dataclasses import dataclass
-from functools import partial
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
+from cec_mpi.encoding.sources.csr import check_shape, checked_rows
+from cec_mpi.encoding.sources.source import unreadable
+from cec_mpi.encoding.sources.table import EXACT
 from cec_mpi.errors import InputError
+from cec_mpi.text import plural, shown
 
-MARKET_DTYPES = {
-    "real": np.float64,
-    "double": np.float64,
-    "integer": np.int64,
-    "unsigned-integer": np.uint64,
-    "pattern": np.float64,
+MARKET_SUFFIXES = (".mtx", ".mtx.gz")
+_BLOCK_BYTES = 16 << 20
+_LONGEST_LINE = 1 << 16  # bytes
+_INTEGER = rb"[-+]?[0-9]+"
+_REAL = rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eEdD][-+]?[0-9]+)?"
+_NUMBERS = {  # of each field: what a number is in words, and its pattern
+    "real": ("a finite number", _REAL),
+    "double": ("a finite number", _REAL),
+    "integer": ("a whole number of 64 bits", _INTEGER),
+    "unsigned-integer": ("a whole number from 0 to 2^64 - 1", rb"\+?[0-9]+"),
+    "pattern": ("", b""),
 }
-_TOGETHER_BYTES = 8 << 20
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+_OF_64_BITS = "expected numbers that fit int64, or all of them uint64"
+_OF_FORTRAN = bytes.maketrans(b"dD", b"ee")  # letters of exponents
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MarketMatrix(Unread):
-    """A matrix in a Matrix Market file."""
+@dataclass(frozen=True)
+class _Header:
+    """What the lines before the entries say.
 
-    path: Path
+    Attributes
+    ----------
+    form : {"coordinate", "array"}
+    field : str
+    symmetry : str
+    shape : (int, int)
+    count : int
+        Numbers of the file: of lines after the header.
+    line : int
+        The first line after the header, from 1.
+    """
 
-    def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Yield some rows at a time, dense."""
-        from scipy.io import mmread
-
-        try:
-            with warnings.catch_warnings():
-                # SciPy 1.18 expects an argument that SciPy before 1.16 does not have.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                matrix = mmread(self.path)
-        except (ValueError, OverflowError, StopIteration) as error:
-            raise unreadable(self.path, error) from None
-        rows = matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
-        together = max(1, _TOGETHER_BYTES // (self.shape[1] * self.dtype.itemsize))
-        for start in range(0, self.shape[0], together):
-            stop = min(start + together, self.shape[0])
-            shape = (stop - start, self.shape[1])
-            yield start, 0, self.checked(rows[start:stop], start, 0, shape)
+    form: str
+    field: str
+    symmetry: str
+    shape: tuple[int, int]
+    count: int
+    line: int
 
 
-def market_matrix(path: Path) -> MarketMatrix:
-    """Read the header of a Matrix Market file."""
-    from scipy.io import mminfo
+def read_market(path: Path) -> Any:
+    """Read a Matrix Market file, which may be compressed by gzip.
 
+    Returns
+    -------
+    csr_array or ndarray
+        The latter if the file has all numbers, not coordinates.
+
+    Raises
+    ------
+    InputError
+        Names the first line that is not as the format says.
+    """
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        stamps = stamps_of(path)
-        rows, columns, entries, form, field, _ = mminfo(path)
-    except (OSError, ValueError, OverflowError, StopIteration) as error:
+        with opened(path, "rb") as file:
+            header = _header(path, file)
+            columns = _read(path, file, header)
+    except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from None
-    if field not in MARKET_DTYPES:
+    if header.form == "array":
+        return _all_numbers(path, header, columns[0])
+    return _entries(path, header, *columns)
+
+
+def _header(path: Path, file: BinaryIO) -> _Header:
+    first = file.readline(_LONGEST_LINE)
+    words = first.decode("latin-1").lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise _bad_line(
+            path, 1, first, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
+        )
+    _, _, form, field, symmetry = words
+    if field == "complex" or symmetry == "hermitian":
         raise InputError(
-            f"{path} holds {field} numbers, which are not supported: codes, shards and answers "
-            "are real"
+            f"{path} holds complex numbers, which are not supported: codes, shards and answers are "
+            "real"
         )
-    warning = ""
-    if form == "coordinate":
-        share = entries / max(1, rows * columns)
-        warning = (
-            f"{path} is sparse ({share:.2%} of {rows} x {columns} entries are stored), but shards "
-            f"are dense: the store needs {{bytes}} bytes"
+    is_pattern = field == "pattern"
+    if (
+        form not in ("coordinate", "array")
+        or field not in _NUMBERS
+        or symmetry not in _SYMMETRIES
+        or (is_pattern and (form == "array" or symmetry == "skew-symmetric"))
+    ):
+        raise _bad_line(path, 1, first, "a format of Matrix Market")
+    line = 1
+    while text := file.readline(_LONGEST_LINE):
+        line += 1
+        if not text.strip() or text.lstrip().startswith(b"%"):
+            continue
+        sizes = text.split()
+        if len(sizes) != 2 + (form == "coordinate") or not all(
+            size.isdigit() and len(size) < 20 for size in sizes
+        ):
+            entries = " and entries" if form == "coordinate" else ""
+            raise _bad_line(path, line, text, f"numbers of rows, columns{entries}")
+        rows, columns, *given = map(int, sizes)
+        shape = check_shape(path, (rows, columns))
+        if symmetry != "general" and rows != columns:
+            raise _bad_line(path, line, text, f"as many rows as columns, since it is {symmetry}")
+        in_triangle = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
+        numbers = rows * columns if symmetry == "general" else in_triangle
+        return _Header(form, field, symmetry, shape, given[0] if given else numbers, line + 1)
+    raise InputError(f"{path} ends before the line with its numbers of rows and columns")
+
+
+def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
+    """Read the columns of the file after the header: rows, columns and values, or values."""
+    names = ["row", "column"] if header.form == "coordinate" else []
+    names += [] if header.field == "pattern" else ["value"]
+    words, number = _NUMBERS[header.field]
+    patterns = [rb"[0-9]+"] * (len(names) - bool(number)) + [number] * bool(number)
+    line = rb"[ \t]*+(?:%b[ \t]*+)?(?:%%[^\n]*+)?\r?\n" % rb"[ \t]++".join(patterns)
+    lines = re.compile(rb"(?:%b)*+" % line)
+    expected = "a row and a column" if header.form == "coordinate" else ""
+    if words:
+        expected = f"a row, a column and {words}" if expected else words
+    found: list[list[NDArray[Any]]] = [[] for _ in names]
+    at, seen = header.line, 0
+    for block in _blocks(file):
+        match = lines.match(block)
+        good = match.end() if match else 0
+        if good < len(block):
+            text = block[good : good + _LONGEST_LINE].partition(b"\n")[0]
+            raise _bad_line(path, at + block.count(b"\n", 0, good), text, expected)
+        columns = _numbers(block, names, is_real=header.field in ("real", "double"))
+        for values, name, kept in zip(columns, names, found, strict=True):
+            is_bad, needed = _out_of_range(values, name, header.shape)
+            if is_bad is not None:
+                line_number, text = _content_line(block, at, int(np.argmax(is_bad)))
+                raise _bad_line(path, line_number, text, needed or expected)
+            kept.append(values)
+        seen += len(columns[0])
+        at += block.count(b"\n")
+        if seen > header.count:
+            break
+    if seen != header.count:
+        found_of = "more entries" if seen > header.count else plural(seen, "entry")
+        raise InputError(f"{path} has {found_of}, expected {header.count}, as its header says")
+    return [_joined(path, each) for each in found]
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield blocks of whole lines."""
+    rest = b""
+    while some := file.read(_BLOCK_BYTES):
+        whole, newline, rest_of = some.rpartition(b"\n")
+        if newline:
+            yield rest + whole + newline
+            rest = rest_of
+        else:
+            rest += some
+    if rest:
+        yield rest + b"\n"
+
+
+def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[Any]]:
+    """Return the columns of lines that fit their pattern; huge integers are objects."""
+    import pandas
+
+    version = tuple(map(int, pandas.__version__.split(".")[:2]))
+    plain = re.sub(rb"%[^\n]*", b"", block)
+    try:
+        frame = pandas.read_csv(
+            BytesIO(plain.translate(_OF_FORTRAN) if is_real else plain),
+            sep=r"\s+",
+            header=None,
+            names=names,
+            dtype={"value": np.float64} if is_real else None,
+            na_filter=False,
+            quoting=QUOTE_NONE,
+            **({} if version >= EXACT else {"float_precision": "round_trip"}),
         )
-    return MarketMatrix(
-        name=str(path),
-        path=path,
-        shape=(rows, columns),
-        dtype=np.dtype(MARKET_DTYPES[field]),
-        stamps=stamps,
-        stamps_now=partial(stamps_of, path),
-        warning=warning,
+    except pandas.errors.EmptyDataError:  # comments and empty lines
+        return [np.empty(0, np.int64) for _ in names]
+    return [frame[name].to_numpy() for name in names]
+
+
+def _out_of_range(
+    values: NDArray[Any], name: str, shape: tuple[int, int]
+) -> tuple[NDArray[np.bool_] | None, str]:
+    """Return which numbers of a column are out of range, if any are, and what was expected."""
+    if name == "value":
+        if values.dtype.kind in "iu":
+            return None, ""
+        if values.dtype.kind == "f":
+            is_bad, expected = ~np.isfinite(values), ""
+        else:
+            is_bad = np.array([not -(2**63) <= int(value) < 2**64 for value in values])
+            expected = "" if is_bad.any() else "no numbers below 0, because others are 2^63 or more"
+            is_bad = is_bad if is_bad.any() else np.array([int(value) < 0 for value in values])
+    else:
+        most = shape[name == "column"]
+        expected = f"a {name} from 1 to {most}"
+        if values.dtype.kind not in "iu":
+            values = np.array([int(value) if int(value) <= most else 0 for value in values])
+        is_bad = (values < 1) | (values > most)
+    return (is_bad, expected) if is_bad.any() else (None, "")
+
+
+def _joined(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join blocks of a column, of which some may have int64 and others uint64."""
+    whole = [part for part in parts if part.size] or [np.empty(0, np.int64)]
+    dtypes = {part.dtype for part in whole}
+    if len(dtypes) == 1:
+        return np.concatenate(whole)
+    if any(part.min() < 0 for part in whole):
+        raise InputError(f"{path} has numbers below 0 and numbers from 2^63 on, {_OF_64_BITS}")
+    return np.concatenate([part.astype(np.uint64) for part in whole])
+
+
+def _negative(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers above the diagonal of a skew-symmetric matrix."""
+    if values.dtype.kind in "iu" and values.size:
+        if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
+            raise InputError(
+                f"{path} is skew-symmetric and has numbers of 64 bits without a sign, {_OF_64_BITS}"
+            )
+        values = values.astype(np.int64)
+    return -values
+
+
+def _content_line(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
+    """Return the number and text of the line of an entry, counted from 0."""
+    lines = enumerate(block.split(b"\n"), start=first)
+    content = ((n, text) for n, text in lines if text.partition(b"%")[0].strip())
+    return next(islice(content, entry, None))
+
+
+def _bad_line(path: Path, number: int, text: bytes, expected: str) -> InputError:
+    return InputError(
+        f"{path}: line {number} is {shown(text.decode('latin-1').strip())}, expected {expected}"
     )
+
+
+def _all_numbers(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the matrix of numbers in column-major order, or of those of its lower triangle."""
+    if header.symmetry == "general":
+        return values.reshape(header.shape, order="F")
+    is_skew = header.symmetry == "skew-symmetric"
+    mirrored = _negative(path, values) if is_skew else values
+    matrix = np.zeros(header.shape, mirrored.dtype)
+    columns, rows = np.triu_indices(header.shape[0], k=int(is_skew))
+    matrix[rows, columns] = values
+    matrix[columns, rows] = mirrored
+    return matrix
+
+
+def _entries(path: Path, header: _Header, rows: Any, columns: Any, values: Any = None) -> Any:
+    """Return the entries of the file, and those that symmetry implies, in CSR."""
+    from scipy.sparse import coo_array
+
+    rows, columns = rows.astype(np.int64) - 1, columns.astype(np.int64) - 1
+    values = np.ones(len(rows)) if values is None else values
+    if header.symmetry != "general":
+        _check_triangle(path, header, rows, columns, values)
+        off = rows != columns
+        is_skew = header.symmetry == "skew-symmetric"
+        mirrored = _negative(path, values[off]) if is_skew else values[off]
+        values = np.concatenate([values.astype(mirrored.dtype), mirrored])
+        rows, columns = (
+            np.concatenate([rows, columns[off]]),
+            np.concatenate([columns, rows[off]]),
+        )
+    return checked_rows(path, coo_array((values, (rows, columns)), shape=header.shape))
+
+
+def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values: Any) -> None:
+    """Raise if a file has an entry and the one that follows from it, which would be summed."""
+    lower, upper = rows > columns, rows < columns
+    size = header.shape[0]
+    if lower.any() and upper.any():
+        both = np.intersect1d(
+            rows[lower] * size + columns[lower], columns[upper] * size + rows[upper]
+        )
+        if both.size:
+            row, column = divmod(int(both[0]), size)
+            raise InputError(
+                f"{path} is {header.symmetry} and has entries at {row + 1}, {column + 1} and at "
+                f"{column + 1}, {row + 1}: expected one of them, which implies the other"
+            )
+    bad = np.flatnonzero((rows == columns) & (values != 0))
+    if header.symmetry == "skew-symmetric" and bad.size:
+        place = rows[bad[0]] + 1
+        raise InputError(
+            f"{path} is skew-symmetric and has {values[bad[0]]} at {place}, {place}: expected 0 on "
+            "the diagonal"
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
 from cec_mpi.encoding.sources.source import Source, Unread, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import read_at, write_at
@@ -30,16 +31,18 @@ class RowsOf(Unread):
         """Read some rows at a time."""
         count, width = self.shape
         together = max(1, _TOGETHER_BYTES // (width * self.dtype.itemsize))
+        rounding = NOTHING_ROUNDED
         for start in range(0, count, together):
             stop = min(start + together, count)
             rows = np.empty((stop - start, width), self.dtype)
             try:
-                self.source.read(start, stop, 0, width, rows)
+                rounding += self.source.read(start, stop, 0, width, rows)
             except OSError as error:
                 raise unreadable(self.name, error) from None
             yield start, 0, rows
             if self.watch is not None:
                 self.watch(stop, count)
+        warn_of_rounding(self.name, rounding, self.dtype.name)
 
 
 def rows_of(source: Source) -> RowsOf:

@@ -74,6 +74,10 @@ class Matrix:
 
     def checked(self, values: Any, start: int, left: int, shape: tuple[int, int]) -> NDArray[Any]:
         """Convert a slice to an array, and raise if it does not have the stated shape and dtype."""
+        if type(values).__module__.startswith("scipy.sparse"):
+            from cec_mpi.encoding.sources.csr import checked_rows
+
+            values = checked_rows(self.name, values)
         if hasattr(values, "toarray"):
             values = values.toarray()
         if isinstance(values, np.ma.MaskedArray):

@@ -194,12 +194,13 @@ def test_a_group_whose_kind_is_bytes(tmp_path):
 
 
 def test_pieces_make_the_same_store_as_all_at_once(tmp_path, monkeypatch):
+    import cec_mpi.encoding.sources.market as market_reading
     import cec_mpi.encoding.sparse as reading
 
     twice = sp.csr_array(sp.vstack([X, sp.csr_array((3, 17)), X]))
     encode(twice, tmp_path / "expected", 3, copies=2)
-    for name, size in (("_TOGETHER", 2), ("_BUCKET", 3), ("_MOST_BUCKETS", 7)):
-        monkeypatch.setattr(reading, name, size)
+    monkeypatch.setattr(reading, "_TOGETHER", 2)
+    monkeypatch.setattr(market_reading, "_BLOCK_BYTES", 7)
     for k, make in enumerate(SOURCES.values()):
         encode(make(tmp_path, twice), tmp_path / f"S{k}", 3, copies=2)
         assert content(tmp_path / f"S{k}") == content(tmp_path / "expected")
@@ -226,13 +227,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
     import cec_mpi.encoding.sparse as reading
 
     path = saved(tmp_path / "X.npz", X)
-    read = reading._of_npz
+    read = reading.read_sparse
 
-    def changed(*arguments):
-        saved(tmp_path / "X.npz", X * 2 + sp.csr_array(np.eye(60, 17)))
-        yield from read(*arguments)
+    def changed(path):
+        rows = read(path)
+        saved(path, X * 2 + sp.csr_array(np.eye(60, 17)))
+        return rows
 
-    monkeypatch.setattr(reading, "_of_npz", changed)
+    monkeypatch.setattr(reading, "read_sparse", changed)
     with pytest.raises(InputError):
         encode(path, tmp_path / "S", 3, copies=2)
     assert [file.name for file in tmp_path.iterdir()] == ["X.npz"]
@@ -288,39 +290,51 @@ BAD = {
         lambda d: sp.coo_array(([1e308, 1e308], ([1, 1], [2, 2])), shape=(4, 4)),
         "holds inf at row 1, column 2",
     ),
-    "high": (lambda d: held(X, indices=HIGH), "the csr_array cannot be read"),
-    "high csc": (lambda d: held(C, indices=at(C.indices, 4, 10**6)), "the csc_array cannot"),
-    "negative": (lambda d: held(X, indices=LOW), "the csr_array cannot be read"),
-    "negative csc": (lambda d: held(C, indices=at(C.indices, 4, -1)), "csc_array cannot be read"),
+    "high": (
+        lambda d: held(X, indices=HIGH),
+        "csr_array is not a valid sparse matrix: ind",
+    ),
+    "high csc": (lambda d: held(C, indices=at(C.indices, 4, 10**6)), "indices must be < 60"),
+    "negative": (lambda d: held(X, indices=LOW), "indices must be >= 0"),
+    "negative csc": (lambda d: held(C, indices=at(C.indices, 4, -1)), "indices must be >= 0"),
     "high coo": (
         lambda d: held(X.tocoo(), coords=(at(X.tocoo().row, 0, 10**6), X.tocoo().col)),
-        "the coo_array cannot be read",
+        "axis 0 index 1000000 exceeds matrix dimension 60",
     ),
-    "high npz": (lambda d: write_npz(d / "X.npz", X, indices=HIGH), "has column 17 "),
-    "negative npz": (lambda d: write_npz(d / "X.npz", X, indices=LOW), "has column -1 "),
+    "high npz": (
+        lambda d: write_npz(d / "X.npz", X, indices=HIGH),
+        "indices must be < 17",
+    ),
+    "negative npz": (lambda d: write_npz(d / "X.npz", X, indices=LOW), "indices must be >= 0"),
     "huge npz": (
         lambda d: write_npz(d / "X.npz", X, indices=at(X.indices.astype(np.int64), 4, 2**40)),
-        "has column 1099511627776 ",
+        "indices must be < 17",
     ),
-    "high h5": (lambda d: write_group(d / "X.h5", X, indices=HIGH), "has column 17 "),
+    "high h5": (
+        lambda d: write_group(d / "X.h5", X, indices=HIGH),
+        "indices must be < 17",
+    ),
     "high csc h5": (
         lambda d: write_group(d / "X.h5", C, "csc_matrix", indices=at(C.indices, 4, 60)),
-        "has row 60 (counted from 0): expected 0 to 59",
+        "X.h5::/X is not a valid sparse matrix: indices must be < 60",
     ),
     "row of coo": (
         lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", row=at(X.tocoo().row, 0, -1)),
-        "has row -1 ",
+        "negative axis 0 index: -1",
     ),
     "row 0 mtx": (lambda d: text(d, "2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
     "column 3 mtx": (lambda d: text(d, "2 2 1", "1 3 3"), "expected a column from 1 to 2"),
-    "few mtx": (lambda d: text(d, "2 2 3", "1 1 3"), "has 1 entries: its first line says 3"),
-    "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "2 entries: its first line says 1"),
-    "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "X.mtx cannot be read"),
-    "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "X.mtx cannot be read"),
-    "four numbers mtx": (lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"), "more than 3 numbers"),
-    "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "X.mtx cannot be read"),
+    "few mtx": (lambda d: text(d, "2 2 3", "1 1 3"), "has 1 entry, expected 3, as its header says"),
+    "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "has more entries, expected 1"),
+    "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "line 3 is '1 one 3', expected a row"),
+    "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "line 3 is '1.5 1 3', expected a row"),
+    "four numbers mtx": (
+        lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"),
+        "line 4 is '1 2 3 4'",
+    ),
+    "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
     "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx"),
-    "no mtx": (lambda d: text(d, first="hello"), "X.mtx cannot be read"),
+    "no mtx": (lambda d: text(d, first="hello"), "line 1 is 'hello', expected %%Mat"),
     "an mtx of 2^60 rows": (lambda d: text(d, f"{2**60} 2 1", "1 1 3"), "there is no memory"),
     "complex": (lambda d: X * 1j, COMPLEX),
     "complex npz": (lambda d: write_npz(d / "X.npz", X, data=X.data * 1j), COMPLEX),
@@ -329,7 +343,7 @@ BAD = {
         lambda d: text(
             d, "2 2 1", "1 1 3 1", first="%%MatrixMarket matrix coordinate complex general"
         ),
-        "holds complex numbers: expected real ones",
+        "holds complex numbers, which are not supported",
     ),
     "text npz": (lambda d: write_npz(d / "X.npz", X, data=X.data.astype(str)), "real numbers"),
     "pointers that descend": (
@@ -340,11 +354,14 @@ BAD = {
         lambda d: write_group(d / "X.h5", X, indptr=at(X.indptr, -1, 10**6)),
         "expected them to ascend",
     ),
-    "few pointers": (lambda d: write_npz(d / "X.npz", X, indptr=X.indptr[:-2]), "expected 61 "),
+    "few pointers": (
+        lambda d: write_npz(d / "X.npz", X, indptr=X.indptr[:-2]),
+        "size 59 should be 61",
+    ),
     "no pointers": (lambda d: write_npz(d / "X.npz", X, indptr=None), "X.npz cannot be read"),
     "pointers of floats": (
         lambda d: write_npz(d / "X.npz", X, indptr=X.indptr * 1.0),
-        "61 whole numbers",
+        "has indices of float64: expected whole numbers",
     ),
     "indices of floats": (
         lambda d: write_npz(d / "X.npz", X, indices=X.indices * 1.0),
@@ -356,7 +373,7 @@ BAD = {
     ),
     "many columns of coo": (
         lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", col=np.append(X.indices, 1)),
-        "expected an index for each value",
+        "all index and data arrays must have the same length",
     ),
     "no indices h5": (
         lambda d: write_group(d / "X.h5", X, indices=None),
@@ -375,7 +392,7 @@ BAD = {
     ),
     "another format": (
         lambda d: write_npz(d / "X.npz", X, format=np.array(b"xyz")),
-        "X.npz cannot be read",
+        "has format 'xyz': expected one of csr",
     ),
     "a dense npz": (
         lambda d: np.savez(d / "X.npz", a=X.toarray()) or str(d / "X.npz"),
@@ -437,11 +454,11 @@ BAD = {
     ),
     "values of a pattern mtx": (
         lambda d: text(d, "2 2 2", "1 1 3", "2 2 3", first=MARKET.replace("real", "pattern")),
-        "X.mtx has lines of more than 2 numbers",
+        "line 3 is '1 1 3', expected a row and a column",
     ),
     "four numbers in all lines": (
         lambda d: text(d, "2 2 2", "1 1 3 4", "1 2 3 4"),
-        "X.mtx has lines of more than 3 numbers",
+        "line 3 is '1 1 3 4', expected a row, a column and",
     ),
     "an mtx of all numbers": (
         lambda d: text(d, "1 2", "1", "0", first=MARKET.replace("coordinate", "array")),
@@ -471,6 +488,38 @@ def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
     assert says in str(told.value)
     assert "\n" not in str(told.value)
     assert not list((tmp_path / "here").iterdir())
+
+
+OF_CODES = [name for name in BAD if name.endswith((" npz", " mtx", " csc", " coo"))] + [
+    "a sum beyond int8",
+    "high",
+    "negative",
+    "pointers that descend",
+    "indices of floats",
+]
+
+
+@pytest.mark.parametrize("name", sorted(set(OF_CODES) - {"a dense npz", "NaN npz"}))
+def test_bad_input_has_the_same_message_if_shards_are_dense(name, tmp_path):
+    make, says = BAD[name]
+    source = make(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(InputError) as told:
+        encode(source, tmp_path / "here" / "S", 4, 2)
+    assert says in str(told.value)
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*is sparse")
+def test_missing_values_of_dense_shards_are_those_of_other_matrices(tmp_path):
+    given = np.arange(12.0).reshape(4, 3)
+    given[2, 1] = np.nan
+    path = saved(tmp_path / "X.npz", sp.csc_array(given))
+    with pytest.raises(InputError, match=r"row 2, column 1.*--missing"):
+        encode(path, tmp_path / "S", 3, 2)
+    encode(path, tmp_path / "S", 3, 2, missing="drop-rows")
+    decode(tmp_path / "S", tmp_path / "back.npy")
+    assert np.allclose(np.load(tmp_path / "back.npy"), given[[0, 1, 3]], rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,212 @@
+"""Sparse arrays as checked rows in CSR: compiled code of SciPy trusts their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.npy import check_real
+
+ARRAYS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "bsr": ("data", "indices", "indptr"),
+    "dia": ("data", "offsets"),
+    "coo": ("data", "row", "col"),
+}
+"""Formats of SciPy that consist of arrays: values first, then indices."""
+
+
+def checked_rows(name: object, array: Any) -> Any:
+    """Convert a sparse array of SciPy to CSR, and check all of it.
+
+    Parameters
+    ----------
+    name : object
+        X for messages: mostly its file.
+    array : sparse array or matrix
+        In any format of SciPy. It is not changed.
+
+    Returns
+    -------
+    csr_array
+        With columns in order, and no entry twice: they are summed.
+
+    Raises
+    ------
+    InputError
+        An index is out of range, arrays do not fit each other, or values are not real numbers.
+    """
+    form, shape = array.format, check_shape(name, array.shape)
+    check_real(name, np.dtype(array.dtype))
+    with _refusing(name):
+        if form == "lil":
+            columns, values = array.rows, array.data
+            if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
+                raise InputError(f"{name} has rows of other numbers of columns than of values")
+            check_whole(name, np.array([at for row in columns for at in row], None))
+            return _in_order(name, array, shape)
+        if form == "dok":
+            check_whole(name, np.array(list(array.keys()), None))
+            return _in_order(name, array, shape)
+        # In a new object: the old one may remember that its entries were in order.
+        names = ARRAYS[form]
+        return rows_of_arrays(name, form, shape, *(getattr(array, each) for each in names))
+
+
+def rows_of_arrays(
+    name: object, form: str, shape: tuple[int, int], data: Any, *indices: Any
+) -> Any:
+    """Make rows in CSR of the arrays of a sparse matrix: see `checked_rows`.
+
+    Parameters
+    ----------
+    name : object
+    form : str
+        One of `ARRAYS`.
+    shape : (int, int)
+    data, *indices : ndarray
+        The arrays of this format.
+    """
+    check_real(name, data.dtype)
+    for each in indices:
+        check_whole(name, each)
+    data = data.astype(native_dtype(data.dtype), copy=False)
+    with _refusing(name):
+        if form == "coo":
+            fresh: Any = coo_array((data, indices), shape=shape)
+        elif form == "dia":
+            low, high = (int(end(indices[0], initial=0)) for end in (np.min, np.max))
+            if low <= -shape[0] or high >= shape[1]:
+                raise InputError(
+                    f"{name} has a diagonal at offset {low if low <= -shape[0] else high}: "
+                    f"expected {1 - shape[0]} to {shape[1] - 1}"
+                )
+            fresh = dia_array((data, *indices), shape=shape)
+        else:
+            check_pointers(name, indices[1], indices[0].shape[0])
+            make = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}[form]
+            fresh = make((data, *indices), shape=shape)
+            fresh.check_format(full_check=True)
+        return _in_order(name, fresh, shape)
+
+
+@contextmanager
+def _refusing(name: object) -> Iterator[None]:
+    """Turn whatever SciPy raises for arrays that do not fit into an `InputError`."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{name} is not a valid sparse matrix: {error}") from None
+
+
+def _in_order(name: object, array: Any, shape: tuple[int, int]) -> Any:
+    """Convert to CSR with columns in order, and sum repeated entries."""
+    rows = csr_array(array)
+    check_columns(name, rows.indices, shape[1])
+    rows = rows if rows.has_canonical_format else rows.copy()
+    rows.sum_duplicates()
+    if rows.nnz < array.nnz and rows.dtype.kind in "iu":
+        exact = csr_array(array.astype(np.longdouble))
+        exact.sum_duplicates()
+        if (exact.data != rows.data).any():
+            raise InputError(
+                f"{name} has repeated entries whose sum {rows.dtype} cannot hold: convert it to "
+                "float64"
+            )
+    return rows
+
+
+def check_finite(name: object, rows: Any, before: int = 0) -> None:
+    """Raise if a value is NaN or infinite: the message names its place.
+
+    Parameters
+    ----------
+    name : object
+    rows : csr_array
+    before : int
+        Rows of X before these.
+    """
+    bad = np.flatnonzero(~np.isfinite(rows.data))
+    if bad.size:
+        row = before + int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        raise InputError(
+            f"{name} holds {rows.data[bad[0]]} at row {row}, column "
+            f"{rows.indices[bad[0]]} (counted from 0), expected finite numbers"
+        )
+
+
+def native_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which SciPy holds these values: it has no sparse arrays of float16."""
+    found = np.dtype(dtype).newbyteorder("=")
+    return np.dtype(np.float32) if found == np.float16 else found
+
+
+def check_shape(name: object, shape: Any) -> tuple[int, int]:
+    """Return a shape of rows and columns, for which there is memory.
+
+    Raises
+    ------
+    InputError
+        It is another shape, or vectors of this length do not fit in memory.
+    """
+    lengths = np.asarray(shape)
+    if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
+        raise InputError(f"{name} has shape {shape}: expected (q, r)")
+    rows, columns = lengths.tolist()
+    if min(rows, columns) < 1:
+        raise InputError(f"{name} has shape {(rows, columns)}: expected at least one of each")
+    try:
+        np.empty(2 * (rows + columns))
+    except (MemoryError, ValueError):
+        raise InputError(
+            f"{name} has shape {(rows, columns)}: there is no memory for vectors of this length"
+        ) from None
+    return rows, columns
+
+
+def check_whole(name: object, indices: Any) -> None:
+    """Raise if indices are not integers."""
+    if indices.dtype.kind not in "iu" and indices.size:
+        raise InputError(f"{name} has indices of {indices.dtype}: expected whole numbers")
+
+
+def check_columns(name: object, indices: NDArray[Any], columns: int) -> None:
+    """Raise if a column is out of range."""
+    low, high = int(indices.min(initial=0)), int(indices.max(initial=0))
+    if low < 0 or high >= columns:
+        raise InputError(
+            f"{name} has column {low if low < 0 else high} (counted from 0): expected 0 to "
+            f"{columns - 1}"
+        )
+
+
+def check_pointers(name: object, pointers: NDArray[Any], count: int) -> None:
+    """Raise if row pointers, or column pointers, do not ascend from 0 to at most `count`."""
+    if pointers.ndim != 1 or not pointers.size or pointers.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} has indptr of shape {pointers.shape} and {pointers.dtype}: expected whole "
+            "numbers in one dimension"
+        )
+    if pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any() or pointers[-1] > count:
+        raise InputError(
+            f"{name} has indptr from {pointers[0]} to {pointers[-1]}: expected them to ascend from "
+            f"0 to at most {count}, as there are values and indices"
+        )
+
+
+def sparse_warning(name: object, rows: Any) -> str:
+    """Return the warning that dense shards are made of sparse rows."""
+    share = rows.nnz / (rows.shape[0] * rows.shape[1])
+    return (
+        f"{name} is sparse ({share:.2%} of {rows.shape[0]} x {rows.shape[1]} entries are stored), "
+        "but shards are dense: the store needs {bytes} bytes"
+    )

@@ -1,0 +1,104 @@
+"""Files of sparse matrices, read into memory and checked: ``.npz`` of SciPy and Matrix Market."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, rows_of_arrays, sparse_warning
+from cec_mpi.encoding.sources.market import MARKET_SUFFIXES, read_market
+from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
+from cec_mpi.errors import InputError
+
+_TOGETHER_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparseFile(Unread):
+    """The checked rows of a file, of which some are made dense at a time."""
+
+    rows: Any = field(repr=False)
+
+    def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Yield some rows at a time, dense."""
+        together = max(1, _TOGETHER_BYTES // (self.shape[1] * self.dtype.itemsize))
+        for start in range(0, self.shape[0], together):
+            stop = min(start + together, self.shape[0])
+            yield (
+                start,
+                0,
+                self.checked(self.rows[start:stop], start, 0, (stop - start, self.shape[1])),
+            )
+
+
+def sparse_file(path: Path) -> SparseFile:
+    """Return the matrix of a file with a suffix of sparse matrices, for dense shards."""
+    stamps = stamps_of(path)
+    rows = read_sparse(path)
+    return SparseFile(
+        name=str(path),
+        shape=rows.shape,
+        dtype=rows.dtype,
+        stamps=stamps,
+        stamps_now=partial(stamps_of, path),
+        warning="" if isinstance(rows, np.ndarray) else sparse_warning(path, rows),
+        rows=rows,
+    )
+
+
+def is_sparse_file(path: Path) -> bool:
+    """Whether a file is one of Matrix Market, or has a sparse matrix of SciPy or is damaged."""
+    name = path.name.lower()
+    if not name.endswith(".npz"):
+        return name.endswith(MARKET_SUFFIXES)
+    try:
+        with path.open("rb") as file:
+            if file.read(6) == np.lib.format.MAGIC_PREFIX:
+                return False
+            with zipfile.ZipFile(file) as archive:
+                return {"format.npy", "shape.npy"} <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return True
+
+
+def read_sparse(path: Path) -> Any:
+    """Read a file of a sparse matrix into memory.
+
+    Returns
+    -------
+    csr_array or ndarray
+        With the columns of each row in order, none of them twice; an ndarray if a Matrix Market
+        file has all numbers.
+
+    Raises
+    ------
+    InputError
+        The file is damaged, or the matrix is not a valid one of real numbers.
+    """
+    if path.name.lower().endswith(MARKET_SUFFIXES):
+        return read_market(path)
+    try:
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.ndarray) or not {"format", "shape"} <= set(file):
+                raise InputError(
+                    f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz writes"
+                )
+            form, shape = file["format"].item(), file["shape"].tolist()
+            form = form.decode("latin-1") if isinstance(form, bytes) else str(form)
+            if form not in ARRAYS:
+                raise InputError(f"{path} has format {form!r}: expected one of {', '.join(ARRAYS)}")
+            size = check_shape(path, shape)
+            arrays = [file[name] for name in ARRAYS[form]]
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged files
+        raise unreadable(path, error) from None
+    return rows_of_arrays(path, form, size, *arrays)
