@@ -14,6 +14,7 @@ from cec_mpi.terminal import say
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
     from cec_mpi.store.work import Runner
 
 
@@ -45,7 +46,7 @@ def _encode(arguments: argparse.Namespace) -> int:
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
         say(f"{arguments.store}: {described(manifest)}")
         if manifest.column_names or _is_table(arguments):
-            say(column_line(manifest))
+            say(column_line(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:
             say(f"missing values: {missing_line(manifest.missing)}")
         for column, file in options.target:
@@ -53,6 +54,19 @@ def _encode(arguments: argparse.Namespace) -> int:
         return 0
 
     return with_runner("encoding", body, arguments)
+
+
+def _header_note(arguments: argparse.Namespace, manifest: Manifest) -> str:
+    """Return what the first row of a table was taken as, if it has only numbers."""
+    from cec_mpi.encoding.sources.table import is_number
+
+    if arguments.header is not None or not _is_table(arguments):
+        return ""
+    if not manifest.column_names:
+        return "; the first row was taken as data (--header yes if it has names)"
+    if all(map(is_number, manifest.column_names)):
+        return "; the first row was taken as names (--header no if it is data)"
+    return ""
 
 
 def _is_table(arguments: argparse.Namespace) -> bool:

@@ -76,7 +76,7 @@ class MissingFinder:
     def __init__(self, matrix: Unread, treatment: str, dtype: np.dtype[Any]) -> None:
         self._matrix, self._treatment, self._dtype = matrix, treatment, dtype
         self._width = matrix.shape[1]
-        self._first: tuple[int, int] | None = None
+        self._first = self._advice = ""
         self._rows: list[NDArray[np.int64]] = []
         self._dropped: list[NDArray[np.int64]] = []
         # Of each column of X and each target:
@@ -110,9 +110,10 @@ class MissingFinder:
                 f"range of {self._dtype}"
             )
         found = row + np.flatnonzero(holes.any(axis=1))
-        if self._first is None:
+        if not self._first:
             at, across = np.argwhere(holes)[0].tolist()
-            self._first = row + at, column + across
+            self._first = self._matrix.hole(row + at, column + across)
+            self._advice = self._matrix.advice_to_drop(column + across)
         self._rows.append(found)
         if self._treatment == "mean":
             found = row + np.flatnonzero(holes[:, max(0, self._width - column) :].any(axis=1))
@@ -150,12 +151,12 @@ class MissingFinder:
         InputError
             Says where the first one is, how many rows and columns are concerned, and what to do.
         """
-        if self._first is None or self._treatment != "refuse":
+        if not self._first or self._treatment != "refuse":
             return
-        found, (row, column) = self.found, self._first
-        advice = self._matrix.advice_to_drop(column) if found.columns == 1 else ""
+        found = self.found
+        advice = self._advice if found.columns == 1 else ""
         raise InputError(
-            f"{self._matrix.hole(row, column)}, expected finite numbers: "
+            f"{self._first}, expected finite numbers: "
             f"{plural(found.rows, 'row')} and {plural(found.columns, 'column')} have missing "
             "values; --missing drop-rows leaves these rows out, --missing mean puts the mean of "
             f"the column in their place{advice}"
@@ -173,7 +174,7 @@ class MissingFinder:
         targets : list of (int, int)
             Files with a target, and the offset of its first number.
         """
-        if self._first is None:
+        if not self._first:
             return rows
         dropped = _union(self._dropped)
         if len(dropped) == rows:

@@ -1,4 +1,7 @@
-"""Text tables, CSV and TSV: pandas reads numbers, and csv finds the first bad line."""
+"""Text tables, CSV and TSV: pandas reads blocks of rows.
+
+A block that pandas does not accept is read again cell by cell, to name the line and the column.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
+from io import BytesIO, StringIO
+from itertools import islice, pairwise
 from pathlib import Path
 from string import whitespace
 from typing import Any, BinaryIO
@@ -20,21 +25,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, warn_of_rounding
+from cec_mpi.encoding.sources.columns import choose_columns, named, option_word
 from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.text import few, nearest, plural, shown
+from cec_mpi.text import few, plural
 
-_MISSING = {"", "?", "-", "--", ".", "na", "n/a", "#n/a", "null", "none", "missing"}
-_TOGETHER_BYTES = 4 << 20  # of text
-_MOST_IN_QUOTES = 16 << 20  # bytes of a row with quoted line breaks
-_NUMBERS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
-_LISTED = 8
-_LONGEST = 40  # characters of a name
+MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
+"""Spellings of missing values, in capitals or not."""
+EXACT = (3, 1)
+"""The version of pandas that reads all digits by default."""
+_MISSING = {word.lower() for word in MISSING}
+_SPELLINGS = {way(word) for word in MISSING for way in (str, str.lower, str.upper, str.capitalize)}
+_NO_NAMES = {*_MISSING, "-", "--", "missing"}
+_BLOCK_BYTES = 8 << 20
+_WIDE = 500  # columns from which a frame of many columns is slow
+_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
+_INTEGER = re.compile(r"[+-]?\d+")
+_LARGEST_EXACT = 2.0**53
+_LISTED = 5
 _SHOWN = 40  # characters of a cell
 _UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
 _END = b"end"
-EXACT = (3, 1)
-"""The version of pandas that reads all digits by default."""
 
 
 class _BadRowError(Exception):
@@ -48,26 +60,39 @@ class _BadRowError(Exception):
 def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield rows of a table: their first line, counted from 0, the line after them, and cells.
 
-    A quoted line break ends a line, not a row. Empty lines are skipped.
+    A quoted line break ends a line, not a row. Empty lines and comments are skipped.
 
     Raises
     ------
     _BadRowError
-        A line has a carriage return within it, or a cell is too long.
+        A line has a carriage return within it or a NUL byte, or a quote is not closed.
     """
-    if delimiter == " ":
-        lines = (b" ".join(line.split()) + b"\n" for line in lines)
-    texts = (line.decode(errors="replace") for line in lines)
-    reader, begin = csv.reader(texts, delimiter=delimiter), 0
+    begin, is_start = 0, True
+
+    def texts() -> Iterator[str]:
+        nonlocal is_start
+        for line in lines:
+            if b"\0" in line:
+                raise _BadRowError(begin, "contains a NUL byte: the file is damaged or binary")
+            is_blank = line.isspace() and (delimiter == " " or delimiter.encode() not in line)
+            is_skipped = is_start and (is_blank or line.lstrip().startswith(b"#"))
+            is_start = False
+            text = "\n" if is_skipped else line.decode(errors="replace")
+            # White space at the end of a line is no delimiter.
+            yield text.replace("\t", " ").rstrip() + "\n" if delimiter == " " else text
+
+    reader = csv.reader(texts(), delimiter=delimiter, skipinitialspace=True)
     try:
         for row in reader:
-            if row and not (len(row) == 1 and row[0].isspace()):
+            if row:
                 yield begin, reader.line_num, row
-            begin = reader.line_num
+            begin, is_start = reader.line_num, True
     except csv.Error as error:
         problem = f"cannot be read: {error}"
         if "new-line" in str(error):
             problem = "contains a carriage return, expected lines that end with a line feed"
+        if "field limit" in str(error):
+            problem = "opens a quote that is never closed, or has a very long cell"
         raise _BadRowError(begin, problem) from None
 
 
@@ -99,103 +124,9 @@ def names_or_numbers(cells: list[str]) -> bool | None:
     numbers = sum(map(is_number, cells))
     if numbers == len(cells):
         return False
-    if numbers or all(cell.lower() in _MISSING for cell in cells):
+    if numbers or all(cell.lower() in _NO_NAMES for cell in cells):
         return None
     return True
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Columns by position in the file, from 0.
-
-    Attributes
-    ----------
-    kept : tuple of int
-        Columns of X, in its order.
-    targets : tuple of int
-        Columns to write to files of their own.
-    """
-
-    kept: tuple[int, ...]
-    targets: tuple[int, ...]
-
-
-def choose_columns(
-    path: Path, names: tuple[str, ...], width: int, options: EncodeOptions
-) -> Columns:
-    """Find the columns that options select.
-
-    Parameters
-    ----------
-    path : Path
-        Name of the file, for messages.
-    names : tuple of str
-        Names of all columns; empty if the file has no header.
-    width : int
-        Number of columns.
-    options : EncodeOptions
-
-    Raises
-    ------
-    InputError
-        A column does not exist or is listed twice, or none is left.
-    """
-
-    def find(option: str, words: Iterable[str | int]) -> list[int]:
-        return [at for word in words for at in _find(path, option, word, names, width)]
-
-    if not width:
-        return Columns((), ())
-    kept = find("columns", options.columns or ()) or list(range(width))
-    targets = find("target", (column for column, _ in options.target))
-    for option, found in (("columns", kept), ("target", targets)):
-        if len(set(found)) < len(found):
-            twice = next(at for at in found if found.count(at) > 1)
-            raise InputError(f"{option}: {named(twice, names)} of {path} is listed twice")
-    if len(targets) != len(options.target):
-        raise InputError(f"target: expected one column of {path} for each file")
-    gone = {*find("drop", options.drop or ()), *targets}
-    kept = [at for at in kept if at not in gone]
-    if not kept:
-        raise InputError(f"{path} has {width} columns, but none of them is left for X")
-    return Columns(tuple(kept), tuple(targets))
-
-
-def named(at: int, names: tuple[str, ...]) -> str:
-    """Return the number of a column, from 1, and its name."""
-    name = " ".join(names[at].split()) if at < len(names) else ""
-    name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
-    return f"column {at + 1} ({name})" if name else f"column {at + 1}"
-
-
-def _find(path: Path, option: str, word: str | int, names: tuple[str, ...], width: int) -> range:
-    text = str(word).strip()
-    if isinstance(word, str) and text and text in names:
-        places = [at for at, name in enumerate(names) if name == text]
-        if len(places) > 1:
-            numbers = ", ".join(str(at + 1) for at in places)
-            raise InputError(
-                f"{option} {text!r}: {path} has {len(places)} columns of this name, expected the "
-                f"number of one of them ({numbers})"
-            )
-        return range(places[0], places[0] + 1)
-    if found := _NUMBERS.fullmatch(text):
-        first, last = int(found[1]), int(found[2] or found[1])
-        if not 1 <= first <= last <= width:
-            raise InputError(f"{option} {text!r}: expected columns 1 to {width} of {path}")
-        return range(first - 1, last)
-    raise InputError(
-        f"{option} {shown(text)}: {path} has no such column: {_what_there_is(text, names)}"
-    )
-
-
-def _what_there_is(text: str, names: tuple[str, ...]) -> str:
-    if not any(names):
-        return "columns have no names, expected numbers from 1 on"
-    alike = (name for name in names if name.lower() == text.lower())
-    if close := nearest(text, names) or next(alike, ""):
-        return f"did you mean {close!r}?"
-    return f"its columns are {few(names, _LISTED)}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,8 +142,8 @@ class TextTable(Unread):
         Names of all columns of the file; empty if it has no header.
     width : int
         Number of columns of the file.
-    kept : tuple of int
-        Columns of X, from 0.
+    columns : tuple of int
+        Columns of X and of targets, from 0.
     first : int
         Line of the header, or of the first row, from 1.
     begin : tuple of int
@@ -223,151 +154,216 @@ class TextTable(Unread):
     delimiter: str
     names: tuple[str, ...] = field(repr=False)
     width: int
-    kept: tuple[int, ...] = field(repr=False)
+    columns: tuple[int, ...] = field(repr=False)
     first: int
     begin: tuple[int, int]
+    _last: list[Any] = field(default_factory=list, repr=False)  # the block that was read last
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Parse some rows at a time."""
-        done = 0
-        for line, lines in self._whole_rows():
-            try:
-                numbers = self._parsed(lines)
-            except (ValueError, _BadRowError):  # pandas does not name the line
-                raise InputError(self._problem(line, lines, dtype)) from None
-            with np.errstate(over="ignore"):
-                if not np.isfinite(numbers.astype(dtype)).all():
-                    raise InputError(self._problem(line, lines, dtype))
+        """Parse some rows at a time; missing values are NaN."""
+        done, rounding = 0, NOTHING_ROUNDED
+        for line, text in self._blocks():
+            self._last[:] = done, line, text
+            numbers = self._numbers(line, text)
+            is_large = np.isfinite(numbers) & (np.abs(numbers) >= _LARGEST_EXACT)
+            if is_large.any():
+                rounding += self._rounding(line, text, numbers, is_large)
             if len(numbers):
                 yield done, 0, numbers
             done += len(numbers)
+        warn_of_rounding(self.path, rounding, "float64")
 
-    def _whole_rows(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield lines of complete rows, some at a time, with the number of the first one."""
+    def where(self, row: int, column: int) -> str:
+        """Return the place of a cell of the block that was read last."""
+        kind = "target " if column >= self.shape[1] else ""
+        return f"line {self._row(row)[0]}, {kind}{self.column(column)}"
+
+    def column(self, column: int) -> str:
+        """Return the number of a column in the file, and its name."""
+        return named(self.columns[column], self.names)
+
+    def hole(self, row: int, column: int) -> str:
+        """Return a cell that is missing, and its place."""
+        cell = self._row(row)[1][self.columns[column]].strip()
+        return f"{self.path}: {self.where(row, column)} is {_shown(cell)}"
+
+    def advice_to_drop(self, column: int) -> str:
+        """Return how to leave a column out."""
+        return f", --drop {option_word(self.columns[column], self.names)} leaves this column out"
+
+    def _row(self, row: int) -> tuple[int, list[str]]:
+        done, line, text = self._last
+        return next(islice(self._rows(line, text), row - done, None))
+
+    def _rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
+        """Yield lines and cells of the rows of a block, or raise `InputError`."""
+        try:
+            for begin, _, cells in _rows(BytesIO(text), self.delimiter):
+                if len(cells) != self.width:
+                    is_other = self.delimiter == "," and any(";" in cell for cell in cells)
+                    raise InputError(
+                        f"{self.path}: line {line + begin} has {plural(len(cells), 'column')}, but "
+                        f"line {self.first} has {self.width}"
+                        f"{' (or --delimiter semicolon, and decimal points)' if is_other else ''}"
+                    )
+                yield line + begin, cells
+        except _BadRowError as error:
+            raise InputError(f"{self.path}: line {line + error.line} {error}") from None
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield lines of complete rows, and the number of the first one."""
         place, line = self.begin
-        rest: list[bytes] = []
-        warned = self.width == 1
+        rest, is_end, is_warned = b"", False, self.width == 1
         with self.path.open("rb") as file:
             file.seek(place)
             size = os.fstat(file.fileno()).st_size
-            while new := file.readlines(_TOGETHER_BYTES):
+            while not is_end:
+                new = file.read(_BLOCK_BYTES)
+                is_end = not new
                 if self.watch is not None:
                     self.watch(file.tell(), size)
-                for at, text in enumerate(new):
-                    if b"#" in text and text.lstrip().startswith(b"#"):
-                        if not warned and self._is_like_a_row(text):
-                            warnings.warn(
-                                f"{self.path}: line {line + len(rest) + at} and other lines that "
-                                "begin with # are skipped as comments",
-                                stacklevel=2,
-                            )
-                            warned = True
-                        new[at] = b"\n"
-                lines = rest + new
-                end = self._end_of_rows(lines)
-                rest = lines[end:]
-                if sum(map(len, rest)) > _MOST_IN_QUOTES:
-                    break
-                yield line, lines[:end]
-                line += end
+                text = rest + new
+                if is_end and text and not text.endswith(b"\n"):
+                    text += b"\n"
+                end = self._end_of_rows(text)
+                rest, text = text[end:], text[:end]
+                is_warned = is_warned or self._warn_of_comment(line, text)
+                yield line, text
+                line += text.count(b"\n")
         if rest:
             raise InputError(f"{self.path}: line {line} opens a quote that is never closed")
 
-    def _is_like_a_row(self, line: bytes) -> bool:
-        return any(len(row) == self.width for _, _, row in _rows([line], self.delimiter))
-
-    def _end_of_rows(self, lines: list[bytes]) -> int:
-        """Return the number of lines without an incomplete last row."""
-        if not any(b'"' in line for line in lines):
-            return len(lines)
+    def _end_of_rows(self, text: bytes) -> int:
+        """Return the size of the complete rows of a text."""
+        end = text.rfind(b"\n") + 1
+        if b'"' not in text:
+            return end
+        lines = BytesIO(text[:end]).readlines()
         try:
             ((begin, _, row),) = deque(_rows([*lines, _END], self.delimiter), maxlen=1)
         except _BadRowError:  # reported when the row is parsed
-            return len(lines)
-        return len(lines) if row == [_END.decode()] else begin
+            return end
+        return end if row == [_END.decode()] else sum(map(len, lines[:begin]))
 
-    def _parsed(self, lines: list[bytes]) -> NDArray[Any]:
-        """Numbers of X and of targets.
+    def _warn_of_comment(self, line: int, text: bytes) -> bool:
+        """Warn if a comment looks like a row; return whether one does."""
+        for found in _COMMENT.finditer(text) if b"#" in text else ():
+            with suppress(_BadRowError):
+                row = found[0].replace(b"#", b"", 1)
+                if any(len(cells) == self.width for *_, cells in _rows([row], self.delimiter)):
+                    at = line + text.count(b"\n", 0, found.start())
+                    warnings.warn(
+                        f"{self.path}: line {at} and other lines that begin with # are skipped as "
+                        "comments",
+                        stacklevel=2,
+                    )
+                    return True
+        return False
+
+    def _numbers(self, line: int, text: bytes) -> NDArray[Any]:
+        """Return numbers of X and of targets, NaN for missing values.
+
+        Raises
+        ------
+        InputError
+            A row has another number of columns, or a cell is no number.
+        """
+        if self.width <= _WIDE and b'"' not in text:
+            with suppress(ValueError):
+                return self._plain(text)
+        rows = list(self._rows(line, text))
+        shape = len(rows), len(self.columns)
+        cells = [row[at] for _, row in rows for at in self.columns]
+        with suppress(ValueError):  # one column for all cells, because each column takes time
+            frame = _frame("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
+            if frame.shape == (len(cells), 1):  # no cell has a line break or a comma
+                return np.reshape(frame.to_numpy(), shape)
+        return np.array(
+            [self._number(at, cell, row) for at, row in rows for cell in self.columns]
+        ).reshape(shape)
+
+    def _number(self, line: int, at: int, row: list[str]) -> float:
+        cell = row[at].strip(whitespace)  # a no-break space is not white space here
+        if cell.lower() in _MISSING:
+            return np.nan
+        if is_number(cell):
+            return float(cell)
+        raise InputError(
+            f"{self.path}: line {line}, {named(at, self.names)} is {_shown(cell)}, expected a "
+            f"number{_advice(cell, self.delimiter)}; --drop {option_word(at, self.names)} leaves "
+            "this column out, --columns chooses others"
+        )
+
+    def _plain(self, text: bytes) -> NDArray[Any]:
+        """Return numbers of rows without quotes.
 
         Raises
         ------
         ValueError
-            A row has another number of columns, or a cell is not a number.
+            A row has another number of columns, or pandas does not accept a cell.
         """
-        columns = [*self.kept, *(at for at, _ in self.targets)]
-        rows = [line for line in lines if not line.isspace()]
-        if columns == list(range(self.width)) and not any(b'"' in line for line in rows):
-            cells = self._plain_cells(rows)
-        else:
-            picked = [row for _, _, row in _rows(lines, self.delimiter)]
-            if any(len(row) != self.width for row in picked):
-                raise ValueError
-            cells = "\n".join([row[at] for row in picked for at in columns]).encode()
-            rows = [b""] * len(picked)
-        if not rows:
-            return np.empty((0, len(columns)))
-        import pandas
-
-        version = tuple(map(int, pandas.__version__.split(".")[:2]))
-        # One column for all cells, because each column of a frame takes time.
-        frame = pandas.read_csv(
-            BytesIO(cells),
-            header=None,
-            dtype=np.float64,
-            na_filter=False,
-            skip_blank_lines=False,
-            quoting=csv.QUOTE_NONE,
-            encoding="latin-1",  # which any text is; numbers are ASCII
-            **({} if version >= EXACT else {"float_precision": "round_trip"}),
+        if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
+            raise ValueError
+        text = _COMMENT.sub(b"", text) if b"#" in text else text
+        cells = _cells_of_rows(text, self.delimiter)
+        if not len(cells):
+            return np.empty((0, len(self.columns)))
+        order = sorted(self.columns)
+        frame = _frame(
+            text,
+            sep=r"\s+" if self.delimiter == " " else self.delimiter,
+            names=range(self.width),
+            usecols=order,
+            index_col=False,
+            skipinitialspace=True,
         )
-        if frame.shape != (len(rows) * len(columns), 1):  # for example, a line break in a cell
+        if (cells != self.width).any() or len(frame) != len(cells):
             raise ValueError
-        numbers: NDArray[Any] = frame.to_numpy().reshape(len(rows), len(columns))
-        return numbers
+        return np.take(frame.to_numpy(), np.searchsorted(order, self.columns), axis=1)
 
-    def _plain_cells(self, rows: list[bytes]) -> bytes:
-        """Return the cells of rows without quotes, one per line."""
-        if self.delimiter == " ":
-            if any(len(row.split()) != self.width for row in rows):
-                raise ValueError
-            return b"\n".join(b" ".join(rows).split())
-        separator = self.delimiter.encode()
-        if any(row.count(separator) != self.width - 1 for row in rows):
-            raise ValueError
-        return b"\n".join([row.rstrip(b"\r\n") for row in rows]).replace(separator, b"\n")
+    def _rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
+        """Count integers that float64 does not hold."""
+        found = NOTHING_ROUNDED
+        for (_, row), some, large in zip(self._rows(line, text), numbers, is_large, strict=True):
+            for column in np.flatnonzero(large).tolist():
+                cell = row[self.columns[column]].strip()
+                if _INTEGER.fullmatch(cell):
+                    error = abs(int(cell.lstrip("+-0")) - int(abs(some[column])))
+                    found += Rounding(int(error > 0), float(error))
+        return found
 
-    def _problem(self, line: int, lines: list[bytes], dtype: np.dtype[Any]) -> str:
-        """Return what is wrong with the first bad row."""
-        targets = [at for at, _ in self.targets]
-        try:
-            for begin, _, row in _rows(lines, self.delimiter):
-                if len(row) != self.width:
-                    is_other = self.delimiter == "," and any(";" in cell for cell in row)
-                    return (
-                        f"{self.path}: line {line + begin} has {plural(len(row), 'column')}, but "
-                        f"line {self.first} has {self.width}"
-                        f"{' (or --delimiter semicolon, and decimal points)' if is_other else ''}"
-                    )
-                for at in sorted({*self.kept, *targets}):
-                    cell = row[at].strip(whitespace)  # a no-break space is not white space here
-                    place = f"line {line + begin}, {named(at, self.names)}"
-                    if not is_number(cell):
-                        return (
-                            f"{self.path}: {place} is {_shown(cell)}, expected a number"
-                            f"{_advice(cell, self.delimiter)}; --drop {at + 1} leaves this column "
-                            "out, --columns chooses others"
-                        )
-                    with np.errstate(over="ignore"):
-                        is_finite = np.isfinite(np.float64(cell).astype(dtype))
-                    if not is_finite:
-                        is_target = ", a target" if at in targets else ""
-                        return (
-                            f"{self.path} holds {np.float64(cell)} at {place}{is_target}, "
-                            f"expected finite numbers in the range of {dtype}"
-                        )
-        except _BadRowError as error:
-            return f"{self.path}: line {line + error.line} {error}"
-        return f"{self.path} cannot be read as a table of numbers after line {line}"
+
+def _frame(text: bytes, **options: Any) -> Any:
+    import pandas
+
+    if tuple(map(int, pandas.__version__.split(".")[:2])) < EXACT:
+        options["float_precision"] = "round_trip"
+    return pandas.read_csv(
+        BytesIO(text),
+        header=None,
+        dtype=np.float64,
+        keep_default_na=False,
+        na_values=_SPELLINGS,
+        encoding="latin-1",  # which any text is; numbers are ASCII
+        **options,
+    )
+
+
+def _cells_of_rows(text: bytes, delimiter: str) -> NDArray[np.int64]:
+    """Return the number of cells of each row of a text without quotes."""
+    letters = np.frombuffer(text, np.uint8)
+    is_end = letters == ord("\n")
+    is_space = is_end | (letters == ord(" ")) | (letters == ord("\t")) | (letters == ord("\r"))
+    is_mark = letters == ord(delimiter)
+    if delimiter == " ":  # marks are the first letters of words
+        is_mark = ~is_space
+        is_mark[1:] &= is_space[:-1]
+    marks = np.flatnonzero(is_mark | is_end)
+    counts = np.diff(np.flatnonzero(is_end[marks]), prepend=-1) - (delimiter == " ")
+    if not len(counts):
+        return counts
+    starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
+    return counts[np.logical_or.reduceat(is_mark | ~is_space, starts)]
 
 
 def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
@@ -390,77 +386,82 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
     try:
         stamps = stamps_of(path)
         with path.open("rb") as file:
-            first, cells, following = _first_row(path, file, between)
-            place, line = file.tell(), following
-            names = tuple(cells) if _is_header(path, first, cells, between, options.header) else ()
-            if not names:
-                place, line = _begin(file), 1
+            start = _begin(path, file)
+            first, following, cells, text = _first_row(path, file, between)
+            begin, below = (file.tell(), following), file.readline()
+            is_header = options.header
+            if is_header is None and _is_quoted(text, between):
+                is_header = True if not _is_quoted(below, between) else None
+            if is_header is None:
+                is_header = _is_header(path, first, cells, between)
     except OSError as error:
         raise unreadable(path, error) from None
-    chosen = choose_columns(path, names, len(cells), options)
+    names = tuple(cells) if is_header else ()
+    kept, targets = choose_columns(path, names, len(cells), options)
     warning = ""
-    if 0 in chosen.kept and len(names) > 1 and names[0] in _UNNAMED:
+    if 0 in kept and len(names) > 1 and names[0] in _UNNAMED:
         called = f"the name {names[0]}" if names[0] else "no name"
         warning = (
             f"{path}: column 1 has {called}, like the index of a data frame, and becomes a column "
-            "of X: use --drop 1 to leave it out"
+            f"of X: use --drop {option_word(0, names)} to leave it out"
+        )
+    elif (
+        options.header is None
+        and not names
+        and _is_sequence(text, between) > _is_sequence(below, between)
+    ):
+        warning = (
+            f"{path}: the first row ({few(cells, _LISTED)}) looks like names of columns, but "
+            "becomes a row of X: use --header yes if it has names, --header no if it is data"
         )
     files = (Path(file) for _, file in options.target)
     return TextTable(
         name=str(path),
         path=path,
-        shape=(0, len(chosen.kept)),
+        shape=(0, len(kept)),
         dtype=np.dtype(np.float64),
-        column_names=tuple(names[at] for at in chosen.kept) if names else (),
+        column_names=tuple(names[at] for at in kept) if names else (),
         warning=warning,
         stamps=stamps,
         stamps_now=partial(stamps_of, path),
-        targets=tuple(zip(chosen.targets, files, strict=False)),
+        targets=tuple(zip(targets, files, strict=False)),
         delimiter=between,
         names=names,
         width=len(cells),
-        kept=chosen.kept,
+        columns=(*kept, *targets),
         first=first,
-        begin=(place, line),
+        begin=begin if names else (start, 1),
     )
 
 
-def _begin(file: BinaryIO) -> int:
-    """Skip a byte order mark."""
-    file.seek(0)
-    file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
-    return file.tell()
-
-
-def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, list[str], int]:
-    """Read the first row; return its line, its cells, and the next line."""
+def _begin(path: Path, file: BinaryIO) -> int:
+    """Skip a byte order mark, and return its size."""
     start = file.read(3)
     if start[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) or b"\0" in start:
         raise InputError(f"{path} is UTF-16 or binary, expected a text table in UTF-8")
-    _begin(file)
+    return file.seek(len(BOM_UTF8) if start == BOM_UTF8 else 0)
+
+
+def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, list[str], bytes]:
+    """Read the first row; return its line, the next line, its cells, and its text."""
+    read: list[bytes] = []
 
     def lines() -> Iterator[bytes]:
-        size = 0
         while line := file.readline():
-            is_between = not line.strip() or line.lstrip().startswith(b"#")
-            size += 0 if is_between else len(line)
-            if size > max(_MOST_IN_QUOTES, len(line)):
-                raise InputError(f"{path}: its first row opens a quote that is never closed")
-            yield b"\n" if is_between else line
+            read.append(line)
+            yield line
 
     try:
         for begin, end, row in _rows(lines(), delimiter):
-            return begin + 1, [cell.strip() for cell in row], end + 1
+            return begin + 1, end + 1, [cell.strip() for cell in row], b"".join(read[begin:])
     except _BadRowError as error:
         raise InputError(f"{path}: line {error.line + 1} {error}") from None
-    return 1, [], 1
+    return 1, 1, [], b""
 
 
-def _is_header(path: Path, line: int, cells: list[str], delimiter: str, given: bool | None) -> bool:
+def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
     """Whether the first row has the names of columns."""
-    if given is not None or not cells:
-        return bool(given)
-    found = names_or_numbers(cells)
+    found = names_or_numbers(cells) if cells else False
     if found and any(_advice(cell, delimiter) for cell in cells):
         found = None  # these names look like numbers with another delimiter
     if found is None:
@@ -472,6 +473,26 @@ def _is_header(path: Path, line: int, cells: list[str], delimiter: str, given: b
             f"{_advice(cells[at], delimiter)}"
         )
     return found
+
+
+def _is_quoted(row: bytes, delimiter: str) -> bool:
+    """Whether all cells of a row are in quotes, as R and decode write names."""
+    text = StringIO(row.decode(errors="replace"), newline="")
+    kind: dict[str, Any] = {"skipinitialspace": True, "quoting": csv.QUOTE_NONNUMERIC}
+    try:
+        cells = next(csv.reader(text, delimiter=delimiter, **kind), [0.0])
+    except (ValueError, csv.Error):  # a cell is neither a number nor in quotes
+        return False
+    return row.count(b'"') >= 2 * len(cells) > 0 and all(isinstance(each, str) for each in cells)
+
+
+def _is_sequence(row: bytes, delimiter: str) -> bool:
+    """Whether a row has integers in equal steps, such as 0, 1, 2 or 1990, 2000, 2010."""
+    with suppress(ValueError, _BadRowError):
+        ((_, _, cells),) = _rows(BytesIO(row), delimiter)
+        steps = {int(after) - int(before) for before, after in pairwise(cells)}
+        return len(cells) > 2 and len(steps) == 1 and steps != {0}
+    return False
 
 
 def _shown(cell: str) -> str:

@@ -150,14 +150,12 @@ class TableOutput(_Converted):
                     check_room(self.path, file.tell() * (manifest.rows - len(some)) // len(some))
 
     def _header(self, names: tuple[str, ...]) -> str:
-        # In quotes where it could be taken for a comment or a byte order mark, or a blank name
-        # for none.
-        safe = self.delimiter == " " or names[0].lstrip().startswith(("#", "\ufeff"))
-        quoting: Any = csv.QUOTE_ALL if safe else csv.QUOTE_MINIMAL
+        # In quotes, which tell encode that even a name such as 2019, # or ? is a name.
         line = io.StringIO()
-        csv.writer(line, delimiter=self.delimiter, lineterminator="\n", quoting=quoting).writerow(
-            names
+        writer = csv.writer(
+            line, delimiter=self.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL
         )
+        writer.writerow(names)
         text = line.getvalue()
         try:
             text.encode()

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cec_mpi import encode
@@ -31,7 +32,7 @@ def table(tmp_path):
 
 @pytest.mark.parametrize(
     "first",
-    ["1,?,3", "1,,3", "nan,x,3", "a,1990,1991", "?,?,?", ",,", "NA,null,-", '"1","b","c"'],
+    ["1,?,3", "1,,3", "nan,x,3", "a,1990,1991", "?,?,?", ",,", "NA,null,-", '"1",b,"c"'],
 )
 def test_a_first_line_that_may_be_numbers_is_refused(table, tmp_path, first):
     path = table(f"{first}\n4,5,6\n")
@@ -68,8 +69,39 @@ def test_a_line_without_numbers_is_a_header(table, content, names):
 
 
 def test_a_first_line_of_numbers_that_are_not_finite_is_no_header(table):
-    with pytest.raises(InputError, match="holds nan at line 1, column 1, expected finite numbers"):
+    with pytest.raises(InputError, match=r"holds inf at line 1, column 2, expected finite numbers"):
         matrix_in(table("nan,inf\n"))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+@pytest.mark.parametrize(
+    "names", [("2019", "2020"), ("a", "1"), ("?", ""), ("#1", "nan"), ("0", "b c"), ("1,5", "x\ty")]
+)
+def test_a_decoded_table_is_encoded_again_alike(tmp_path, name, names):
+    X = pd.DataFrame([[1.5, 2.0], [3.0, 4.0], [5.0, 6.0]], columns=names)
+    encode(X, tmp_path / "store", 3, 2)
+    decode(tmp_path / "store", tmp_path / name)
+    source, out = matrix_in(tmp_path / name)
+    assert source.column_names == names
+    assert np.allclose(out, X, rtol=1e-14)
+
+
+def test_numbers_in_quotes_above_numbers_without_are_names(table, tmp_path, call):
+    path = table('"2019","2020"\n1.5,2\n')
+    source, out = matrix_in(path)
+    assert (source.column_names, out.tolist()) == (("2019", "2020"), [[1.5, 2]])
+    assert matrix_in(table('"1","2"\n"3","4"\n', "u.csv"))[1].tolist() == [[1, 2], [3, 4]]
+    said = call(["encode", path, "store", "--machines", 2, "--recovery", 1], tmp_path)[1]
+    assert "the first row was taken as names (--header no if it is data)" in said
+
+
+@pytest.mark.parametrize("first", ["0,1,2", "2019,2020,2021", "1990,2000,2010"])
+def test_a_first_row_like_numbers_of_columns_is_pointed_out(table, tmp_path, first):
+    path = table(f"{first}\n1,7,3\n")
+    with pytest.warns(UserWarning, match=r"first row .* --header yes .* --header no"):
+        assert encode(path, tmp_path / "store", 2, 1).rows == 2
+    assert encode(path, tmp_path / "names", 2, 1, header=True).rows == 1
+    assert encode(path, tmp_path / "data", 2, 1, header=False).rows == 2
 
 
 def test_the_store_keeps_the_names(table, tmp_path):
@@ -153,6 +185,24 @@ def test_a_name_that_two_columns_have(table):
         matrix_in(path, columns=["a"])
 
 
+def test_a_column_whose_name_is_the_number_of_another(table):
+    path = table("0,1,2\nx,5,7\n")
+    with pytest.raises(
+        InputError, match=r"line 2, column 1 \(0\) is 'x'.*; --drop number=1 leaves"
+    ):
+        matrix_in(path, header=True)
+    assert matrix_in(path, header=True, drop=[1])[1].tolist() == [[5, 7]]
+    with pytest.raises(InputError, match=r"drop '1': .*expected number=1 or name=1"):
+        matrix_in(path, header=True, drop=["1"])
+    for word, columns in (("0", [1, 2]), ("number=1", [1, 2])):
+        assert matrix_in(path, header=True, drop=[word])[0].column_names == tuple(map(str, columns))
+    assert matrix_in(path, header=True, columns=["name=1"])[1].tolist() == [[5]]
+    years = table("2019,2020\nx,5\n", "years.csv")
+    with pytest.raises(InputError, match=r"column 1 \(2019\) is 'x'.*; --drop 1 leaves"):
+        matrix_in(years, header=True)
+    assert matrix_in(years, header=True, drop=["2019"])[1].tolist() == [[5]]
+
+
 def test_columns_of_other_formats_are_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.ones((4, 3)))
     for options in ({"columns": [1]}, {"header": True}, {"target": {1: tmp_path / "y.npy"}}):
@@ -187,7 +237,7 @@ def test_delimiters(table, name, content, delimiter):
     [
         (
             "\n# x\na,b\n\n1,2\n3,\n",
-            r"line 6, column 2 \(b\) is an empty cell, expected a number; --drop 2 ",
+            r"line 6, column 2 \(b\) is an empty cell, expected finite numbers: .*, --drop 2 ",
         ),
         ('a,"b\nc"\n1,2\n3,x\n', r"line 4, column 2 .* is 'x'"),
         ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", r"line 4 has 3 columns, but line 1 has 2"),
@@ -208,6 +258,30 @@ def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, sa
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b"a,b\n1,2\n3\x0099,4\n", {}),
+        (b"a,b\n1,2\n3,4\0\n", {"target": {"b": "y.npy"}}),
+        (b'n,a\n"x",1\n"y",3\x0099\n', {"drop": ["n"]}),
+        (b'n,a\n"x",1\n"\0y",3\n', {"drop": ["n"]}),
+        (b"a,b\n1,2\n\0\0\0\0", {}),
+    ],
+)
+def test_a_null_byte_cuts_no_number(table, content, options):
+    with pytest.raises(InputError, match="line 3 contains a NUL byte"):
+        matrix_in(table(content), **options)
+
+
+@pytest.mark.parametrize("wide", [3, 600])  # few columns, and so many that cells are read alone
+def test_rows_with_too_many_and_too_few_cells_do_not_make_up_for_each_other(table, wide):
+    row = ",".join(["1"] * wide)
+    with pytest.raises(InputError, match=rf"line 2 has {wide + 1} columns, but line 1 has {wide}"):
+        matrix_in(table(f"{row}\n{row},1\n{row[2:]}\n"))
+    with pytest.raises(InputError, match=rf"line 2 has {wide - 1} columns"):
+        matrix_in(table(f"{row}\n{row[2:]}\n{row},1\n"))
+
+
 def test_decimal_commas_are_named(table):
     with pytest.raises(InputError, match=r"'1,5' in column 1: .*decimal point, not a comma"):
         matrix_in(table("1,5;2,5\n"), delimiter=";")
@@ -218,9 +292,9 @@ def test_decimal_commas_are_named(table):
 def test_a_number_that_is_not_finite_is_named_by_its_line(table, tmp_path):
     rows = "".join(f"{k},{k}\n" for k in range(60_000))  # over many remembered places
     path = table(f"a,b\n{rows}\n7,nan\n{rows}")
-    with pytest.raises(InputError, match=r"holds nan at line 60003, column 2 \(b\), expected fin"):
+    with pytest.raises(InputError, match=r"line 60003, column 2 \(b\) is 'nan', expected fin"):
         encode(path, tmp_path / "store", 2, 1)
-    with pytest.raises(InputError, match=r"holds nan at line 60003, column 2 \(b\), a target"):
+    with pytest.raises(InputError, match=r"line 60003, target column 2 \(b\) is 'nan'"):
         encode(path, tmp_path / "store", 2, 1, target={"b": tmp_path / "y.npy"})
     assert sorted(each.name for each in tmp_path.iterdir()) == ["t.csv"]
 
@@ -280,6 +354,79 @@ def test_what_is_no_finite_number_is_refused(table, word):
 def test_digits_of_numbers_are_all_read(table):
     X = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.arange(-300, 300, 0.3)
     assert np.array_equal(matrix_in(table("\n".join(map(repr, X.tolist()))))[1][:, 0], X)
+
+
+def test_a_number_sign_in_a_row_begins_no_comment(table):
+    content = 'a,b\n"two\n# lines, 9",1\n# a remark\n"x # y",2\nz#,3\n'
+    assert matrix_in(table(content), columns=["b"])[1].tolist() == [[1], [2], [3]]
+
+
+def test_integers_that_are_rounded_are_counted(table):
+    content = "a,b\n9007199254740993,1\n-9007199254740995,2\n9007199254740992,1e300\n"
+    with pytest.warns(UserWarning, match=r"t\.csv: 2 numbers were rounded, by at most 1\b"):
+        matrix_in(table(content))
+
+
+# --- missing values -----------------------------------------------------------------------
+
+HOLES = ["", "NA", "nan", "NaN", "-nan", "null", "NULL", "None", "?", ".", "#N/A", "<NA>", r"\N"]
+
+
+@pytest.mark.parametrize("delimiter", ["comma", "tab", "space"])
+@pytest.mark.parametrize("word", [*HOLES, " NA ", '"NA"', '""'])
+def test_spellings_of_missing_values(table, word, delimiter):
+    if delimiter == "space" and not word.strip():
+        return
+    between = {"comma": ",", "tab": "\t", "space": " "}[delimiter]
+    rows = [["a", "b", "c"], ["1", word, "3"], ["2", "4", "5"], ["3", "6", "7"]]
+    path = table("\n".join(map(between.join, rows)))
+    with pytest.raises(InputError, match=r"line 2, column 2 \(b\) is .* 1 row and 1 column have"):
+        matrix_in(path, delimiter=delimiter)
+    source, out = matrix_in(path, delimiter=delimiter, missing="mean")
+    assert out.tolist() == [[1, 5, 3], [2, 4, 5], [3, 6, 7]]
+    assert source.missing is None
+
+
+@pytest.mark.parametrize("word", ["-", "--", "n.d.", "missing", "#DIV/0!", "9 9"])
+def test_other_text_is_not_missing(table, word):
+    with pytest.raises(InputError, match=r"line 2, column 2 \(b\) is '.*', expected a number"):
+        matrix_in(table(f"a,b\n1,{word}\n"), missing="drop-rows")
+
+
+@pytest.mark.parametrize(("name", "between"), [("t.csv", ","), ("t.tsv", "\t")])
+def test_a_row_of_empty_cells_is_a_row(table, tmp_path, name, between):
+    rows = [["a", "b", "y"], ["1", "2", "3"], ["", "", ""], ["4", "6", "7"]]
+    path = table("\n".join(map(between.join, rows)) + "\n\n  \n", name)
+    with pytest.raises(InputError, match=r"line 3, .* is an empty cell.* 1 row and 3 columns have"):
+        encode(path, tmp_path / "store", 2, 1, target={"y": tmp_path / "y.npy"})
+    made = encode(
+        path, tmp_path / "store", 2, 1, missing="drop-rows", target={"y": tmp_path / "y.npy"}
+    )
+    assert (made.rows, made.missing.rows, made.missing.columns, made.missing.dropped) == (
+        2,
+        1,
+        3,
+        1,
+    )
+    assert np.load(tmp_path / "y.npy").tolist() == [3, 7]
+
+
+def test_an_empty_cell_in_quotes_is_a_row_of_one_column(table):
+    assert matrix_in(table('a\n1\n""\n\n3\n'), missing="mean")[1].tolist() == [[1], [2], [3]]
+
+
+def test_targets_follow_the_rows(table, tmp_path):
+    path = table("a,b,y\n1,10,100\n2,,200\n3,30,NA\n5,50,500\n")
+    for missing, rows, y in (
+        ("drop-rows", [[1, 10], [5, 50]], [100, 500]),
+        ("mean", [[1, 10], [2, 30], [5, 50]], [100, 200, 500]),
+    ):
+        store, target, out = (tmp_path / f"{missing}{end}" for end in ("", ".npy", ".out.npy"))
+        made = encode(path, store, 2, 1, missing=missing, target={"y": target})
+        decode(store, out)
+        assert np.allclose(np.load(out), rows, rtol=1e-14)
+        assert np.load(target).tolist() == y
+        assert (made.missing.rows, made.missing.dropped) == (2, 4 - len(rows))
 
 
 # --- targets ------------------------------------------------------------------------------
@@ -423,7 +570,8 @@ def test_encode_says_which_columns_it_found(table, tmp_path, call):
     assert "; 2 columns: age, size, cm\n" in call(["info", "store"], tmp_path)[1]
     path = table("1,2\n3,4\n")
     _, said, _ = call(["encode", path, "unnamed", *SIZES], tmp_path)
-    assert said.splitlines()[1:] == ["2 columns without names"]
+    (line,) = said.splitlines()[1:]
+    assert line.startswith("2 columns without names; the first row was taken as data (--header yes")
 
 
 @pytest.mark.usefixtures("no_launcher")
