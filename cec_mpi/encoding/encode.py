@@ -131,7 +131,10 @@ def encode(
     from cec_mpi.encoding.together import on_all_ranks
 
     return on_all_ranks(
-        comm, source, lambda own, runner: encode_with(own, as_path(store), checked, runner)
+        comm,
+        source,
+        checked,
+        lambda own, runner: encode_with(own, as_path(store), checked, runner),
     )
 
 
@@ -211,7 +214,7 @@ def _refuse_existing(target: Path, again: str) -> None:
 def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
     if isinstance(source, str | os.PathLike):
         return open_source(source, options)
-    matrix = source if isinstance(source, Source | Unread) else open_array(source)
+    matrix = source if isinstance(source, Source | Unread) else open_array(source, options)
     if options.of_files:
         raise InputError(
             f"{options.of_files[0]} is only for files, not for {matrix.name}: select rows and "

@@ -81,7 +81,37 @@ class TableOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeOptions(TableOptions):
+class ContainerOptions:
+    """What to do with attributes by which numbers in HDF5 or Zarr differ from the stored ones.
+
+    Such attributes are ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value``,
+    ``valid_range`` and other spellings of them. By default they raise an error.
+
+    Attributes
+    ----------
+    raw_values : bool
+        HDF5 (with NetCDF-4), Zarr and xarray: whether to encode numbers as they are stored, without
+        regard to attributes.
+    decode_cf : bool
+        HDF5 (with NetCDF-4), Zarr and xarray: whether to decode numbers with xarray as the CF
+        conventions say. Missing values become NaN.
+    """
+
+    title: ClassVar[str] = "HDF5 (with NetCDF-4) and Zarr, where attributes change the numbers"
+
+    raw_values: bool = option(
+        False, "--raw-values", "encode numbers as stored, whatever their attributes say"
+    )
+    decode_cf: bool = option(
+        False,
+        "--decode-cf",
+        "apply scale_factor, add_offset, _FillValue, missing_value, valid_range and _Unsigned, as "
+        "the CF conventions say; needs xarray",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(TableOptions, ContainerOptions):
     """Options of encode.
 
     Attributes
@@ -240,6 +270,8 @@ class EncodeOptions(TableOptions):
             drop=None if self.drop is None else tuple(self.drop),
             target=_checked_targets(self.target),
         )
+        if checked.raw_values and checked.decode_cf:
+            raise InputError("raw-values and decode-cf: expected one of them")
         if checked.recovery is not None:
             for name in _OF_COPIES:
                 if getattr(checked, name) != _DEFAULTS[name]:
@@ -283,6 +315,21 @@ class EncodeOptions(TableOptions):
     def _is_given(self, name: str) -> bool:
         return getattr(self, name) not in (None, ())
 
+    def refuse_of_containers(self, name: str) -> None:
+        """Refuse options of HDF5 and Zarr for another format.
+
+        Raises
+        ------
+        InputError
+            Names the option and the matrix.
+        """
+        for each in own_options(ContainerOptions):
+            if getattr(self, each.name):
+                raise InputError(
+                    f"{each.name.replace('_', '-')} is only for HDF5 (with NetCDF-4) and Zarr, not "
+                    f"for {name}"
+                )
+
     def written(self) -> dict[str, Any]:
         """Return the arguments that a resume must repeat, as values of JSON."""
         names = [each.name for group in GROUPS for each in own_options(group)]
@@ -318,7 +365,7 @@ class EncodeOptions(TableOptions):
         return shlex.join([*words, "--resume"])
 
 
-GROUPS = (EncodeOptions, TableOptions)
+GROUPS = (EncodeOptions, TableOptions, ContainerOptions)
 """Groups in the order of the help."""
 
 _DEFAULTS = {each.name: each.default for group in GROUPS for each in own_options(group)}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import HeldSource, open_array, shared
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.processes.failing import as_cec_error, raised_together
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
 
 def on_all_ranks(
-    comm: MPI.Intracomm, source: Any, encode: Callable[[Any, Runner], Manifest]
+    comm: MPI.Intracomm,
+    source: Any,
+    options: EncodeOptions,
+    encode: Callable[[Any, Runner], Manifest],
 ) -> Manifest:
     """Encode the X of all ranks with a runner of all ranks (collective)."""
     check_start(comm)
     with ExitStack() as stack:
-        source = _agreed(comm, source)
+        source = _agreed(comm, source, options)
         if isinstance(source, HeldSource):
             stack.enter_context(shared(source))
         done: list[Manifest | CecError | Warning] = []
@@ -49,7 +53,7 @@ def on_all_ranks(
     return on_master(comm, outcome)
 
 
-def _agreed(comm: MPI.Intracomm, source: Any) -> Any:
+def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> Any:
     """Return X of this rank if it is like that of rank 0 (collective)."""
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)
@@ -57,7 +61,7 @@ def _agreed(comm: MPI.Intracomm, source: Any) -> Any:
         if isinstance(source, str | os.PathLike):
             found = os.fspath(source)
         else:
-            source = open_array(source)
+            source = open_array(source, options)
             shape = " x ".join(map(str, source.shape))
             found = f"an array of {shape} {source.dtype.newbyteorder('=')}"
     except Exception as caught:

@@ -10,7 +10,7 @@ from cec_mpi.errors import InputError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
-_EXTRAS = {"h5py": "hdf5", "zarr": "zarr"}  # extra that installs a library
+_EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra that installs a library
 _NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
@@ -32,7 +32,7 @@ def checked_delimiter(text: str) -> str:
     return found
 
 
-def library(module: str, path: Path, to_be: str = "read") -> Any:
+def library(module: str, path: Path | str, to_be: str = "read") -> Any:
     """Import an optional library for a file, or say how to install it."""
     try:
         return importlib.import_module(module)

@@ -216,8 +216,10 @@ def test_a_signal_ends_encode_with_one_line(tmp_path, number):
     source.let_go(pipe)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said.count("\n") == 1
-    assert "is incomplete, resume with: cec-mpi encode" in said
+    [line] = [
+        line for line in said.splitlines() if " lacks 1 of " not in line
+    ]  # a pipe is no chunk
+    assert "is incomplete, resume with: cec-mpi encode" in line
 
 
 def test_a_full_disk_is_said_before_anything_is_made(tmp_path, monkeypatch):

@@ -273,7 +273,8 @@ def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     assert process.wait(60) == 0
     terminal.close()
     # The bar has gone, and the answer stands alone.
-    *told, last = filter(None, terminal.lines)
+    # A pipe is no chunk, which a warning says.
+    *told, last = (line for line in terminal.lines if line and " lacks 1 of " not in line)
     assert all(line.startswith("cec-mpi: encoding ") for line in told)
     assert bool(told) == bool(ranks)
     assert last.startswith(f"{tmp_path / 'store'}: {source.rows} x 4 float64")

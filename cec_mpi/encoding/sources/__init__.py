@@ -16,10 +16,16 @@ from cec_mpi.encoding.sources.arrays import (
     frame_source,
     is_a,
     labelled_source,
+    name_of,
     shared,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
-from cec_mpi.encoding.sources.containers import hdf5_source, is_zarr, zarr_source
+from cec_mpi.encoding.sources.containers import (
+    ContainerArray,
+    hdf5_source,
+    is_zarr,
+    zarr_source,
+)
 from cec_mpi.encoding.sources.missing import refusal, rows_of
 from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, Unread
@@ -44,9 +50,12 @@ __all__ = [
 ]
 
 FORMATS = (
-    "an .npy file, a directory of .npy parts, file.h5::/dataset, a Zarr array, .csv, .tsv, raw "
-    "binary with --shape, or a sparse .npz, .mtx or file.h5ad::/group"
+    "an .npy file, a directory of .npy parts, file.h5::/dataset (also .nc of NetCDF-4, .mat of "
+    "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
+    "file.h5ad::/group"
 )
+
+_WRITTEN_BY_OTHERS = (".nc", ".nc4", ".mat")  # HDF5 that decode does not write
 
 
 def open_source(
@@ -79,12 +88,12 @@ def open_source(
         opened = raw_source(path, shape, options.input_dtype or options.dtype)
     elif path.is_dir():
         opened = (
-            zarr_source(path, inner)
+            zarr_source(path, inner, options)
             if is_zarr(path) or separator or suffix == ".zarr"
             else parts_source(path)
         )
-    elif separator or suffix in HDF5_SUFFIXES:
-        opened = hdf5_source(path, inner)
+    elif separator or suffix in (*HDF5_SUFFIXES, *_WRITTEN_BY_OTHERS):
+        opened = hdf5_source(path, inner, options)
     elif suffix in DELIMITERS:
         opened = text_table(path, DELIMITERS[suffix], options)
     elif (found := _sparse_file(path)) is not None:
@@ -99,6 +108,9 @@ def open_source(
         raise InputError(
             f"--input-dtype {options.input_dtype} is only for raw binary, expected --shape, too"
         )
+    is_container = isinstance(getattr(opened, "array", None), ContainerArray)
+    if not is_container:
+        options.refuse_of_containers(opened.name)
     if isinstance(opened, TextTable):
         return opened
     if options.of_tables:
@@ -109,7 +121,10 @@ def open_source(
     return opened
 
 
-def open_array(array: Any) -> HeldSource | Unread:
+def open_array(
+    array: Any,
+    options: EncodeOptions = EncodeOptions(),  # noqa: B008
+) -> HeldSource | Unread:
     """Open a matrix that is an object of a program, of any library.
 
     Parameters
@@ -117,6 +132,8 @@ def open_array(array: Any) -> HeldSource | Unread:
     array : object
         An object with a shape, a dtype and slices of rows, for example of NumPy, h5py, Zarr, Dask,
         SciPy (sparse) or xarray; or a DataFrame of pandas.
+    options : EncodeOptions
+        What to do with attributes of arrays of h5py, Zarr and xarray.
 
     Raises
     ------
@@ -124,14 +141,13 @@ def open_array(array: Any) -> HeldSource | Unread:
         The object is not a matrix of real numbers.
     """
     source: HeldSource | Unread
-    if is_a(array, "dask", "Array"):
-        source = dask_matrix(array)
-    elif is_a(array, "pandas", "DataFrame"):
-        source = frame_source(array)
-    elif is_a(array, "xarray", "DataArray"):
-        source = labelled_source(array)
+    if is_a(array, "xarray", "DataArray"):
+        source = labelled_source(array, options)
+    elif is_a(array, "dask", "Array") or is_a(array, "pandas", "DataFrame"):
+        options.refuse_of_containers(name_of(array))
+        source = dask_matrix(array) if is_a(array, "dask", "Array") else frame_source(array)
     else:
-        source = array_source(array)
+        source = array_source(array, options)
     _check(source)
     return source
 

@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.sources.containers import View, hdf5_view, with_attributes, zarr_view
+from cec_mpi.encoding.sources.conventions import changing_attributes
 from cec_mpi.encoding.sources.source import Source, Unread, fill, reason_of
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
-_WITH_COLUMNS = (("numpy", "ndarray"), ("h5py", "Dataset"), ("zarr", "Array"))  # and with threads
 _EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
 _shared: dict[str, HeldSource] = {}  # by their keys
 _LISTED = 5
@@ -67,7 +69,7 @@ def shared(source: HeldSource) -> Iterator[None]:
         del _shared[source.key]
 
 
-def array_source(array: Any) -> HeldSource:
+def array_source(array: Any, options: EncodeOptions) -> HeldSource:
     """Return the source of an array, which may be sparse, with slices like those of NumPy.
 
     Raises
@@ -75,11 +77,40 @@ def array_source(array: Any) -> HeldSource:
     InputError
         Its shape does not consist of numbers, or its dtype is not one of NumPy.
     """
+    for see, library in ((hdf5_view, ("h5py", "Dataset")), (zarr_view, ("zarr", "Array"))):
+        if is_a(array, *library):
+            shape_and_dtype(array)
+            return viewed_source(array, see(array, name_of(array), options))
+    options.refuse_of_containers(name_of(array))
     if is_a(array, "scipy", "_spbase", "spmatrix", "sparray"):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
-    by_rows = not any(is_a(array, *each) for each in _WITH_COLUMNS)
+    by_rows = not is_a(array, "numpy", "ndarray")  # whose columns are cut by any thread
     return HeldSource(array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows)
+
+
+@dataclass(frozen=True)
+class ViewedArray:
+    """An array of a program, seen as its attributes say."""
+
+    array: Any
+    view: View
+
+    def __getitem__(self, places: slice | tuple[slice, slice]) -> Any:
+        both = places if isinstance(places, tuple) else (places, slice(None))
+        return self.view.read(self.array, both)
+
+
+def viewed_source(array: Any, view: View) -> HeldSource:
+    """Return the source of an array of h5py, Zarr or xarray."""
+    return HeldSource(
+        array=ViewedArray(array, view),
+        name=view.name,
+        shape=view.shape(array.shape),
+        dtype=view.dtype,
+        warning="; ".join(view.warnings),
+        copies=view.copies,
+    )
 
 
 def _sparse_source(array: Any) -> HeldSource:
@@ -203,14 +234,26 @@ def frame_source(frame: Any) -> HeldSource:
     )
 
 
-def labelled_source(array: Any) -> HeldSource | DaskMatrix:
+def labelled_source(array: Any, options: EncodeOptions) -> HeldSource | DaskMatrix:
     """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
         names = _names(array.coords[array.dims[1]].values)
+    shape_and_dtype(array)
+    limits = ("valid_min", "valid_max", "valid_range")
+    attributes = dict(array.attrs)
+    if not changing_attributes(
+        {name: value for name, value in attributes.items() if name not in limits}, array.dtype
+    ):
+        attributes = {}  # xarray has decoded it, and leaves limits of what was stored
+    view = with_attributes(View(name_of(array), array.dtype), attributes, options)
     if array.chunks is not None:
-        return dask_matrix(array.data, names)
-    return replace(array_source(array), column_names=names)
+        decode = view.decoder
+        blocks = array.data
+        return dask_matrix(
+            blocks if decode is None else blocks.map_blocks(decode, dtype=view.dtype), names
+        )
+    return replace(viewed_source(array, view), by_rows=True, column_names=names)
 
 
 def _number_dtype(dtype: Any) -> np.dtype[Any] | None:

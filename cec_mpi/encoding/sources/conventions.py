@@ -1,0 +1,297 @@
+"""Attributes of arrays in HDF5, NetCDF-4 and Zarr by which X differs from the stored numbers."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.formats import library
+from cec_mpi.text import few
+
+_LISTED = 6
+# Names without case and punctuation. Readers of CF decode the first group; formulas of the others
+# differ from file to file, for example scale * (x - Offset) and scale * x + Offset.
+_CF = {
+    "scalefactor": "scale_factor",
+    "addoffset": "add_offset",
+    "fillvalue": "_FillValue",
+    "missingvalue": "missing_value",
+    "unsigned": "_Unsigned",
+    "validmin": "valid_min",
+    "validmax": "valid_max",
+    "validrange": "valid_range",
+}
+_FACTORS = (
+    "scalefactor",
+    "scale",
+    "scaling",
+    "scalingfactor",
+    "factor",
+    "slope",
+    "gain",
+    "conversion",
+)
+_OFFSETS = ("addoffset", "addoff", "offset", "intercept")
+_MISSING = (
+    *("fillvalue", "missingvalue", "nodata", "nodatavalue", "undetect", "badvalue", "undef"),
+    *("badvaluescaled", "codemissingvalue", "missingdata", "nullvalue", "navalue", "invalidvalue"),
+)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute by which numbers differ from those that are stored.
+
+    Attributes
+    ----------
+    name : str
+        Name in the file.
+    key : str
+        Name without case and punctuation.
+    value : ndarray or str
+        Its numbers, or text that is not a number.
+    """
+
+    name: str
+    key: str
+    value: NDArray[Any] | str
+
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, str) else self.value.tolist()
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        return f"{self.name} ({value})"
+
+
+def changing_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
+    """Return the attributes by which numbers of this dtype differ from those that are stored.
+
+    Without effect are a factor of 1, an offset of 0, and missing values of NaN or infinity, which
+    X cannot hold anyway. Whether another missing value occurs is known only after reading all of X.
+    """
+    found = []
+    for name in attributes:
+        key = re.sub(r"[\W_]", "", name).lower()
+        if key in _CF or key in (*_FACTORS, *_OFFSETS, *_MISSING):
+            attribute = Attribute(name, key, _value(attributes[name], dtype))
+            if _has_effect(attribute, dtype):
+                found.append(attribute)
+    return found
+
+
+def _value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
+    """Return the numbers of an attribute, which some programs write as text."""
+    if getattr(given, "shape", ()) is None:  # a null space of HDF5
+        return np.empty(0)
+    values = np.ravel(np.asarray(given))
+    if values.dtype.kind in "biuf":
+        return values
+    texts = [each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in values]
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array([kind(text) for text in texts])
+        except (ValueError, OverflowError):
+            continue
+    if len(texts) == 1 and dtype.kind == "f":
+        try:  # as xarray writes the _FillValue of floats to Zarr 3
+            return np.array(struct.unpack("<d", base64.b64decode(texts[0], validate=True)))
+        except (ValueError, struct.error):
+            pass
+    return ", ".join(texts)
+
+
+def _has_effect(attribute: Attribute, dtype: np.dtype[Any]) -> bool:
+    value = attribute.value
+    if attribute.key == "unsigned":
+        text = str(value).lower()
+        return (text, dtype.kind) in (("true", "i"), ("false", "u"))
+    if isinstance(value, str):
+        return bool(value)
+    if attribute.key in _FACTORS:
+        return bool((value != 1).any())
+    if attribute.key in _OFFSETS:
+        return bool(value.any())
+    if attribute.key in _MISSING:
+        return bool(np.isfinite(value).any())
+    return value.size > 0
+
+
+def refuse(name: str, found: Iterable[Attribute]) -> None:
+    """Raise if attributes change the numbers.
+
+    Raises
+    ------
+    InputError
+        Names the attributes.
+    """
+    found = list(found)
+    if not found:
+        return
+    advice = "expected --raw-values, which encodes what is stored"
+    if all(map(_is_cf, found)):
+        advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
+    raise InputError(
+        f"{name} has attributes by which its numbers differ from those that are stored, "
+        f"{few(list(map(str, found)), _LISTED)}: {advice}"
+    )
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Stored numbers become those that attributes of the CF conventions mean; missing ones NaN.
+
+    Attributes
+    ----------
+    stored : numpy.dtype
+        Dtype of the stored numbers; with ``_Unsigned`` not that of the file.
+    attributes : dict of str to number
+        What xarray applies: ``scale_factor``, ``add_offset``, and one ``_FillValue``.
+    missing : tuple of number
+        Further stored numbers that mean missing ones.
+    limits : tuple of number
+        Stored numbers outside of them are missing: the least and the largest.
+    unpacked_limits : tuple of number
+        The same of decoded numbers.
+    """
+
+    stored: np.dtype[Any]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    missing: tuple[Any, ...] = ()
+    limits: tuple[Any, Any] = (None, None)
+    unpacked_limits: tuple[Any, Any] = (None, None)
+
+    def __call__(self, stored: Any) -> NDArray[Any]:
+        """Decode a slice."""
+        import xarray
+
+        numbers = np.asarray(stored).view(self.stored)
+        packed = xarray.Variable(
+            [f"axis_{k}" for k in range(numbers.ndim)], numbers, self.attributes
+        )
+        decoded: NDArray[Any] = xarray.decode_cf(
+            xarray.Dataset({"X": packed}), decode_times=False, decode_coords=False
+        )["X"].values
+        if self.limits != (None, None) and decoded.dtype.kind != "f":
+            decoded = decoded.astype(np.float64)
+        missing = _outside(numbers, self.limits) | _outside(decoded, self.unpacked_limits)
+        for value in self.missing:
+            missing |= numbers == value
+        return np.where(missing, decoded.dtype.type(np.nan), decoded) if missing.any() else decoded
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of decoded numbers."""
+        return self(np.ones(1, self.stored)).dtype
+
+
+def make_decoder(
+    name: str, found: Iterable[Attribute], dtype: np.dtype[Any], unwritten: Any = None
+) -> Decoder:
+    """Return what decodes an array with these attributes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array, for messages.
+    found : iterable of Attribute
+    dtype : numpy.dtype
+        Dtype in the file.
+    unwritten : number, optional
+        Number that stands where nothing was written.
+
+    Raises
+    ------
+    InputError
+        Names attributes that CF does not define, or whose values make no sense.
+    """
+    library("xarray", name, "decoded")
+    found = list(found)
+    odd = [str(attribute) for attribute in found if not _is_cf(attribute)]
+    if odd:
+        raise InputError(
+            f"{name} cannot be decoded, because CF does not define its attributes "
+            f"{few(odd, _LISTED)}: expected --raw-values, or numbers that your program has decoded"
+        )
+    values: dict[str, Any] = {_CF[each.key]: each.value for each in found}
+    stored = dtype
+    if "_Unsigned" in values:
+        stored = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
+    packing: dict[str, Any] = {
+        key: values[key] for key in ("scale_factor", "add_offset") if key in values
+    }
+    single = dtype.itemsize <= (4 if dtype.kind == "f" else 2) and all(
+        value.dtype == np.float32 for value in packing.values()
+    )
+    kind = np.float32 if single else np.float64
+    attributes: dict[str, Any] = {key: kind(value[0]) for key, value in packing.items()}
+    given = [values.get("_FillValue", ()), values.get("missing_value", ())]
+    marks = [mark for each in given for value in each for mark in _as_stored(value, dtype, stored)]
+    if unwritten is not None:
+        marks.append(unwritten)
+    if marks:
+        attributes["_FillValue"] = marks[0]
+    low, high = values.get("valid_range", (None, None))
+    limits = [
+        low if "valid_min" not in values else values["valid_min"][0],
+        high if "valid_max" not in values else values["valid_max"][0],
+    ]
+    is_unpacked = (
+        bool(packing)
+        and dtype.kind != "f"
+        and any(isinstance(limit, np.floating) for limit in limits)
+    )
+    if is_unpacked:
+        return Decoder(stored, attributes, tuple(marks[1:]), unpacked_limits=(limits[0], limits[1]))
+    if stored != dtype:
+        limits = [
+            None if each is None else next(iter(_as_stored(each, dtype, stored)), None)
+            for each in limits
+        ]
+    return Decoder(stored, attributes, tuple(marks[1:]), limits=(limits[0], limits[1]))
+
+
+def _is_cf(attribute: Attribute) -> bool:
+    """Whether CF defines an attribute, and its value makes sense."""
+    sizes = {"scalefactor": 1, "addoffset": 1, "validmin": 1, "validmax": 1, "validrange": 2}
+    value = attribute.value
+    if attribute.key == "unsigned":
+        return True
+    if attribute.key not in _CF or isinstance(value, str):
+        return False
+    return value.size == sizes.get(attribute.key, value.size)
+
+
+def _as_stored(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[Any]:
+    """Return a number as an array holds it, or nothing if no number of the array can be equal."""
+    if not np.isfinite(value):
+        return []
+    if stored.kind == "f":
+        with np.errstate(over="ignore"):
+            return [stored.type(value)]
+    if int(value) != value:
+        return []
+    whole = int(value)
+    if stored != dtype:  # -1 and 255 are the same byte
+        bits = 8 * stored.itemsize
+        whole %= 1 << bits
+        whole -= (1 << bits) * (stored.kind == "i" and whole >> (bits - 1))
+    bounds = np.iinfo(stored)
+    return [stored.type(whole)] if bounds.min <= whole <= bounds.max else []
+
+
+def _outside(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:
+    low, high = limits
+    outside = np.zeros(values.shape, np.bool_)
+    if low is not None:
+        outside |= values < low
+    if high is not None:
+        outside |= values > high
+    return outside

@@ -1,0 +1,450 @@
+"""Numbers in HDF5, NetCDF-4 and Zarr that differ from the stored ones, and what is missing."""
+
+import subprocess
+import sys
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+import zarr
+from scipy.io import savemat
+
+from cec_mpi import encode
+from cec_mpi.encoding.sources import open_array, open_source
+from cec_mpi.errors import InputError
+from helpers.matrices import matrix_in
+
+X = np.arange(12.0).reshape(4, 3)
+PACKED = {"scale_factor": 0.5, "add_offset": -3.0}
+
+
+def hdf5(directory, data=X, **attributes):
+    path = directory / "x.he5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data).attrs.update(attributes)
+    return path
+
+
+def zarr_of(version):
+    def write(directory, data=X, **attributes):
+        path = directory / f"x{version}.zarr"
+        plain = {name: np.asarray(value).tolist() for name, value in attributes.items()}
+        zarr.create_array(path, data=data, zarr_format=version, attributes=plain)
+        return path
+
+    return write
+
+
+WRITERS = {"hdf5": hdf5, "zarr 2": zarr_of(2), "zarr 3": zarr_of(3)}
+writers = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+
+
+def read(path, **options):
+    """X as encode reads it."""
+    return matrix_in(path, **options)[1]
+
+
+def read_held(array, **options):
+    """X of an object as encode reads it."""
+    from cec_mpi.encoding.options import EncodeOptions
+
+    source = open_array(array, EncodeOptions(**options))
+    out = np.empty(source.shape)
+    source.read(0, source.shape[0], 0, source.shape[1], out)
+    return out
+
+
+@writers
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"scale_factor": 0.5},
+        {"add_offset": [1.0]},
+        {"_FillValue": -9999.0},
+        {"MissingValue": -1.267e30},
+        {"Fill_Value": 255},
+        {"SCALE FACTOR": 2},
+        {"Slope": 0.1, "Intercept": 4},
+        {"valid_range": [0, 5]},
+        {"scale_factor": "0.5"},
+        {"missing_value": [np.nan, -1]},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_attributes_that_change_numbers_are_refused_by_name(tmp_path, write, attributes):
+    path = write(tmp_path, **attributes)
+    with pytest.raises(InputError) as refused:
+        encode(path, tmp_path / "store", 3, 2)
+    assert str(path) in str(refused.value)
+    for word in (*attributes, "--raw-values"):
+        assert word in str(refused.value)
+    assert ("--decode-cf" in str(refused.value)) == ("Slope" not in attributes)  # not of CF
+    assert not (tmp_path / "store").exists()
+    assert np.array_equal(read(path, raw_values=True), X)
+
+
+@writers
+def test_attributes_without_effect_are_accepted(tmp_path, write):
+    neutral = {"scale_factor": 1.0, "add_offset": 0, "units": "K", "_Unsigned": "true"}
+    if write is hdf5:  # JSON has no NaN of its own
+        neutral |= {"_FillValue": np.nan, "missing_value": np.array([np.inf])}
+    path = write(tmp_path, **neutral)
+    assert np.array_equal(read(path), X)
+    assert np.array_equal(read(path, decode_cf=True), X)
+
+
+@writers
+@pytest.mark.parametrize("dtype", ["i2", ">i2", "u1", "f4", "i8"])
+def test_packed_numbers_are_decoded(tmp_path, write, dtype):
+    path = write(tmp_path, X.astype(dtype), **PACKED)
+    assert np.array_equal(read(path, decode_cf=True), X / 2 - 3)
+    assert np.array_equal(read(path, raw_values=True), X)
+
+
+@pytest.mark.parametrize(
+    ("data", "attributes", "expected"),
+    [
+        (np.array([[1, -2]], "i1"), {"_Unsigned": "true"}, [[1, 254]]),
+        (np.array([[1, 254]], "u1"), {"_Unsigned": b"false"}, [[1, -2]]),
+        (np.array([[7, -1]], "i1"), {"_Unsigned": "true", "_FillValue": 255}, [[7, np.nan]]),
+        (np.array([[7, -1]], "i1"), {"_Unsigned": "true", "missing_value": -1}, [[7, np.nan]]),
+        (np.array([[0.1, -9999.9]], "f4"), {"missing_value": -9999.9}, [[0.1, np.nan]]),
+        (
+            np.array([[1, 2, 3, 4]]),
+            {"_FillValue": 2, "missing_value": [3, 9]},
+            [[1, np.nan, np.nan, 4]],
+        ),
+        (np.array([[1, 2, 3]], "i2"), {"_FillValue": 1e30}, [[1, 2, 3]]),
+        (np.array([[1, 2, 3]], "i2"), {"valid_range": np.array([2, 3], "i2")}, [[np.nan, 2, 3]]),
+        (np.array([[1, 2, 3]], "i2"), {"valid_max": 2, "scale_factor": 10.0}, [[10, 20, np.nan]]),
+        (
+            np.array([[1, 2, 3]], "i2"),  # limits of decoded numbers, since they are floats
+            {"valid_min": 15.0, "scale_factor": 10.0},
+            [[np.nan, 20, 30]],
+        ),
+        (
+            np.array([[1, -2, -1]], "i1"),
+            {"_Unsigned": "true", "valid_range": np.array([0, -2], "i1")},
+            [[1, 254, np.nan]],
+        ),
+        (np.array([[1, 2]], "i4"), {"scale_factor": np.float32(0.5)}, [[0.5, 1]]),
+        (np.array([[2**24 + 1, 2]], "i4"), {"scale_factor": np.float32(2)}, [[2**25 + 2, 4]]),
+        (np.array([[1, 2]], "i2"), {"scale_factor": 3, "_FillValue": 2}, [[3, np.nan]]),
+        (np.array([[1, 2]], "i2"), {"scale_factor": b"0.25"}, [[0.25, 0.5]]),
+    ],
+)
+def test_numbers_are_decoded_as_the_conventions_say(tmp_path, data, attributes, expected):
+    path = hdf5(tmp_path, data, **attributes)
+    found = read(path, decode_cf=True)
+    assert np.allclose(found, expected, rtol=1e-7, atol=0, equal_nan=True)
+
+
+def test_zarr_that_xarray_wrote_is_decoded_as_it_does(tmp_path):
+    held = xarray.Dataset({"x": (("t", "s"), np.where(X == 3, np.nan, X))})
+    packed = {"x": {"dtype": "i2", "scale_factor": 0.1, "add_offset": 5.0, "_FillValue": -32768}}
+    held.to_zarr(tmp_path / "two.zarr", encoding=packed, zarr_format=2, consolidated=False)
+    held.to_zarr(tmp_path / "three.zarr", encoding=packed, zarr_format=3, consolidated=False)
+    for name in ("two.zarr", "three.zarr"):
+        path = f"{tmp_path / name}::/x"
+        with pytest.raises(InputError, match=r"scale_factor \(0\.1\)"):
+            open_source(path)
+        found = read(path, decode_cf=True)
+        assert np.allclose(found, held["x"], rtol=0, atol=1e-12, equal_nan=True)
+
+
+def test_fill_values_of_zarr_are_missing_ones_where_xarray_takes_them_for_that(tmp_path):
+    held = xarray.Dataset({"x": (("t", "s"), np.where(X == 3, np.nan, X))})
+    for version in (2, 3):
+        path = tmp_path / f"{version}.zarr"
+        held.to_zarr(
+            path, encoding={"x": {"_FillValue": -1.0}}, zarr_format=version, consolidated=False
+        )
+        with pytest.raises(InputError, match=r"_FillValue \(-1\.0\)"):
+            open_source(f"{path}::/x")
+        assert np.array_equal(read(f"{path}::/x", decode_cf=True), held["x"], equal_nan=True)
+    zarr.create_array(tmp_path / "plain.zarr", data=X, fill_value=-1.0, zarr_format=3)
+    assert np.array_equal(read(tmp_path / "plain.zarr"), X)
+
+
+def test_a_missing_number_that_was_decoded_is_refused_like_nan(tmp_path):
+    path = hdf5(tmp_path, np.where(X == 3, -9999, X), _FillValue=-9999.0)
+    with pytest.raises(InputError, match="nan at row 1, column 0"):
+        encode(path, tmp_path / "store", 3, 2, decode_cf=True)
+    encode(hdf5(tmp_path, X, _FillValue=-9999.0), tmp_path / "store", 3, 2, decode_cf=True)
+
+
+@pytest.mark.parametrize("name", ["Offset", "gain", "nodata", "scale_factor"])
+def test_what_cf_does_not_define_is_not_decoded(tmp_path, name):
+    path = hdf5(tmp_path, **{name: [2.0, 3.0]})
+    with pytest.raises(InputError, match=rf"CF does not define .*{name}.*--raw-values"):
+        open_source_with(path, decode_cf=True)
+
+
+def open_source_with(path, **options):
+    from cec_mpi.encoding.options import EncodeOptions
+
+    return open_source(path, EncodeOptions(**options).checked())
+
+
+def test_objects_of_programs_follow_the_same_rule(tmp_path):
+    held = xarray.DataArray(X.astype("i2"), dims=("a", "b"), attrs=PACKED)
+    with h5py.File(hdf5(tmp_path, X.astype("i2"), **PACKED)) as file:
+        arrays = {
+            "h5py": file["x"],
+            "zarr": zarr.open(zarr_of(3)(tmp_path, X.astype("i2"), **PACKED), mode="r"),
+            "xarray": held,
+            "xarray with Dask": held.chunk({"a": 2}),
+        }
+        for name, array in arrays.items():
+            with pytest.raises(
+                InputError, match=r"scale_factor \(0\.5\) and|scale_factor \(0\.5\)"
+            ):
+                encode(array, tmp_path / name, 3, 2)
+            made = encode(array, tmp_path / name, 3, 2, decode_cf=True)
+            assert made.dtype == "float64"
+            if "Dask" not in name:
+                assert np.array_equal(read_held(array, decode_cf=True), X / 2 - 3)
+                assert np.array_equal(read_held(array, raw_values=True), X)
+
+
+def test_what_xarray_has_decoded_is_taken_as_it_is():
+    limits = {"valid_range": np.array([0, 12], "i2")}
+    packed = xarray.Dataset({"x": (("a", "b"), X.astype("i2"), PACKED | limits)})
+    decoded = xarray.decode_cf(packed)["x"]
+    assert "valid_range" in decoded.attrs  # of stored numbers
+    assert np.array_equal(read_held(decoded), X / 2 - 3)
+
+
+@pytest.mark.parametrize("option", ["raw_values", "decode_cf"])
+def test_other_formats_refuse_the_options(tmp_path, option):
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "x.csv").write_text("1,2\n3,4\n")
+    flag = option.replace("_", "-")
+    for source in (tmp_path / "x.npy", tmp_path / "x.csv", X):
+        with pytest.raises(InputError, match=f"{flag} is only for HDF5 .* not for .*"):
+            encode(source, tmp_path / "store", 3, 2, **{option: True})
+
+
+def test_only_one_of_the_options(tmp_path):
+    with pytest.raises(InputError, match="raw-values and decode-cf: expected one of them"):
+        encode(hdf5(tmp_path), tmp_path / "store", 3, 2, raw_values=True, decode_cf=True)
+
+
+def test_decoding_needs_xarray(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(InputError, match=r"cannot be decoded without xarray: pip install .*xarray"):
+        encode(hdf5(tmp_path, **PACKED), tmp_path / "store", 3, 2, decode_cf=True)
+
+
+# --- what is missing ----------------------------------------------------------------------
+
+
+def virtual(directory, source="parts.h5", name="d", rows=4, stored=4):
+    if source == "parts.h5":
+        with h5py.File(directory / source, "w") as file:
+            file["d"] = X[:stored]
+    layout = h5py.VirtualLayout((rows, 3), "f8")
+    layout[:] = h5py.VirtualSource(source, name, (4, 3))[4 - rows :]
+    path = directory / "virtual.h5"
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("x", layout)
+    return path
+
+
+def test_a_virtual_dataset_is_read_from_its_sources(tmp_path):
+    path = virtual(tmp_path)
+    assert np.array_equal(read(path), X)
+    before = open_source(path).stamps
+    with h5py.File(tmp_path / "parts.h5", "a") as file:
+        file["d"][0, 0] = 100
+        file["more"] = X
+    assert open_source(path).stamps != before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"source": "gone.h5"}, r"source gone\.h5 does not exist"),
+        ({"source": "/nowhere/gone.h5"}, r"source /nowhere/gone\.h5 does not exist"),
+        ({"name": "nothing"}, r"parts\.h5::nothing cannot be read"),
+        ({"rows": 3, "stored": 2}, r"has shape \(2, 3\): expected at least \(4, 3\)"),
+    ],
+)
+def test_a_virtual_dataset_without_its_sources_is_refused(tmp_path, change, says):
+    path = virtual(tmp_path, **change)
+    with pytest.raises(InputError, match=rf"virtual\.h5::/x is a virtual dataset, .*{says}"):
+        open_source(path)
+    with h5py.File(path) as file, pytest.raises(InputError, match=says):
+        open_array(file["x"])
+
+
+def test_a_source_that_is_no_hdf5_file_is_refused(tmp_path):
+    path = virtual(tmp_path)
+    (tmp_path / "parts.h5").write_bytes(b"cut off")
+    with pytest.raises(InputError, match=r"source .*parts\.h5::d cannot be read: "):
+        open_source(path)
+
+
+def test_an_external_file_that_is_too_short_is_refused(tmp_path):
+    raw = tmp_path / "raw.bin"
+    X.tofile(raw)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (4, 3), "f8", external=[(str(raw), 0, 96)])
+    assert np.array_equal(read(tmp_path / "x.h5"), X)
+    raw.write_bytes(raw.read_bytes()[:50])
+    with pytest.raises(InputError, match=r"stored in .*raw\.bin, which has 50 bytes: expected 96"):
+        open_source(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_chunks_that_a_zarr_store_lacks_are_counted(tmp_path, version):
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(40, 3), chunks=(10, 3), dtype="f8", zarr_format=version
+    )
+    array[:20] = 1
+    with pytest.warns(UserWarning, match=r"lacks 2 of its 4 chunks, .* fill value 0\.0"):
+        encode(tmp_path / "x.zarr", tmp_path / "store", 3, 2)
+    array[:] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encode(tmp_path / "x.zarr", tmp_path / "full", 3, 2)
+
+
+def test_parts_of_hdf5_that_were_never_written_are_counted(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (40, 3), "f8", chunks=(10, 3), fillvalue=7)[:10] = 1
+        file.create_dataset("y", (40, 3), "f8")
+    for name, says in {"x": "lacks 3 of its 4 chunks, .* 7", "y": "was never written"}.items():
+        with pytest.warns(UserWarning, match=says):
+            encode(f"{tmp_path}/x.h5::/{name}", tmp_path / name, 3, 2)
+
+
+def test_the_number_that_netcdf_puts_where_nothing_was_written_is_missing(tmp_path):
+    number = 9.969209968386869e36
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        made = file.create_dataset("x", (3, 3), "f4", chunks=(1, 3), fillvalue=number)
+        made.attrs["_Netcdf4Dimid"] = np.int32(0)
+        made[:2], made[2, :2] = 1, 2
+    with pytest.raises(InputError, match=r"holds 9\.96.* at row 2, column 2 .*--decode-cf"):
+        encode(f"{tmp_path}/x.nc", tmp_path / "store", 3, 2)
+    found = read(f"{tmp_path}/x.nc", decode_cf=True)
+    assert np.array_equal(found, [[1, 1, 1], [1, 1, 1], [2, 2, np.nan]], equal_nan=True)
+
+
+# --- MATLAB -------------------------------------------------------------------------------
+
+
+def matlab(directory, data=X.T, kind="double", name="x", **attributes):
+    path = directory / "x.mat"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset(name, data=data).attrs.update(
+            {"MATLAB_class": np.bytes_(kind), **attributes}
+        )
+        file["#refs#/a"] = X
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("double", X),
+        ("single", X.astype("f4")),
+        ("int16", X.astype("i2")),
+        ("logical", (X > 4).astype("u1")),
+    ],
+)
+def test_arrays_of_matlab_are_encoded_as_in_matlab(tmp_path, kind, data):
+    path = matlab(tmp_path, data.T, kind)
+    assert np.array_equal(read(path), data)
+    with pytest.warns(UserWarning, match="written column by column: X is 4 x 3, as in MATLAB"):
+        made = encode(path, tmp_path / "store", 3, 2)
+    assert (made.rows, made.columns) == (4, 3)
+    with h5py.File(path) as file:
+        assert np.array_equal(read_held(file["x"]), data)
+
+
+def test_arrays_of_octave_are_encoded_as_in_octave(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        group = file.create_group("a")
+        group.attrs["OCTAVE_NEW_FORMAT"] = np.uint8(1)
+        group["type"], group["value"] = np.bytes_("matrix"), X.T
+    assert np.array_equal(read(f"{tmp_path}/x.h5::/a/value"), X)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": "char", "data": np.full((3, 4), 65, "u2")}, "is a char array of MATLAB"),
+        ({"kind": "cell", "data": np.ones((3, 4))}, "is a cell array of MATLAB"),
+        ({"data": np.array([0, 3], "u8"), "MATLAB_empty": np.uint8(1)}, r"is empty \(0 x 3\)"),
+    ],
+)
+def test_other_values_of_matlab_are_refused(tmp_path, change, says):
+    with pytest.raises(InputError, match=rf"x\.mat::/x {says}, expected"):
+        open_source(f"{matlab(tmp_path, **change)}::/x")
+
+
+def test_a_struct_of_matlab_is_refused_and_its_fields_are_not(tmp_path):
+    path = matlab(tmp_path, name="s/field")
+    with h5py.File(path, "a") as file:
+        file["s"].attrs["MATLAB_class"] = np.bytes_("struct")
+    with pytest.raises(InputError, match="::/s is a struct of MATLAB, expected"):
+        open_source(f"{path}::/s")
+    assert np.array_equal(read(f"{path}::/s/field"), X)
+
+
+def test_formats_that_are_taken_for_hdf5_are_named(tmp_path):
+    savemat(tmp_path / "old.mat", {"x": X})
+    xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(tmp_path / "old.nc", engine="scipy")
+    (tmp_path / "old.hdf").write_bytes(b"\x0e\x03\x13\x01" + bytes(100))
+    for name, says in {
+        "old.mat": "a MATLAB file before version 7.3",
+        "old.nc": "a classic NetCDF file",
+        "old.hdf": "an HDF4 file",
+    }.items():
+        with pytest.raises(
+            InputError, match=rf"{name} is {says}, .*expected HDF5|{name} is {says}"
+        ):
+            open_source(tmp_path / name)
+
+
+# --- what cannot be read ------------------------------------------------------------------
+
+
+def test_a_filter_that_is_not_installed_is_named(tmp_path):
+    stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    stored.set_chunk((4, 3))
+    stored.set_filter(33333, h5py.h5z.FLAG_OPTIONAL)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple(X.shape)
+        made = h5py.h5d.create(file.id, b"x", h5py.h5t.py_create(X.dtype), space, stored)
+        made.write_direct_chunk((0, 0), X.tobytes())
+    with pytest.raises(InputError, match=r"by filter 33333, which is not installed: .* hdf5plugin"):
+        open_source(tmp_path / "x.h5")
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    path = hdf5(tmp_path)
+    with h5py.File(path, "a") as file:
+        file["away"] = h5py.ExternalLink("gone.h5", "/x")
+    with pytest.raises(InputError, match="::/away is a link to what does not exist"):
+        open_source(f"{path}::/away")
+    with pytest.raises(InputError, match=r"has no dataset /b, expected one of /x"):
+        open_source(f"{path}::/b")
+
+
+def test_a_file_that_another_process_writes_is_refused(tmp_path):
+    program = (
+        "import h5py, sys, time\n"
+        f"file = h5py.File({str(tmp_path / 'x.h5')!r}, 'w')\n"
+        "file['x'] = [[1.0, 2.0]]\nfile.flush()\nprint(flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        writer.stdout.readline()
+        with pytest.raises(InputError, match=r"x\.h5 cannot be read: .*lock"):
+            open_source(tmp_path / "x.h5")
+        writer.stdin.close()
