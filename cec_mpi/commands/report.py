@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import is_locked
 from cec_mpi.files.regular import open_regular
-from cec_mpi.files.saving import store_all, storing
+from cec_mpi.files.saving import store_all
 from cec_mpi.live.shown import shown
 from cec_mpi.options import values
+from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.records.directory import STEPS, SUMMARY
 from cec_mpi.records.reading import LONGEST_LINE
@@ -42,23 +43,14 @@ def add_report(commands: Any) -> None:
         p, "--step LIST", "also show the assignments of these steps, such as 7,300-302", _steps
     )
     add_flag(p, "--watch", "update the files every few seconds until the runs end", default=False)
-    add_flag(
-        p,
-        "--figures DIR",
-        "write figures for papers, as SVG and PNG (needs matplotlib)",
-        values.path,
-    )
     add_flag(p, "--csv FILE", "write a table with a row for each step", values.path)
-    add_flag(
-        p, "--trace FILE", "write a trace for Perfetto, with a track for each machine", values.path
-    )
-    add_flag(p, "--steps A:B", "steps in --trace: from A up to, but not including, B", _window)
     add_option(
         p,
         RunOptions,
         "progress",
         text="how --watch shows progress: auto, plain (lines) or off (default: auto)",
     )
+    p.hint = lambda option, given: if_removed(option)
     p.set_defaults(command=_report)
 
 
@@ -74,19 +66,11 @@ def _steps(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _window(text: str) -> tuple[int, int]:
-    first, colon, last = text.partition(":")
-    window = values.whole(first or "0"), values.whole(last) if last else 2**63
-    if not colon or not window[0] < window[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected two steps, such as 100:200")
-    return window
-
-
 def _report(arguments: argparse.Namespace) -> int:
-    named = {flag: getattr(arguments, flag) for flag in ("out", "csv", "trace")}
+    named = {flag: getattr(arguments, flag) for flag in ("out", "csv")}
     wanted = {flag: Path(name) for flag, name in named.items() if name}
     _check(arguments, wanted)
-    made = [*wanted.values(), *([arguments.figures] if arguments.figures else [])]
+    made = list(wanted.values())
     if arguments.watch:
         _watch(arguments, wanted, listed(made, 4))
     else:
@@ -144,18 +128,12 @@ def _is_beginning(run: str) -> bool:
 
 
 def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
-    if not wanted and not arguments.figures:
+    if not wanted:
         raise InputError("nothing to write: expected --out FILE, such as --out report.html")
-    if arguments.step and not arguments.out and not arguments.figures:
-        raise InputError(
-            "--step needs --out FILE or --figures DIR, where the assignments are drawn"
-        )
+    if arguments.step and not arguments.out:
+        raise InputError("--step needs --out FILE, the page with these assignments")
     if arguments.title and not arguments.out:
         raise InputError("--title needs --out FILE, the page with this title")
-    if arguments.steps and "trace" not in wanted:
-        raise InputError("--steps needs --trace FILE, the trace of these steps")
-    if "trace" in wanted and len(arguments.runs) > 1:
-        raise InputError(f"--trace: found {len(arguments.runs)} runs, expected one DIR")
     homes = {Path(os.path.realpath(run)) for run in arguments.runs}
     names: set[Path] = set()
     for flag, path in wanted.items():
@@ -204,11 +182,9 @@ def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
     """Write all files or none; return the runs as they were then."""
     from cec_mpi.report.data import About, data_of
-    from cec_mpi.report.exports.figures import figures_of
-    from cec_mpi.report.exports.tables import table_of
-    from cec_mpi.report.exports.trace import trace_of
     from cec_mpi.report.gathered import Run
     from cec_mpi.report.page import page
+    from cec_mpi.report.tables import table_of
 
     asked = arguments.step or frozenset()
     runs = [Run(name, asked) for name in arguments.runs]
@@ -221,16 +197,8 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
     make: dict[str, Callable[[], bytes]] = {
         "out": lambda: page(data_of(runs, about)).encode(),
         "csv": lambda: table_of(runs),
-        "trace": lambda: trace_of(runs[0], *(arguments.steps or (0, 2**63))),
     }
-    contents = {wanted[flag]: make[flag]() for flag in wanted}
-    if arguments.figures and not (arguments.watch and going):
-        place = Path(arguments.figures)
-        figures = figures_of(data_of(runs, about), asked)
-        with storing(place):
-            place.mkdir(parents=True, exist_ok=True)
-        contents |= {place / name: content for name, content in figures.items()}
-    store_all(contents)
+    store_all({wanted[flag]: make[flag]() for flag in wanted})
     return runs
 
 

@@ -38,6 +38,8 @@ _REMOVED = {
     "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "adopt": _ONE_SHARD,
+    "figures": "use --csv FILE, a table with a row for each step",
+    "trace": "use --csv FILE, a table with a row for each step",
 }
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
 

@@ -1,24 +1,17 @@
 """Reading records in chunks: steps as arrays, and what changed.
 
-A chunk follows from its lines alone, so that processes can make several at once; what no line of it
-says is as in the chunk before, and put in by this process. Where something is not what a run
-writes, `cec_mpi.records.reading` reads the lines again, and says what is wrong and where.
+A piece of the file becomes chunks by its lines alone; what they do not say is as in the chunk
+before. If something is not what a run writes, `cec_mpi.records.reading` reads the lines again, and
+says what is wrong and where.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, nan
-from multiprocessing import get_context, parent_process
 from operator import itemgetter
 from pathlib import Path
 from struct import Struct
@@ -30,7 +23,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import open_regular
-from cec_mpi.limits import count_processors
 from cec_mpi.records.reading import (
     LONGEST_LINE,
     WRONG,
@@ -88,7 +80,6 @@ _IN_STRETCHES = {*_CHANGES, "store"}
 _LENGTHS = [name for name in PER_MACHINE if name != "seconds"]
 _CELLS = 1 << 20  # of a chunk: steps by machines
 _FEW = 8  # steps, where their machines are not known: it may be many
-_MOST = 3  # processes: this one is as fast with what they find
 _LOOK = 1 << 16  # bytes in which the end of a line is looked for
 _DEFAULTS = {name: DEFAULTS[name] for name in DEFAULTS if name in {*NUMBERS, *_CHANGES}}
 _BEFORE = {**dict.fromkeys(NUMBERS, -inf), "time": None}  # of what is as in the chunk before
@@ -106,14 +97,10 @@ class Sizes(NamedTuple):
         Most steps of a chunk.
     piece : int
         Bytes that are read at once, about.
-    shared : int
-        Bytes of a file from which on further processes read it: one that is smaller is read before
-        they have started.
     """
 
     steps: int = 512
     piece: int = 1 << 22
-    shared: int = 1 << 27
 
 
 SIZES = Sizes()
@@ -335,10 +322,11 @@ def read_chunks(path: Path, sizes: Sizes = SIZES) -> Iterator[Chunk]:
     try:
         with os.fdopen(open_regular(path), "rb", buffering=0) as stream:
             file = stream.fileno()
-            for chunk in _chunks_in(file, _pieces(file, sizes.piece), sizes):
-                joiner.join(chunk)
-                if chunk.steps or chunk.notes or chunk.begins:
-                    yield chunk
+            for piece in _pieces(file, sizes.piece):
+                for chunk in chunks_of(_read(file, piece), sizes.steps):
+                    joiner.join(chunk)
+                    if chunk.steps or chunk.notes or chunk.begins:
+                        yield chunk
         if joiner.header is None:
             raise ValueError("it has no header")
     except OSError as problem:
@@ -369,68 +357,6 @@ def _after_line(file: int, at: int, size: int) -> int:
     if at + LONGEST_LINE < size:
         raise ValueError("it has a line that is too long")
     return size
-
-
-def _chunks_in(file: int, pieces: Sequence[Piece], sizes: Sizes) -> Iterator[Chunk]:
-    """Yield chunks of pieces of a file, made by further processes if it is large."""
-    cores = count_processors()
-    if cores < 2 or not pieces or pieces[-1][1] < sizes.shared:
-        for piece in pieces:
-            yield from chunks_of(_read(file, piece), sizes.steps)
-        return
-    workers = min(cores, _MOST)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
-    same = f"/proc/{os.getpid()}/fd/{file}"  # also if another file has its name by now
-    asked: deque[Future[list[Chunk]]] = deque()
-    try:
-        for at in range(len(pieces) + workers):
-            try:
-                with _safe_path():  # submit starts processes
-                    for piece in pieces[at : at + 1]:
-                        asked.append(pool.submit(_chunks_at, same, piece, sizes.steps))
-                found = asked.popleft().result() if at >= workers else []
-            except BrokenProcessPool:
-                break
-            yield from found
-        else:
-            return
-        for piece in pieces[max(at - workers, 0) :]:
-            yield from chunks_of(_read(file, piece), sizes.steps)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Start Pythons that import no module from the working directory."""
-    name = "PYTHONSAFEPATH"
-    given = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if given is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = given
-
-
-def _end_with_parent() -> None:
-    """End this process with the one that started it, and not on Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _chunks_at(path: str, piece: Piece, most: int) -> list[Chunk]:
-    with Path(path).open("rb", buffering=0) as stream:
-        return chunks_of(_read(stream.fileno(), piece), most)
 
 
 def _read(file: int, piece: Piece) -> bytes:

@@ -1,4 +1,4 @@
-"""cec-mpi report: pages, tables and traces, whole or not at all."""
+"""cec-mpi report: pages and tables, whole or not at all."""
 
 import csv
 import errno
@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from itertools import pairwise
 
 import pytest
 
@@ -167,36 +166,22 @@ def test_watching_does_not_hide_that_nothing_can_be_written(run, tmp_path, capsy
     assert "x.html cannot be written: No such file" in capsys.readouterr().err
 
 
-def test_figures_of_a_run(run, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    assert report(run, "--figures", tmp_path / "figures") == 0
-    names = {each.name for each in (tmp_path / "figures").iterdir()}
-    assert {"availability.svg", "makespan.png"} <= names
-    (tmp_path / "file").touch()
-    page = tmp_path / "page.html"
-    assert report(run, "--figures", tmp_path / "file", "--out", page) == 2
-    assert "cannot be written: File exists" in capsys.readouterr().err
-    assert not page.exists()
-
-
 def test_a_disk_that_is_full_gets_all_files_or_none(run, tmp_path, capsys, monkeypatch):
     """As the system says it when what was written is to go to the disk."""
-    pytest.importorskip("matplotlib")
-    place, page, synced = tmp_path / "figures", tmp_path / "page.html", []
+    table, page, synced = tmp_path / "steps.csv", tmp_path / "page.html", []
 
     def fsync(descriptor):
         synced.append(descriptor)
-        if len(synced) == 5:
+        if len(synced) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     page.write_text("before")
     monkeypatch.setattr("os.fsync", fsync)
-    assert report(run, "--figures", place, "--out", page) == 2
+    assert report(run, "--csv", table, "--out", page) == 2
     (error,) = capsys.readouterr().err.splitlines()
-    assert re.search(r"figures/\S+ cannot be written: No space left", error)
-    assert list(place.iterdir()) == []
+    assert re.search(r"(steps.csv|page.html) cannot be written: No space left", error)
     assert page.read_text() == "before"
-    assert {each.name for each in tmp_path.iterdir()} == {"figures", "page.html", "run"}
+    assert {each.name for each in tmp_path.iterdir()} == {"page.html", "run"}
 
 
 def test_a_table_has_a_row_for_each_step(run, tmp_path):
@@ -221,37 +206,6 @@ def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatc
     assert (row["hindsight_makespan"], row["error_bound"], row["run"]) == ("", "", "'=1+1")
 
 
-def test_a_trace_has_a_track_for_each_machine(run, tmp_path):
-    trace = tmp_path / "trace.json"
-    assert report(run, "--trace", trace) == 0
-    events = json.loads(trace.read_text())["traceEvents"]
-    names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
-    assert names == {0: "master", **{n: f"machine {n}" for n in range(1, 5)}}
-    slices = [e for e in events if e["ph"] == "X"]
-    for track in names:
-        mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in slices if e["tid"] == track)
-        assert mine
-        assert all(after[0] >= before[1] - 0.01 for before, after in pairwise(mine))
-    master = [e for e in slices if e["tid"] == 0 and e["args"]["step"] == 1]
-    assert [e["name"] for e in master] == ["announce 1", "share 1", "collect 1", "decode 1"]
-    assert [e["dur"] for e in master] == [1000, 2000, 210_000, 3000]
-    assert master[-1]["ts"] + master[-1]["dur"] == pytest.approx(
-        2e6
-    )  # it ended 2 s after the start
-    (compute,) = [e for e in slices if e["tid"] == 3 and e["args"]["step"] == 1]
-    assert (compute["name"], compute["dur"], compute["args"]["rows"]) == ("compute", 200_000, 66)
-    assert compute["ts"] == master[2]["ts"]
-    (lost,) = [e for e in events if e["ph"] == "i"]
-    assert (lost["tid"], lost["name"], lost["args"]["text"]) == (4, "was lost", LOST[0]["reason"])
-
-
-def test_a_window_of_a_trace(run, tmp_path):
-    trace = tmp_path / "trace.json"
-    assert report(run, "--trace", trace, "--steps", "1:2") == 0
-    events = json.loads(trace.read_text())["traceEvents"]
-    assert {e["args"]["step"] for e in events if e["ph"] != "M"} == {1}
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -269,13 +223,10 @@ def test_a_window_of_a_trace(run, tmp_path):
         (["RUN", "--csv", "RUN"], "cannot be written: it is a directory"),
         (["RUN", "--out", ""], "expected the name"),
         (["RUN", "--out", "x.html", "--csv", "./x.html"], "is named twice"),
-        (["RUN", "--out", "x.html", "--steps", "1:2"], "--steps needs --trace FILE"),
-        (["RUN", "--trace", "x", "--steps", "5"], "expected two steps, such as 100:200"),
-        (["RUN", "--trace", "x", "--steps", "5:5"], "expected two steps, such as 100:200"),
-        (["RUN", "--trace", "x", "--steps", "7:9"], "has none of the steps 7:9"),
-        (["RUN", "RUN", "--trace", "x"], "--trace: found 2 runs, expected one DIR"),
+        (["RUN", "--trace", "x"], "--trace: it was removed; use --csv FILE"),
+        (["RUN", "--figures", "x"], "--figures: it was removed; use --csv FILE"),
         (["RUN", "--out", "x.html", "--step", "2,7-9"], "--step 7, 8, 9: run has steps 0 to 2"),
-        (["RUN", "--csv", "x", "--step", "1"], "--step needs --out FILE or --figures DIR"),
+        (["RUN", "--csv", "x", "--step", "1"], "--step needs --out FILE"),
         (["RUN", "--csv", "x", "--title", "a"], "--title needs --out FILE"),
         (["RUN", "--out", "x.html", "--step", "a"], "'a': expected a whole number"),
         (["RUN", "--out", "x.html", "--step", "9-7"], "'9-7': expected step numbers"),
@@ -298,7 +249,7 @@ def test_bad_input_is_one_message_and_nothing_is_written(
 
 def test_a_run_without_a_step_is_said_to_have_none(make_run, tmp_path, capsys):
     run = make_run([])
-    assert report(run, "--out", tmp_path / "x.html", "--trace", tmp_path / "trace.json") == 0
+    assert report(run, "--out", tmp_path / "x.html") == 0
     assert capsys.readouterr().err == f"cec-mpi: warning: {run} has no steps\n"
     assert (tmp_path / "x.html").exists()
 

@@ -2,12 +2,8 @@
 
 import copy
 import json
-import multiprocessing
 import os
 import random
-import subprocess
-import sys
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -27,7 +23,6 @@ from cec_mpi.report.reading import SIZES, Sizes, read_chunks
 from helpers.made_runs import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}
-SHARED = Sizes(piece=5000, shared=1)  # with readers
 ODD = [None, True, False, 0, 1, -1, 7, 2**53 - 1, 2**53, 2**63, 2**64, 10**400, 0.5, -0.5, 1.0, 3.0]
 ODD += [1e-31, 1e31, 1e300, 1e308, float("inf"), float("nan"), "x", "5", "true", [], [1], [[1]], {}]
 ODD += [[0.5, True], {"a": 1}, {"a": True}, {"late": 1}, [{"late": 1}], [[0, 4], [], [], []]]
@@ -193,9 +188,8 @@ def test_stores_of_other_machines_within_a_part(make_run):
 
 
 @pytest.fixture
-def many(make_run, monkeypatch):
-    """A run that is read in pieces, by readers."""
-    monkeypatch.setattr("cec_mpi.report.reading.count_processors", lambda: 2)
+def many(make_run):
+    """A run that is read in pieces."""
     steps = [
         step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
         for n in range(99)
@@ -203,50 +197,8 @@ def many(make_run, monkeypatch):
     return make_run(steps[:50], steps[50:])
 
 
-def test_readers_find_what_one_process_finds(many):
-    for sizes in (SHARED, Sizes(piece=5000)):
-        check(many / "steps.jsonl", sizes)
-
-
-def test_readers_import_nothing_from_the_working_directory(many, tmp_path, monkeypatch):
-    (tmp_path / "selectors.py").write_text("open('imported', 'x').close()\n")
-    monkeypatch.chdir(tmp_path)
-    assert sum(chunk.steps for chunk in read_chunks(many / "steps.jsonl", SHARED)) == 99
-    assert not (tmp_path / "imported").exists()
-
-
-def test_a_reader_that_ends_is_done_without(many):
-    found = read_chunks(many / "steps.jsonl", SHARED)
-    first = list(islice(found, 2))
-    for process in multiprocessing.active_children():
-        process.kill()
-    assert sum(chunk.steps for chunk in [*first, *found]) == 99
-    assert multiprocessing.active_children() == []
-
-
-def test_a_report_that_is_left_leaves_no_reader(many):
-    found = read_chunks(many / "steps.jsonl", SHARED)
-    next(found)
-    assert len(multiprocessing.active_children()) == 2
-    found.close()
-    assert multiprocessing.active_children() == []
-
-
-def test_readers_end_with_the_process_that_started_them(many):
-    """Also where it is killed."""
-    code = (
-        "import multiprocessing, os, sys, pathlib\n"
-        "from cec_mpi.report import reading\n"
-        "from cec_mpi.report.reading import Sizes, read_chunks\n"
-        "reading.count_processors = lambda: 2\n"
-        "found = read_chunks(pathlib.Path(sys.argv[1]), Sizes(piece=5000, shared=1))\n"
-        "next(found)\n"
-        "print(*[each.pid for each in multiprocessing.active_children()], flush=True)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    words = [sys.executable, "-c", code, many / "steps.jsonl"]
-    done = subprocess.run(words, stdout=subprocess.PIPE, timeout=60, check=False)
-    assert len(done.stdout.split()) == 2  # standard output has ended: nobody holds it any more
+def test_pieces_of_a_file_are_read_as_the_whole(many):
+    check(many / "steps.jsonl", Sizes(piece=5000))
 
 
 def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many):
@@ -257,7 +209,7 @@ def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many):
         list(found)
 
 
-def test_what_readers_find_odd_is_one_message(many):
+def test_an_odd_line_is_one_message(many):
     path = many / "steps.jsonl"
     path.write_text(path.read_text().replace('"step":77', '"step":"77"'))
     with pytest.raises(InputError, match=r"line 80: .*`\$.step`"):

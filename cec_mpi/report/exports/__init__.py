@@ -1,1 +1,0 @@
-"""Figures for papers, tables and traces of runs."""
