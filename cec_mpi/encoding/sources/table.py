@@ -46,6 +46,7 @@ _LARGEST_EXACT = 2.0**53
 _LISTED = 5
 _SHOWN = 40  # characters of a cell
 _UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
+_BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
 _END = b"end"
 
 
@@ -336,6 +337,8 @@ class TextTable(Unread):
 def _frame(text: bytes, **options: Any) -> Any:
     import pandas
 
+    if any(word in text for word in _BOOLEANS):
+        raise ValueError  # pandas reads them as 1 and 0 if a column has nothing else
     if tuple(map(int, pandas.__version__.split(".")[:2])) < EXACT:
         options["float_precision"] = "round_trip"
     return pandas.read_csv(

@@ -387,6 +387,15 @@ def test_spellings_of_missing_values(table, word, delimiter):
     assert source.missing is None
 
 
+@pytest.mark.parametrize("word", ["true", "TRUE", "False"])
+def test_a_column_of_booleans_is_no_numbers(table, word):
+    for row in (f"1,{word}", f'1,"{word}"'):
+        with pytest.raises(InputError, match=rf"line 2, column 2 is '{word}', expected a number"):
+            matrix_in(table(f"3,4\n{row}\n"))
+        with pytest.raises(InputError, match=rf"line 1, column 2 .* '{word}'"):
+            matrix_in(table(f"{row}\n{row}\n"), header=False)
+
+
 @pytest.mark.parametrize("word", ["-", "--", "n.d.", "missing", "#DIV/0!", "9 9"])
 def test_other_text_is_not_missing(table, word):
     with pytest.raises(InputError, match=r"line 2, column 2 \(b\) is '.*', expected a number"):
