@@ -63,7 +63,7 @@ def encode_replicas(
     check_is_sparse(source)
     options.refuse_of_codes()
     check_new(directory)
-    with storing(directory), sparse_rows(source, directory) as rows:
+    with storing(directory), sparse_rows(source, directory, options) as rows:
         parts = cut_parts(rows.pointers, PARTS * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:

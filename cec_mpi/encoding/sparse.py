@@ -7,6 +7,8 @@ are removed at the end.
 from __future__ import annotations
 
 import os
+import warnings
+from collections import ChainMap
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -17,8 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
 from cec_mpi.encoding.sources.arrays import is_a, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.containers import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.csr import (
     check_finite,
     check_pointers,
@@ -30,16 +34,17 @@ from cec_mpi.encoding.sources.csr import (
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import HDF5_SUFFIXES, library
+from cec_mpi.files.formats import READ_AS_HDF5, library
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
 
 _TOGETHER = 1 << 20  # entries that are read at once
-_SUFFIXES = (".npz", ".mtx", ".mtx.gz", *HDF5_SUFFIXES)
+_SUFFIXES = (".npz", ".mtx", ".mtx.gz", *READ_AS_HDF5)
 _LISTED = 5  # groups of a file
 _DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
+_AS_STORED = EncodeOptions(raw_values=True)
 
 Ints = NDArray[np.int64]
 
@@ -101,7 +106,7 @@ def check_is_sparse(source: Any) -> None:
 
 
 @contextmanager
-def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
+def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[SparseRows]:
     """Give the rows of a sparse X, which are there in the block alone.
 
     Parameters
@@ -112,6 +117,8 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
         that are sparse.
     store : Path
         Beside which files are read to.
+    options : EncodeOptions
+        What to do with attributes in HDF5.
 
     Raises
     ------
@@ -121,6 +128,7 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
+        options.refuse_of_containers(name)
         is_held = _is_sparse(source)
         array = _in_memory(name, checked_rows(name, source)) if is_held else _sliced(source)
         with _in_rows(array, store) as rows:
@@ -131,13 +139,13 @@ def sparse_rows(source: Any, store: Path) -> Iterator[SparseRows]:
     check_regular(path)
     try:
         stamps = stamps_of(path)
-        file = _opened(text)
+        file = _opened(text, options)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (InputError, MemoryError):
         raise
     except Exception as error:  # whatever a library raises for a damaged file
-        raise unreadable(text, error) from None
+        raise not_hdf5(path) or unreadable(text, error) from None
     with _in_rows(file, store) as rows:
         if not path.exists() or stamps_of(path) != stamps:
             raise InputError(
@@ -229,10 +237,11 @@ def _sliced(array: Any) -> _Pieces:
     return _Pieces(name, (rows, columns), native_dtype(dtype), pieces)
 
 
-def _opened(text: str) -> _Pieces | SparseRows:
+def _opened(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
     path, _, inner = split_path(text)
-    if path.name.lower().endswith(HDF5_SUFFIXES):
-        return _group(path, inner)
+    if path.name.lower().endswith(READ_AS_HDF5):
+        return _group(path, inner, options)
+    options.refuse_of_containers(text)
     rows = read_sparse(path)
     if isinstance(rows, np.ndarray):
         raise InputError(f"{path} is dense; {_DENSE}")
@@ -242,20 +251,16 @@ def _opened(text: str) -> _Pieces | SparseRows:
 # HDF5: groups as AnnData writes them.
 
 
-def _is_group(node: Any) -> bool:
-    return hasattr(node, "keys") and {"data", "indices", "indptr"} <= set(node)
-
-
 def _groups(file: Any) -> list[str]:
     """The sparse matrices in a file."""
-    found: list[str] = ["/"] if _is_group(file) else []
-    file.visititems(lambda name, node: found.append(f"/{name}") if _is_group(node) else None)
+    found: list[str] = ["/"] if is_sparse_group(file) else []
+    file.visititems(lambda name, node: found.append(f"/{name}") if is_sparse_group(node) else None)
     return found
 
 
-def _group(path: Path, inner: str) -> _Pieces | SparseRows:
+def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRows:
     with library("h5py", path).File(path, "r") as file:
-        is_it = inner and inner in file and _is_group(file[inner])
+        is_it = inner and inner in file and is_sparse_group(file[inner])
         found = [inner] if is_it else _groups(file)
         if len(found) != 1 or (inner and not is_it):
             name = f"{path}::{inner}" if inner else str(path)
@@ -269,30 +274,53 @@ def _group(path: Path, inner: str) -> _Pieces | SparseRows:
             )
         inner = found[0]
         name, group = f"{path}::{inner}", file[inner]
-        kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
-        shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
-        if shape is None:
-            raise InputError(f"{name} has no attribute shape: expected that of AnnData")
-        kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
-        if not kind.startswith(("csr", "csc")):
-            raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
-        size = check_shape(name, shape)
-        data, indices, pointers = group["data"], group["indices"], group["indptr"][()]
-        check_real(name, data.dtype)
-        if kind.startswith("csc"):
-            rows = rows_of_arrays(name, "csc", size, data[()], indices[()], pointers)
-            return _in_memory(name, rows)
-        check_pointers(name, pointers, data.size)
+        form, size, names = _layout(name, group)
+        data, indices, pointers = (group[each] for each in names)
+        view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
+        views = [view, *(hdf5_view(node, node.name, _AS_STORED) for node in (indices, pointers))]
+        for warning in (each for view_of_one in views for each in view_of_one.warnings):
+            warnings.warn(warning, stacklevel=6)
+        check_real(name, view.dtype)
+        if view.decoder and "add_offset" in view.decoder.attributes:
+            raise InputError(
+                f"{name} has the attribute add_offset, which would make numbers of entries that "
+                "are not stored: expected a sparse matrix without it, or --raw-values"
+            )
+        decode = view.decoder or np.asarray
+        if form == "csc":
+            arrays = decode(data[()]), indices[()], pointers[()]
+            return _in_memory(name, rows_of_arrays(name, "csc", size, *arrays))
+        check_pointers(name, pointers[()], data.size)
         if len(pointers) != size[0] + 1 or data.shape != indices.shape or len(data.shape) != 1:
             raise InputError(
                 f"{name} has {data.shape} values, {indices.shape} indices and {pointers.shape} "
                 f"pointers: expected an index for each value, and {size[0] + 1} pointers"
             )
-        pieces = partial(_csr_pieces, path, inner, size[1], pointers.astype(np.int64))
-        return _Pieces(name, size, native_dtype(data.dtype), pieces)
+        before = pointers[()].astype(np.int64)
+        pieces = partial(_csr_pieces, path, inner, size[1], before, decode)
+        return _Pieces(name, size, native_dtype(view.dtype), pieces)
 
 
-def _csr_pieces(path: Path, inner: str, columns: int, pointers: Ints) -> Iterator[Any]:
+def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str, str]]:
+    """Return the format of a sparse matrix in HDF5, its shape, and the names of its arrays."""
+    if "MATLAB_sparse" in group.attrs:  # its number of rows
+        if not {"data", "ir", "jc"} <= set(group):
+            raise InputError(f"{name} has no nonzero entry: expected at least one")
+        shape = (int(group.attrs["MATLAB_sparse"]), max(0, group["jc"].size - 1))
+        return "csc", check_shape(name, shape), ("data", "ir", "jc")
+    kind = group.attrs.get("encoding-type", group.attrs.get("h5sparse_format", "csr_matrix"))
+    shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
+    if shape is None:
+        raise InputError(f"{name} has no attribute shape: expected that of AnnData")
+    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+    if not kind.startswith(("csr", "csc")):
+        raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
+    return kind[:3], check_shape(name, shape), ("data", "indices", "indptr")
+
+
+def _csr_pieces(
+    path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
+) -> Iterator[Any]:
     """Yield about as many rows at a time as have so many entries as are read at once."""
     with library("h5py", path).File(path, "r") as file:
         group = file[inner]
@@ -302,7 +330,7 @@ def _csr_pieces(path: Path, inner: str, columns: int, pointers: Ints) -> Iterato
             stop = min(max(stop, start + 1), last, start + _TOGETHER)
             place = slice(int(pointers[start]), int(pointers[stop]))
             some = pointers[start : stop + 1] - pointers[start]
-            arrays = group["data"][place], group["indices"][place], some
+            arrays = decode(group["data"][place]), group["indices"][place], some
             size = (stop - start, columns)
             yield rows_of_arrays(f"{path}::{inner}", "csr", size, *arrays)
             start = stop

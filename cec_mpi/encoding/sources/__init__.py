@@ -31,7 +31,7 @@ from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, Unread
 from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES
+from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
@@ -54,8 +54,6 @@ FORMATS = (
     "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
     "file.h5ad::/group"
 )
-
-_WRITTEN_BY_OTHERS = (".nc", ".nc4", ".mat")  # HDF5 that decode does not write
 
 
 def open_source(
@@ -92,7 +90,7 @@ def open_source(
             if is_zarr(path) or separator or suffix == ".zarr"
             else parts_source(path)
         )
-    elif separator or suffix in (*HDF5_SUFFIXES, *_WRITTEN_BY_OTHERS):
+    elif separator or suffix in READ_AS_HDF5:
         opened = hdf5_source(path, inner, options)
     elif suffix in DELIMITERS:
         opened = text_table(path, DELIMITERS[suffix], options)

@@ -170,13 +170,24 @@ def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     except InputError:
         raise
     except Exception as error:
-        raise _not_hdf5(path) or unreadable(path, error) from None
+        raise not_hdf5(path) or unreadable(path, error) from None
     look = partial(stamps_of, path, *view.files)
     return _source("hdf5", path, inner, shape, view, stamps, look)
 
 
-def hdf5_view(dataset: Any, name: str, options: EncodeOptions) -> View:
+def hdf5_view(
+    dataset: Any, name: str, options: EncodeOptions, attributes: Mapping[str, Any] | None = None
+) -> View:
     """Return how X follows from a dataset of h5py.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+    name : str
+        For messages.
+    options : EncodeOptions
+    attributes : mapping of str to object, optional
+        By default those of the dataset.
 
     Raises
     ------
@@ -203,7 +214,8 @@ def hdf5_view(dataset: Any, name: str, options: EncodeOptions) -> View:
             ),
         )
     view = replace(view, files=files)
-    return with_attributes(view, dataset.attrs, options, _netcdf_fill(dataset))
+    attributes = dataset.attrs if attributes is None else attributes
+    return with_attributes(view, attributes, options, _netcdf_fill(dataset))
 
 
 def _matrices(file: Any) -> list[str]:
@@ -232,7 +244,7 @@ def _found(file: Any, path: Path, inner: str) -> Any:
         ) from None
     if hasattr(item, "ndim"):
         return item
-    if hasattr(item, "keys") and {"data", "indices", "indptr"} <= set(item):
+    if is_sparse_group(item):
         raise InputError(
             f"{path}::{inner} is a sparse matrix, which is stored as copies of its rows: "
             "expected no --recovery"
@@ -242,7 +254,14 @@ def _found(file: Any, path: Path, inner: str) -> Any:
     raise InputError(f"{path}::{inner} is {what if kind else what + ', expected a dataset'}")
 
 
-def _not_hdf5(path: Path) -> InputError | None:
+def is_sparse_group(node: Any) -> bool:
+    """Whether a node of HDF5 is a sparse matrix of AnnData, h5sparse or MATLAB."""
+    if not hasattr(node, "keys"):
+        return False
+    return "MATLAB_sparse" in node.attrs or {"data", "indices", "indptr"} <= set(node)
+
+
+def not_hdf5(path: Path) -> InputError | None:
     """Return the error for a file of a format that others take for HDF5, or None."""
     with path.open("rb") as file:
         begin = file.read(16)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -607,3 +608,60 @@ def test_killed_it_leaves_partial_names_that_the_next_one_removes(moment, tmp_pa
     encode(X, tmp_path / "S", 4, copies=2)
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
     assert open_store(tmp_path / "S").manifest.rows == 60
+
+
+# --- attributes, and MATLAB ---------------------------------------------------------------
+
+
+def test_attributes_of_a_sparse_matrix_in_hdf5_are_minded(tmp_path):
+    source = write_group(tmp_path / "X.h5ad", X)
+    for place in ("X", "X/data"):
+        with h5py.File(tmp_path / "X.h5ad", "a") as file:
+            file[place].attrs["scale_factor"] = 0.5
+        with pytest.raises(InputError, match=r"X/data has attributes .*scale_factor \(0\.5\)"):
+            encode(source, tmp_path / "S", 3, copies=2)
+        for options, expected in ({"raw_values": True}, X), ({"decode_cf": True}, X * 0.5):
+            directory = tmp_path / f"{place.replace('/', '-')}-{next(iter(options))}"
+            directory.mkdir()
+            assert np.array_equal(
+                decoded(source, directory, **options).toarray(), expected.toarray()
+            )
+        with h5py.File(tmp_path / "X.h5ad", "a") as file:
+            del file[place].attrs["scale_factor"]
+            file[place].attrs["add_offset"] = 1.0
+        with pytest.raises(InputError, match=r"add_offset, which would make numbers"):
+            encode(source, tmp_path / "S", 3, copies=2, decode_cf=True)
+        with h5py.File(tmp_path / "X.h5ad", "a") as file:
+            del file[place].attrs["add_offset"]
+
+
+@pytest.mark.parametrize("option", ["raw_values", "decode_cf"])
+def test_other_sparse_formats_refuse_options_of_hdf5(option, tmp_path):
+    for source in (X, saved(tmp_path / "X.npz", X)):
+        with pytest.raises(InputError, match="is only for HDF5"):
+            encode(source, tmp_path / "S", 3, copies=2, **{option: True})
+
+
+def matlab(path, X):
+    with h5py.File(path, "w", userblock_size=512) as file:
+        group = file.create_group("X")
+        group.attrs["MATLAB_class"] = np.bytes_("double")
+        group.attrs["MATLAB_sparse"] = np.uint64(X.shape[0])
+        columns = X.tocsc()
+        group["jc"] = columns.indptr.astype("u8")
+        if columns.nnz:
+            group["data"], group["ir"] = columns.data, columns.indices.astype("u8")
+    return str(path)
+
+
+def test_a_sparse_matrix_of_matlab_has_the_shape_that_matlab_shows(tmp_path):
+    back = decoded(matlab(tmp_path / "X.mat", X), tmp_path)
+    assert np.array_equal(back.toarray(), X.toarray())
+    with pytest.raises(InputError, match=r"is a sparse matrix.*expected no --recovery"):
+        encode(f"{tmp_path}/X.mat::/X", tmp_path / "code", 3, 2)
+
+
+def test_a_sparse_matrix_of_matlab_without_entries_is_refused(tmp_path):
+    path = matlab(tmp_path / "X.mat", sp.csr_array((3, 4)))
+    with pytest.raises(InputError, match="::/X has no nonzero entry"):
+        encode(path, tmp_path / "S", 3, copies=2)
