@@ -20,6 +20,7 @@ from cec_mpi.linear_operator.opening import Entrance
 from cec_mpi.master.master import Master
 from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.session.session import Session
+from cec_mpi.store.format.manifest import Manifest
 
 
 class _MaskRefusing(LinearOperator):  # type: ignore[misc]  # SciPy has no types
@@ -112,6 +113,10 @@ class CodedOperator(_MaskRefusing):
         Usual difference between two products with the same vector if other machines answer,
         relative to the norm of X. With ``precision="shard"`` products always have this error. A
         solver may not reach a tolerance below it.
+    accurate_along : tuple of str
+        "rows" if the error of each entry of ``X w`` is relative to the entries of its own row, and
+        "columns" if that of ``X' v`` is so for its column. A store of copies has both, a code has
+        "rows" if rows were scaled, otherwise "columns".
     column_names : tuple of str
         Names of the columns of X in the store; empty if it has none.
     args : tuple
@@ -135,6 +140,7 @@ class CodedOperator(_MaskRefusing):
         self._close = close
         self.attainable = master.attainable
         self.column_names = master.manifest.column_names
+        self.accurate_along = _accurate_along(master.manifest)
         super().__init__(master.dtype, master.shape)
 
     @property
@@ -286,3 +292,9 @@ class CodedOperator(_MaskRefusing):
             "an operator cannot be pickled or copied: its machines serve this process only; "
             "use threads instead of processes"
         )
+
+
+def _accurate_along(manifest: Manifest) -> tuple[str, ...]:
+    if manifest.replicas is not None:
+        return "rows", "columns"
+    return ("columns",) if manifest.row_exponents is None else ("rows",)

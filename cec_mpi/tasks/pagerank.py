@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.tasks.common.centred import Product
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import divided, exponent_of, in_units
+from cec_mpi.tasks.common.units import divided, in_units
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
+_BAND = 512  # powers of two
+_LARGEST = 1024  # exponent of a number of float64
 
 
 def pagerank(
@@ -52,15 +55,16 @@ def pagerank(
     -------
     dict
         ``result``: (n,) ndarray, the scores, of sum 1; ``change``: change of the scores in the last
-        iteration, as above; ``dangling``: number of nodes without links; ``iterations``: their
+        iteration, as above; ``dangling``: number of nodes without links of positive weight, however
+        small; ``iterations``: their
         number; ``converged``: whether `tol` was reached.
 
     Raises
     ------
     InputError
         X is not square, the sum of the links of a node is negative or may be a rounding error, sums
-        of links are too large or too small for float64, an option is out of range, or the
-        checkpoint does not fit.
+        of links are too large for float64, an option is out of range, or the checkpoint does not
+        fit.
 
     Warns
     -----
@@ -75,11 +79,13 @@ def pagerank(
         s_i = sum_j A[i, j]
         x_j <- d * (sum_i A[i, j] x_i / s_i + p_j * sum of x_i with s_i = 0) + (1 - d) * p_j
 
-    Products have rounding errors, so a node without links has a sum s_i near 0, of at most ``10 *
-    accuracy * max(s)``. The accuracy is ``X.accuracy``, the relative error that a product can have,
-    or else that of the numbers of X. This is a bound for the worst case, and may reach the sums of
+    A node has no links if s_i is 0, however small the sums of others are: an iteration takes one
+    product for each 512 powers of two between sums. (In a store of copies, a sum below 1e-300 times
+    the largest weight may be 0.) Only where rows or columns of a store are not
+    in ``X.accurate_along``, s_i may have an error of up to ``10 * X.accuracy * max(s)``, and a node
+    has no links if s_i is not larger. This is a bound for the worst case, and may reach the sums of
     real links. The task raises an error if the largest sum below it and the smallest one above it
-    differ by a factor of less than 100.
+    differ by a factor of less than 100, and for columns if any sum below it is not 0.
 
     Examples
     --------
@@ -104,13 +110,10 @@ def pagerank(
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             scores, degrees, made = jump, add_up(np.ones(size)), 0
-        in_units(f"the largest sum of the {links} of X", degrees, 0, {})
-        accuracy = _accuracy(X)  # of the product just made
-    linked = _linked(degrees, accuracy, links)
-    exponent = exponent_of(degrees)
-    operator = divided(X, exponent)
-    follow = operator.rmatvec if links == "rows" else operator.matvec
-    share = np.divide(1.0, np.ldexp(degrees, -exponent), out=np.zeros(size), where=linked)
+        in_units(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
+        accuracy = _accuracy(X, links)  # of the product just made
+    linked = _linked(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
+    follow = _follower(X, np.where(linked, degrees, 0.0), links)
     converged = False
     most = max(most, made + 1)
     while not converged and made < most:
@@ -118,7 +121,7 @@ def pagerank(
             scores=scores, degrees=degrees, accuracy=np.float64(accuracy), iterations=made
         )
         before = scores
-        followed = follow(scores * share) + scores[~linked].sum() * jump
+        followed = follow(scores) + scores[~linked].sum() * jump
         scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
         scores /= scores.sum()
         made += 1
@@ -148,15 +151,48 @@ def _jump(personalization: ArrayLike | os.PathLike[str] | None, size: int) -> ND
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
-def _accuracy(X: Any) -> float:
-    """Return the relative error of a product with X."""
-    dtype = np.dtype(X.dtype)
-    usual = float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
-    return float(getattr(X, "accuracy", usual))
+def _accuracy(X: Any, links: str) -> float:
+    """Return the error of sums of links, relative to the largest; 0 if small ones are accurate."""
+    if links in getattr(X, "accurate_along", ()):
+        return 0.0
+    return float(getattr(X, "accuracy", 0.0))
 
 
-def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bool_]:
-    """Return which nodes have outgoing links, from the sums of their weights."""
+def _follower(X: Any, degrees: NDArray[Any], links: str) -> Product:
+    """Return the function from scores to the scores that links bring, ``A' (x / s)``.
+
+    Nodes whose sums s are within a factor of ``2**_BAND`` are followed together, so that no weight
+    is divided by a sum with a loss of digits.
+    """
+    mantissas, exponents = np.frexp(degrees)
+    linked = degrees > 0
+    top = int(exponents[linked].max(initial=-_LARGEST))
+    bands = np.where(linked, (top - exponents) // _BAND, -1)
+    products: list[tuple[Product, NDArray[Any]]] = []
+    for band in np.unique(bands[linked]).tolist():
+        exponent = top - _BAND * band
+        mine = bands == band
+        share = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=mine)
+        operator = divided(X, exponent)
+        product = operator.rmatvec if links == "rows" else operator.matvec
+        products.append((product, np.ldexp(share, np.where(mine, exponent - exponents, 0))))
+
+    def follow(scores: NDArray[Any]) -> NDArray[Any]:
+        followed = np.zeros(len(scores))
+        for product, share in products:
+            followed += product(scores * share)
+        return followed
+
+    return follow
+
+
+def _linked(
+    degrees: NDArray[Any], accuracy: float, links: str, is_strict: bool
+) -> NDArray[np.bool_]:
+    """Return which nodes have outgoing links, from the sums of their weights.
+
+    Sums of columns without links are exactly 0 in a store (`is_strict`).
+    """
     largest = max(float(degrees.max()), 0.0)
     error = 10 * accuracy * largest
     lowest = int(degrees.argmin())
@@ -168,10 +204,10 @@ def _linked(degrees: NDArray[Any], accuracy: float, links: str) -> NDArray[np.bo
     linked = degrees > error
     least = float(degrees[linked].min(initial=np.inf))
     most = float(np.abs(degrees[~linked]).max(initial=0.0))
-    if most * _GAP > least:
+    if most * _GAP > least or (most and is_strict and links == "columns"):
         raise InputError(
             f"the {links} of X have sums of {most:.2g} and {least:.2g}, and rounding errors may "
             f"reach {error:.2g}, so nodes without links cannot be recognised: encode X with dtype "
-            "float64"
+            f"float64 and scaling {'rows' if links == 'rows' else 'none'}"
         )
     return linked

@@ -1,11 +1,15 @@
 """PageRank against the solution of the dense linear system."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import aslinearoperator
 
+from cec_mpi import encode, open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.tasks import pagerank
 
@@ -59,6 +63,62 @@ def test_nodes_without_links_are_known_despite_rounding_errors(accuracy, links, 
     assert found["dangling"] == (weights.sum(axis=1) == 0).sum()
     assert (found["result"] >= 0).all()
     assert np.allclose(found["result"], dense_scores(weights), atol=1e-4 / 5)
+
+
+SIZES = st.one_of(
+    st.just(0), st.sampled_from([1e-18, 1e-200, 1e150, 1e300, 5e-324, 3e-310]), st.floats(0.5, 3)
+)
+
+
+def exact_scores(links, damping=0.85):
+    """The dense solve, of a transition matrix that is divided without rounding."""
+    size = len(links)
+    rows = [[Fraction(weight) for weight in row] for row in links.tolist()]
+    transition = [
+        [float(weight / sum(row)) if any(row) else 1 / size for weight in row] for row in rows
+    ]
+    system = np.eye(size) - damping * np.array(transition).T
+    return np.linalg.solve(system, np.full(size, (1 - damping) / size))
+
+
+@given(size=st.integers(2, 10), seed=st.integers(0, 1000), data=st.data())
+def test_a_node_with_the_smallest_links_has_links(size, seed, data):
+    sizes = np.array(data.draw(st.lists(SIZES, min_size=size, max_size=size)))
+    weights = np.random.default_rng(seed).integers(0, 4, (size, size)) * sizes[:, None]
+    found = pagerank(aslinearoperator(weights), tol=1e-12)
+    assert found["dangling"] == (weights == 0).all(axis=1).sum()
+    np.testing.assert_allclose(found["result"], exact_scores(weights), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("links", "options"),
+    [
+        ("rows", {"recovery": 2}),
+        ("columns", {"recovery": 2, "scaling": "none"}),
+        ("rows", {"copies": 2}),
+        ("columns", {"copies": 2}),
+    ],
+)
+def test_a_store_keeps_the_smallest_links(links, options, tmp_path):
+    sizes = np.array([1, 0, 1e-18, 1e-120, 1e50, 1, 0, 1e100, 1e-110, 2.0])
+    weights = np.random.default_rng(3).integers(1, 4, (10, 10)) * sizes[:, None]
+    given = weights if links == "rows" else weights.T
+    encode(csr_array(given) if "copies" in options else given, tmp_path / "s", 3, **options)
+    with open_operator(tmp_path / "s", None) as X:
+        found = pagerank(X, links=links, tol=1e-12)
+    assert found["dangling"] == 2
+    np.testing.assert_allclose(found["result"], exact_scores(weights), atol=1e-10)
+
+
+def test_sums_of_scaled_columns_that_may_be_errors_are_refused(tmp_path):
+    """Rows of very different sizes are scaled, so that the sums of columns lose small terms."""
+    weights = np.array([[1.0, 0, 0], [1, 0, 1e-18], [0, 1, 0]])
+    encode(weights, tmp_path / "s", 3, 2)
+    with (
+        open_operator(tmp_path / "s", None) as X,
+        pytest.raises(InputError, match=r"cannot be recognised: .* scaling none"),
+    ):
+        pagerank(X, links="columns")
 
 
 def test_links_that_may_be_rounding_errors_are_not_guessed(noisy):
