@@ -90,7 +90,7 @@ class _Anew:
     def line(self) -> str:
         return printable(self.words)
 
-    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[str]:
+    def lines(self, width: int, height: int) -> Iterable[str]:
         return [self.line()]
 
 
@@ -207,8 +207,8 @@ def add_top(commands: Any) -> None:
     p = commands.add_parser(
         "top",
         help="show a current run, from its files",
-        description="Show the progress of a run and what its machines do, until it ends. Press q "
-        "to leave.",
+        description="Show the progress of a run and what its machines do, until it ends. "
+        "Ctrl-C leaves.",
     )
     p.add_argument(
         "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"

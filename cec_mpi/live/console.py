@@ -68,11 +68,6 @@ class _Lasting:
         return getattr(self._stream, name)
 
 
-def is_plain(encoding: str) -> bool:
-    """Return whether an encoding has ASCII letters alone."""
-    return not encoding.lower().startswith("utf")
-
-
 def rendered(
     lines: Iterable[RenderableType], width: int, encoding: str, is_terminal: bool = True
 ) -> str:

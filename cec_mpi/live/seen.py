@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,10 +13,7 @@ from cec_mpi.records.events import Event, kind_and_machine
 from cec_mpi.records.reading import Line
 from cec_mpi.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
-_RECENT = 64  # steps that medians are of
-_TIMES = 4096  # steps that a rate is of, at the most
-_WINDOW = 10.0  # seconds that a rate is of, so that a pause is soon forgotten, or
-_ENOUGH = 5  # so many steps, if they take longer
+_RECENT = 64  # steps that medians and the rate are of
 _LONG = 2.0  # seconds of a step that are worth showing
 
 
@@ -73,7 +69,6 @@ class Seen:
         self.short: Waiting | None = None
         self.unfinished: list[Event] = []
         self.known: dict[str, float] = {}
-        self._times: deque[str] = deque(maxlen=_TIMES)
 
     def read(self, line: Line) -> None:
         """Take a line of the records."""
@@ -94,7 +89,6 @@ class Seen:
         self.made += 1
         self.last, self.short = step, None
         self.recent.append(step)
-        self._times.append(step.time)
         self._happen(step.events, step.step)
 
     def _happen(self, events: Sequence[Event], step: int) -> None:
@@ -126,20 +120,11 @@ class Seen:
 
     @property
     def rate(self) -> float | None:
-        """Recent steps per second; None if too few were made."""
-        last = len(self._times) - 1
-        if last < 1:
+        """Recent steps per second; None if fewer than two were made."""
+        if len(self.recent) < 2:
             return None
-
-        def age(at: int) -> float:
-            return _seconds_between(self._times[at], self._times[last])
-
-        first = bisect_left(range(last), -_WINDOW, key=lambda at: -age(at))
-        if first and last - first >= _ENOUGH:  # and the part of the step before that is in there
-            part = (_WINDOW - age(first)) / (age(first - 1) - age(first))
-            return (last - first + part) / _WINDOW
-        first = min(first, max(0, last - _ENOUGH))
-        return (last - first) / age(first) if age(first) > 0 else None
+        seconds = _seconds_between(self.recent[0].time, self.recent[-1].time)
+        return (len(self.recent) - 1) / seconds if seconds > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -154,16 +139,6 @@ class Seen:
     def makespan(self) -> float | None:
         """The median makespan of recent steps, in seconds."""
         return median(step.measured_makespan for step in self.recent) if self.recent else None
-
-    @property
-    def regret(self) -> float | None:
-        """The median of measured over best makespans of recent steps, less 1."""
-        ratios = [
-            step.measured_makespan / step.hindsight_makespan - 1
-            for step in self.recent
-            if step.hindsight_makespan
-        ]
-        return median(ratios) if ratios else None
 
     @property
     def hosts(self) -> dict[int, str]:

@@ -25,8 +25,6 @@ _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
 _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandparent
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # as TERM
 _NOTEBOOK = "JPY_PARENT_PID"  # of what a cell of a notebook starts, on a terminal that is none
-_PART = 60  # of the time so far: lines become rarer in a long run
-_TICK = 1.0  # seconds between two looks whether a line is due
 _DRAWINGS = 4  # a second
 
 
@@ -38,43 +36,18 @@ class Way:
     ----------
     live : bool
         As lines that are drawn anew in their place, or as whole lines.
-    least, most : float
-        Seconds between two whole lines, at first and in a run of hours.
+    interval : float
+        Seconds between two whole lines.
     """
 
     live: bool
-    least: float = 0.0
-    most: float = 0.0
+    interval: float = 0.0
 
 
 LIVE = Way(True)
-WATCHED = Way(False, 5.0, 60.0)  # lines that come to a terminal
-KEPT = Way(False, 60.0, 600.0)  # lines in a file, as that of a batch job
-VERBOSELY = Way(False, 1.0, 1.0)
-
-
-class Pace:
-    """When the next whole line is due.
-
-    Parameters
-    ----------
-    way : Way
-    now : float
-        When the work begins, in seconds.
-    """
-
-    def __init__(self, way: Way, now: float) -> None:
-        self._way = way
-        self._begin = now
-        self._due = now + way.least
-
-    def due(self, now: float) -> bool:
-        """Return whether a line is due, and set when the next one is."""
-        if now < self._due:
-            return False
-        between = max(self._way.least, min((now - self._begin) / _PART, self._way.most))
-        self._due = now + between
-        return True
+WATCHED = Way(False, 5.0)  # lines that come to a terminal
+KEPT = Way(False, 60.0)  # lines in a file, as that of a batch job
+VERBOSELY = Way(False, 1.0)
 
 
 def is_watched() -> bool:
@@ -128,7 +101,7 @@ class View(Protocol):
     def line(self) -> str:
         """One line, in a file."""
 
-    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
+    def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Lines on a terminal of this size."""
 
 
@@ -157,14 +130,14 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
     """Show lines on the terminal of standard error, below what else is printed."""
     from rich.live import Live  # read only where it is needed
 
-    from cec_mpi.live.console import Cut, console_on, is_plain
+    from cec_mpi.live.console import Cut, console_on
 
     console = console_on(sys.stderr)
 
     def lines() -> RenderableType:
         with lock:
             size = console.width - 1, console.height - 1
-            return Cut(list(view.lines(*size, is_plain(console.encoding)))[: max(1, size[1])])
+            return Cut(list(view.lines(*size))[: max(1, size[1])])
 
     with Live(
         console=console,
@@ -183,15 +156,12 @@ def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
     from cec_mpi.live.words import clock  # machines of a run show nothing, and do not read it
 
     over, begin = threading.Event(), time.monotonic()
-    pace = Pace(way, begin)
 
     def look() -> None:
-        while not over.wait(_TICK):
-            now = time.monotonic()
-            if pace.due(now):
-                with lock:
-                    line = view.line()
-                tell(f"cec-mpi: {line}, {clock(now - begin)} so far")
+        while not over.wait(way.interval):
+            with lock:
+                line = view.line()
+            tell(f"cec-mpi: {line}, {clock(time.monotonic() - begin)} so far")
 
     thread = threading.Thread(target=look, daemon=True, name="progress")
     thread.start()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.live.seen import Seen
@@ -20,30 +18,24 @@ from cec_mpi.text import duration, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_LOADS, _PLAIN_LOADS = "▁▂▃▄▅▆▇█", "-=#"
 IDLE, WORKS, WRONG, LOST, ENDED = "idle", "works", "wrong", "lost", "ended"
-STATES = {  # from the one that matters least: the mark, in plain letters, and the style
-    IDLE: ("_", "_", "green"),
-    WORKS: ("", "", "green"),  # a height
-    ENDED: ("·", ".", "dim"),
-    "preempted": ("·", ".", "dim"),
-    "not joined": ("·", ".", "dim"),
-    "left": ("·", ".", "dim"),
-    "late": ("?", "?", "yellow"),
-    WRONG: ("!", "!", "bold yellow"),
-    "excluded": ("x", "x", "bold red"),
-    "given up": ("x", "x", "bold red"),
-    LOST: ("x", "x", "bold red"),
+STYLES = {  # of states
+    IDLE: "green",
+    WORKS: "green",
+    ENDED: "dim",
+    "preempted": "dim",
+    "not joined": "dim",
+    "left": "dim",
+    "late": "yellow",
+    WRONG: "bold yellow",
+    "excluded": "bold red",
+    "given up": "bold red",
+    LOST: "bold red",
 }
 TIMED = WORKS, WRONG, ENDED
-_RANK = {state: rank for rank, state in enumerate(STATES)}
-
-Mark = tuple[str, str]
-"""A letter and its style."""
 _BAR = 30  # columns
 _WIDE = 60  # columns from which lines have titles
 _TITLE = 10  # columns of one
-_ROWS = 4  # of marks, at the most
 _HIGH = 6  # lines from which there is room for more than one
 
 
@@ -60,55 +52,13 @@ def states_of(seen: Seen) -> dict[int, str]:
     if seen.short is not None:
         found |= {n: why for n, why in seen.short.away.items() if n in found}
     for kind, n in map(kind_and_machine, [*step.events, *seen.unfinished]):
-        if kind in STATES and n in found:
+        if kind in STYLES and n in found:
             found[n] = kind
-        elif kind == "joined" and found.get(n) in STATES.keys() - {IDLE, WORKS}:
+        elif kind == "joined" and found.get(n) in STYLES.keys() - {IDLE, WORKS}:
             found[n] = WORKS if rows.get(n) else IDLE
     if seen.is_over:
         found |= {n: ENDED for n, state in found.items() if state in (IDLE, WORKS)}
     return found
-
-
-def strip(seen: Seen, width: int, is_plain: bool) -> tuple[list[Mark], int]:
-    """Return marks of machines in the last step, and how many machines each mark stands for.
-
-    The height of a mark is the load. A mark of several machines shows the worst of them.
-
-    Parameters
-    ----------
-    seen : Seen
-    width : int
-        The most marks.
-    is_plain : bool
-        No other letters than those of ASCII.
-    """
-    states = states_of(seen)
-    machines = list(states)
-    each = max(1, -(-len(machines) // max(1, width)))
-    rows = seen.last.rows if seen.last is not None else []
-    most = max(rows, default=0)
-    heights = _PLAIN_LOADS if is_plain else _LOADS
-    marks = []
-    for first in range(0, len(machines), each):
-        some = machines[first : first + each]
-        worst = max((states[machine] for machine in some), key=_RANK.__getitem__)
-        letter, plain, style = STATES[worst]
-        if worst == WORKS:
-            load = max(rows[machine - 1] for machine in some if states[machine] == WORKS)
-            letter = plain = heights[-(-load * len(heights) // most) - 1]
-        marks.append((plain if is_plain else letter, style))
-    return marks, each
-
-
-def legend(each: int, is_short: bool) -> str:
-    """Explain a strip whose marks stand for several machines.
-
-    Examples
-    --------
-    >>> legend(13, False), legend(13, True)
-    ('a mark is the worst of 13 machines', 'worst of 13 each')
-    """
-    return f"worst of {each} each" if is_short else f"a mark is the worst of {each} machines"
 
 
 class RunView:
@@ -138,7 +88,7 @@ class RunView:
             return "no step yet"
         return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
 
-    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
+    def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Lines on a terminal of this size."""
         self._seen.wait(time.monotonic() - self._since)
         yield head_line(self._seen, width)
@@ -146,7 +96,7 @@ class RunView:
             yield waiting_line(self._seen.short, self._seen.waiting)
         if height < _HIGH:
             return
-        yield from strip_lines(self._seen, width, _ROWS if height >= 2 * _HIGH else 1, is_plain)
+        yield machines_line(self._seen, width)
         yield makespan_line(self._seen, width)
         yield from wait_lines(self._seen, width)
         if self._seen.event is not None:
@@ -187,16 +137,6 @@ def pace_words(seen: Seen) -> list[str]:
     return words
 
 
-def makespan_words(seen: Seen) -> str:
-    """Return the recent makespan, and how far it is above the optimum."""
-    if seen.makespan is None:
-        return "none yet"
-    text = duration(seen.makespan)
-    if seen.regret is not None:
-        text += f", {100 * max(0.0, seen.regret):.1f} % above the optimum"
-    return text
-
-
 def head_line(seen: Seen, width: int) -> RenderableType:
     """Step, bar, rate and time left."""
     from rich.progress_bar import ProgressBar
@@ -217,8 +157,8 @@ def head_line(seen: Seen, width: int) -> RenderableType:
     return grid
 
 
-def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[RenderableType]:
-    """Marks of machines in rows, and how many are available."""
+def machines_line(seen: Seen, width: int) -> RenderableType:
+    """How many machines are available."""
     from rich.text import Text
 
     known = seen.short or seen.last
@@ -226,20 +166,7 @@ def strip_lines(seen: Seen, width: int, rows: int, is_plain: bool) -> Iterable[R
     words = f"{available} of {len(seen.taking_part)} available"
     if seen.is_over:
         words += " in the last step"
-    room = max(1, width - 1 - (_TITLE + 1 if width >= _WIDE else 0))
-    beside = 3 + len(words)  # in the first row, if one is enough
-    marks, each = strip(seen, max(1, rows * room), is_plain)
-    is_one = len(marks) + beside <= room
-    said = f"{words}; {legend(each, width < _WIDE)}" if each > 1 else words
-    if not is_one:
-        yield titled("machines", Text(said), width)
-    for first in range(0, len(marks), room):
-        row = Text()
-        for style, some in groupby(marks[first : first + room], key=itemgetter(1)):
-            row.append("".join(letter for letter, _ in some), style)
-        if is_one:
-            row.append(f"  {words}")
-        yield titled("machines" if is_one else "", row, width)
+    return titled("machines", Text(words), width)
 
 
 def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
@@ -250,11 +177,11 @@ def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
 
 
 def makespan_line(seen: Seen, width: int) -> RenderableType:
-    """The makespan, and what it is above the optimum."""
+    """The median makespan of recent steps."""
     from rich.text import Text
 
-    text = makespan_words(seen)
-    return titled("makespan", Text(text if width >= _WIDE else text.replace("the ", "")), width)
+    text = "none yet" if seen.makespan is None else duration(seen.makespan)
+    return titled("makespan", Text(text), width)
 
 
 def wait_lines(seen: Seen, width: int) -> Iterable[RenderableType]:

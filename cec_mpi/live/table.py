@@ -10,13 +10,13 @@ from rich.text import Text
 
 from cec_mpi.live.seen import Seen
 from cec_mpi.live.steps import (
-    STATES,
+    STYLES,
     TIMED,
     event_line,
     head_line,
+    machines_line,
     makespan_line,
     states_of,
-    strip_lines,
     titled,
     wait_lines,
 )
@@ -26,12 +26,9 @@ from cec_mpi.text import duration, printable
 _BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room
 _TROUBLE = "lost", "given up", "excluded", "late", "wrong"
 _LEAST_NAME, _LONGEST_NAME = 8, 24
-_HIGH = 24  # lines from which there is room for more than one of marks
 
 
-def top_lines(
-    run: WatchedRun, width: int, height: int | None, is_plain: bool
-) -> list[RenderableType]:
+def top_lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableType]:
     """Return all lines that are shown of a run.
 
     Parameters
@@ -41,8 +38,6 @@ def top_lines(
         Columns.
     height : int or None
         Lines; None for as many as it takes.
-    is_plain : bool
-        No other letters than those of ASCII.
     """
     seen, state = run.seen, run.state
     seen.is_over = state.is_over
@@ -53,7 +48,7 @@ def top_lines(
     if seen.last is None:
         return lines
     lines.append(head_line(seen, width))
-    lines += strip_lines(seen, width, 1 if height is not None and height < _HIGH else 4, is_plain)
+    lines.append(machines_line(seen, width))
     lines.append(makespan_line(seen, width))
     lines += wait_lines(seen, width)
     if seen.known:
@@ -102,7 +97,7 @@ def _machines(seen: Seen, width: int, room: int | None) -> Iterable[RenderableTy
         cells = [Text(str(n))]
         if width >= _BESIDE_HOSTS:
             cells.append(_cut(printable(hosts.get(n, ""))))
-        cells.append(Text(state, STATES[state][2]))
+        cells.append(Text(state, STYLES[state]))
         cells.append(Text(str(rows[n - 1])))
         cells.append(Text(duration(seconds[n - 1]) if state in TIMED else "-"))
         if width >= _BESIDE_SPEEDS:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
+from rich.live import Live
 
-from cec_mpi.live.console import is_plain, rendered
+from cec_mpi.live.console import Cut, console_on, rendered
 from cec_mpi.live.table import top_lines
 from cec_mpi.live.watched import WatchedRun
-from cec_mpi.live.whole_screen import WholeScreen
-from cec_mpi.terminal import drop, put
+from cec_mpi.terminal import put
 
 _READING = 0.1  # seconds between two looks while records are still being read
+_ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+_LONGEST_SLEEP = 3600.0
 _WIDTH = 100  # columns, where nothing says how many there are
 
 
 def top(out: Path, every: float, once: bool) -> None:
-    """Show a run until it is over, or until q or Ctrl-C is pressed.
+    """Show a run until it is over, or until Ctrl-C is pressed.
 
     Parameters
     ----------
@@ -40,7 +46,7 @@ def top(out: Path, every: float, once: bool) -> None:
     console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
     if not once and console.is_terminal and not console.is_dumb_terminal:
         with suppress(KeyboardInterrupt):
-            if not _watch(run, console, every):
+            if not _watch(run, every):
                 return
     _catch_up(run)
     _show(run, console)
@@ -50,7 +56,7 @@ def _show(run: WatchedRun, console: Console) -> None:
     """Print the run once."""
     encoding = console.encoding
     width = _columns_of_reader() - console.is_terminal
-    lines = top_lines(run, width, None, is_plain(encoding))
+    lines = top_lines(run, width, None)
     text = rendered(lines, width, encoding, is_terminal=console.is_terminal)
     put("\n".join(line.rstrip() for line in text.splitlines()))
 
@@ -61,22 +67,33 @@ def _catch_up(run: WatchedRun) -> None:
         run.read()
 
 
-def _watch(run: WatchedRun, console: Console, every: float) -> bool:
+def _watch(run: WatchedRun, every: float) -> bool:
     """Show the run again and again; return whether it is over."""
-    with WholeScreen() as screen:
-        while True:
+    console = console_on(sys.stdout)
+    with _exit_on_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
+        while (size := _size()) is not None:  # the terminal is still there
             run.read()
-            width, height = _size() or (80, 24)
-            lines = top_lines(run, width - 1, height, is_plain(console.encoding))
-            shown = rendered(lines, width - 1, console.encoding).splitlines()[:height]
-            screen.show("\n".join(shown))
-            is_over = run.state.is_over and not run.behind
-            if is_over or screen.waited(_READING if run.behind else every):
-                break
-    if screen.is_gone:
-        drop(sys.stdout)
-        return False
-    return is_over
+            width, height = size
+            live.update(Cut(top_lines(run, width - 1, height)[:height]), refresh=True)
+            if run.state.is_over and not run.behind:
+                return True
+            time.sleep(_READING if run.behind else min(every, _LONGEST_SLEEP))
+    return False
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Raise SystemExit on signals that end a process, so that the terminal is restored."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _size(descriptor: int | None = None) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ class TransferView:
         """One line."""
         return f"{self._doing} {self._part():.0%} of {self._figures()}"
 
-    def lines(self, width: int, height: int, is_plain: bool) -> Iterable[RenderableType]:
+    def lines(self, width: int, height: int) -> Iterable[RenderableType]:
         """Yield a line, with a bar if there is room for one."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table

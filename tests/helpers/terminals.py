@@ -60,10 +60,6 @@ class Terminal:
         with self._lock:
             self._screen.resize(lines, columns)
 
-    def press(self, keys: bytes) -> None:
-        """Type these."""
-        os.write(self._ours, keys)
-
     def close(self) -> None:
         """Let go of it, after all that was written has been read."""
         if self.end >= 0:
@@ -104,13 +100,6 @@ class Terminal:
             assert time.monotonic() < by, f"no {wanted!r} in:\n{text}"
             time.sleep(0.01)
         return text
-
-    def await_bytes(self, wanted: bytes, count: int) -> None:
-        """Wait until something has been written so many times."""
-        by = time.monotonic() + LIMIT
-        while self.raw.count(wanted) < count:
-            assert time.monotonic() < by
-            time.sleep(0.01)
 
     @property
     def is_clean(self) -> bool:

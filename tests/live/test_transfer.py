@@ -52,7 +52,7 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
-    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.0, 0.0))
+    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.1))
     told = ""
     with shown(view(1, 4), "auto"):
         while not told:

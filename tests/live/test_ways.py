@@ -1,11 +1,10 @@
 """How progress is shown, and how often."""
 
 import sys
-from itertools import pairwise
 
 import pytest
 
-from cec_mpi.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, Pace, way_to_show
+from cec_mpi.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, way_to_show
 from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
@@ -68,18 +67,3 @@ def test_a_verbose_process_shows_more(say):
         == way_to_show(environ={**SRUN, "ENVIRONMENT": "BATCH"})
         == VERBOSELY
     )
-
-
-def test_lines_become_rarer():
-    for way, first in ((WATCHED, 5), (KEPT, 60)):
-        pace = Pace(way, 1000.0)
-        shown = [now for now in range(1000, 1000 + 40 * 3600) if pace.due(now)]
-        assert shown[0] == 1000 + first
-        between = [later - now for now, later in pairwise(shown)]
-        assert between == sorted(between)
-        assert (between[0], between[-1]) == (first, way.most)
-
-
-def test_a_line_that_is_due_is_not_missed():
-    pace = Pace(WATCHED, 0.0)
-    assert [pace.due(now) for now in (4.9, 17.0, 18.0, 22.1)] == [False, True, False, True]

@@ -139,7 +139,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.commands.report.PAGE_SECONDS", 0.02)
-    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.0, 0.0))
+    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.1))
     out, told = tmp_path / "report.html", [""]
 
     def hold():

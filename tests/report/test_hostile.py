@@ -130,7 +130,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
 def shown(directory):
     run = WatchedRun(directory)
     run.read()
-    return rendered(top_lines(run, 120, None, False), 120, "utf-8")
+    return rendered(top_lines(run, 120, None), 120, "utf-8")
 
 
 def whole(path, sizes):
