@@ -72,11 +72,21 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
         try:
             if maker == SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
                 continue
+            if maker in (SLURM, _PMI) and _is_shell_of_srun(environ):
+                continue
             size = next((environ[name] for name in sizes if name in environ), "")
             return Launcher(maker, _name(maker, environ), int(size), int(environ[rank]))
         except (KeyError, ValueError):
             continue
     return None
+
+
+def _is_shell_of_srun(environ: Mapping[str, str]) -> bool:
+    """Whether this process was started in a shell of ``srun --pty``.
+
+    The other tasks of its step have ended, because they had no terminal.
+    """
+    return "SLURM_PTY_PORT" in environ and environ.get("SLURM_TASK_PID") != str(os.getpid())
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str:

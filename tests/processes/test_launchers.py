@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,11 @@ def test_what_srun_starts_on_other_nodes_for_a_launcher_is_that_launchers(name):
     assert detect_launcher({**daemon, **ENVIRONMENTS[name]}).size == 3
 
 
+def test_a_task_that_srun_has_started_with_a_terminal():
+    own = {"SLURM_PTY_PORT": "37481", "SLURM_TASK_PID": str(os.getpid())}
+    assert detect_launcher({**STEP, **own}).size == 3
+
+
 def test_a_step_of_fewer_tasks_than_the_job():
     environment = {**STEP, "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "3"}
     assert detect_launcher(environment).size == 3
@@ -84,6 +90,8 @@ def test_a_step_of_fewer_tasks_than_the_job():
         RANK_2_OF_3,  # a batch script of old
         {**STEP, "SLURM_STEP_ID": "4294967291"},  # a batch script
         {**STEP, "SLURM_STEP_ID": "4294967290"},  # the shell of salloc
+        {**STEP, "SLURM_PTY_PORT": "37481", "SLURM_TASK_PID": "1"},  # a shell of srun -n 3 --pty
+        {**ENVIRONMENTS["srun --mpi=pmi2"], "SLURM_PTY_PORT": "37481", "SLURM_TASK_PID": "1"},
         {**STEP, "SLURM_PROCID": ""},
         {**STEP, "SLURM_STEP_ID": "batch"},
     ],
