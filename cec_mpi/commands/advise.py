@@ -33,10 +33,17 @@ def add_advise(commands: Any) -> None:
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
         "machines, such as 16 or 4:2:64G:0.30: how many, their relative speed (default: 1), memory "
-        "of each for shards (default: enough), price of each for an hour; may be repeated for "
-        "machines of several kinds",
+        "of each (default: enough), price of each for an hour; may be repeated for machines of "
+        "several kinds",
         default=(),
         required=True,
+    )
+    add_flag(
+        p,
+        "--free-memory SHARE",
+        "share of its memory that each machine keeps free (default: 0.1)",
+        values.number,
+        default=0.1,
     )
     add_flag(p, "--steps T", "steps of the run", values.positive, required=True)
     add_flag(
@@ -103,6 +110,9 @@ def _question(arguments: argparse.Namespace) -> Question:
     from cec_mpi.simulation.asked import model_of
 
     rows, columns = arguments.shape
+    free = arguments.free_memory
+    if not 0 <= free < 1:
+        raise InputError(f"--free-memory {free}: expected a number from 0 to below 1")
     rate, costs = model_of(from_flags(SimulateOptions, arguments))
     files = arguments.availability
     return Question(
@@ -110,7 +120,7 @@ def _question(arguments: argparse.Namespace) -> Question:
         columns=columns,
         density=1.0 if arguments.density is None else arguments.density,
         dtype=arguments.dtype or "float64",
-        kinds=[_kind(text) for text in arguments.machines],
+        kinds=[_kind(text, 1 - free) for text in arguments.machines],
         availability=(lambda machines: read_availability(files, machines)) if files else None,
         probability=arguments.available_probability,
         tick_seconds=arguments.tick_seconds,
@@ -123,7 +133,8 @@ def _question(arguments: argparse.Namespace) -> Question:
     )
 
 
-def _kind(text: str) -> Kind:
+def _kind(text: str, share: float) -> Kind:
+    """Parse ``COUNT:SPEED:MEMORY:PRICE``; shards may take a share of the memory."""
     from cec_mpi.simulation.advise import Kind
 
     words = text.split(":")
@@ -134,7 +145,7 @@ def _kind(text: str) -> Kind:
         kind = Kind(
             values.positive(given["count"]),
             float(given.get("speed") or 1),
-            values.size(given["memory"]) if given.get("memory") else None,
+            int(values.size(given["memory"]) * share) if given.get("memory") else None,
             float(given["price"]) if given.get("price") else None,
         )
         if not kind.is_possible:
@@ -142,7 +153,8 @@ def _kind(text: str) -> Kind:
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
-            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, positive, and a price of at least 0"
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with numbers from "
+            f"{values.LEAST:.0e} to {values.MOST:.0e}, and a price of at least 0"
         ) from None
     return kind
 

@@ -18,6 +18,7 @@ from cec_mpi.files.formats import checked_delimiter
 from cec_mpi.files.paths import as_path
 from cec_mpi.options import values
 from cec_mpi.options.option import check_choices, option, own_options, whole_number
+from cec_mpi.options.sharing import checked_range
 from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
 
@@ -262,7 +263,9 @@ class EncodeOptions(TableOptions, ContainerOptions):
             recovery=None if self.recovery is None else whole_number("recovery", self.recovery),
             copies=None if self.copies is None else whole_number("copies", self.copies),
             spread=whole_number("spread", self.spread),
-            speeds=None if self.speeds is None else tuple(check_speeds(self.speeds).tolist()),
+            speeds=None
+            if self.speeds is None
+            else checked_range(check_speeds(self.speeds).tolist()),
             seed=whole_number("seed", self.seed),
             memory=whole_number("memory", self.memory),
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),

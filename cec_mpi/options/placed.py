@@ -21,6 +21,8 @@ from cec_mpi.store.replicas.layout import Layout
 
 ShardsOption = int | Sequence[int] | Literal["auto"] | Placement | None
 
+_USED = 0.9  # of a node's memory, by the shards of its machines: the rest stays free
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Group):
@@ -31,8 +33,8 @@ class Placed(Group):
     shards_per_machine : int, sequence of int, or "auto", optional
         Number of consecutive shards on each machine, the same for all or one number for each.
         "auto" distributes all shards in proportion to given speeds, or evenly, and prefers what
-        fits into the memory of each node. By default each machine has one shard. All machines
-        together must have at least L.
+        fits into 90 % of the memory of each node. By default each machine has one shard. All
+        machines together must have at least L.
     memory_per_machine : int, optional
         Largest number of bytes of shards on each machine. With ``"auto"``, shards that do not fit
         are on no machine.
@@ -130,7 +132,9 @@ class Placed(Group):
         most = None if room is None else [room] * len(speeds)
         memory = None
         if places is not None and all(place.memory for place in places):
-            memory = [place.memory // place.ranks // manifest.shard_bytes for place in places]
+            memory = [
+                int(_USED * place.memory) // place.ranks // manifest.shard_bytes for place in places
+            ]
         try:
             rates = check_speeds(speeds).tolist()
             counts = spread(code.machines, rates, code.recovery, most, memory)

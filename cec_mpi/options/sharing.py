@@ -142,7 +142,7 @@ def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:
     if isinstance(given, Mapping):
         from cec_mpi.core.plan.load import check_speeds
 
-        check_speeds(list(given.values()))
+        checked_range(check_speeds(list(given.values())).tolist())
         return given
     if isinstance(given, bytes) or not isinstance(given, Sized):
         raise InputError(f"speeds {shown(given)}: expected {plural(total, 'number')}, or learn")
@@ -202,6 +202,16 @@ def checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[floa
             f"{plural(len(speeds), name)}, but {plural(total, 'machine')}: expected one for each"
         )
     try:
-        return tuple(check_speeds(speeds).tolist())
+        return checked_range(check_speeds(speeds).tolist())
     except InputError as error:
         raise InputError(f"{name}s: {error}") from None
+
+
+def checked_range(speeds: Sequence[float]) -> tuple[float, ...]:
+    """Return speeds, or raise if one of them is too far from 1 for times and ratios of floats."""
+    for speed in speeds:
+        if not values.LEAST <= speed <= values.MOST:
+            raise InputError(
+                f"the speed {speed:g}: expected {values.LEAST:.0e} to {values.MOST:.0e}"
+            )
+    return tuple(speeds)

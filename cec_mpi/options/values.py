@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from cec_mpi.availability.numbers import read_machines
@@ -14,6 +15,10 @@ from cec_mpi.machine.emulation import SpeedChange
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+
+LEAST, MOST = 1e-100, 1e100
+"""Of speeds and prices: ratios and products of a few of them are finite, and not 0."""
 
 
 def path(text: str) -> str:
@@ -58,16 +63,20 @@ def shape(text: str) -> tuple[int, int]:
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+_LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9  # 1e9 are 31 years: nanoseconds of it fit in 64 bits
+
+
 def seconds(text: str) -> float:
-    """Parse a positive, finite time in seconds, such as ``90``, ``60s``, ``5m`` or ``1h``."""
+    """Parse a time in seconds, such as ``90``, ``60s``, ``5m`` or ``1h``."""
     unit = text[-1:] if text[-1:] in _SECONDS else ""
     try:
         value = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
-        if not 0 < value < math.inf:
+        if not _LEAST_SECONDS <= value <= _MOST_SECONDS:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a positive time, such as 90 (seconds), 5m or 1h"
+            f"{text!r}: expected a time from {_LEAST_SECONDS:.0e} to {_MOST_SECONDS:.0e} seconds, "
+            "such as 90 (seconds), 5m or 1h"
         ) from None
     return value
 
@@ -93,19 +102,34 @@ def interval(text: str) -> Interval:
         ) from None
 
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"([-+.\de]*\d|\d*\.) ?(?:([kmgt])(ib?|b)?|b)?", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_MOST_BYTES = 10**18
 
 
 def size(text: str) -> int:
-    """Parse a number of bytes, such as ``268435456``, ``256M`` or ``1.5G``."""
-    word = text.upper().removesuffix("B").removesuffix("I")
-    unit = word[-1:] if word[-1:] in _UNITS else ""
+    """Parse a number of bytes.
+
+    KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB, which K, M, G and T stand for, are
+    powers of 1024.
+
+    Examples
+    --------
+    >>> size("64GB"), size("64GiB"), size("64G"), size("1.5 kB")
+    (64000000000, 68719476736, 68719476736, 1500)
+    """
+    found = _SIZE.fullmatch(text.strip())
     try:
-        value = float(word.removesuffix(unit)) * _UNITS[unit]
-        if not 0 < value < float("inf"):
+        number, prefix, ending = found.groups("") if found else ("", "", "")
+        base = 1000 if ending.upper() == "B" else 1024
+        value = float(number) * base ** _POWERS[prefix.upper()]
+        if not 1 <= value <= _MOST_BYTES:
             raise ValueError
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a size, such as 512M or 2G") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a size from 1 byte to {_MOST_BYTES:.0e} bytes, such as 512M, 2GiB "
+            "or 2GB"
+        ) from None
     return int(value)
 
 
@@ -118,10 +142,12 @@ def number(text: str) -> float:
 
 
 def amount(text: str) -> float:
-    """Parse a finite number of at least 0, such as a price."""
+    """Parse a number of at least 0, such as a price."""
     value = number(text)
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
+    if not 0 <= value <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number of at least 0, at most {MOST:.0e}"
+        )
     return value
 
 
@@ -131,13 +157,10 @@ def fractions(text: str) -> tuple[Fraction, ...]:
         speeds = tuple(_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers (1e-300 to 1e300) with commas between them, "
-            "such as 2,2,3"
+            f"{text!r}: expected positive numbers ({LEAST:.0e} to {MOST:.0e}) with commas "
+            "between them, such as 2,2,3"
         ) from None
     return speeds
-
-
-_MOST = 10**300  # so that 1 / speed is a finite float
 
 
 def _fraction(text: str) -> Fraction:
@@ -146,7 +169,7 @@ def _fraction(text: str) -> Fraction:
     if "/" not in text and not 0 < float(text) < float("inf"):
         raise ValueError  # before 1e999999999 becomes a whole number
     exact = Fraction(text)
-    if not Fraction(1, _MOST) <= exact <= _MOST:
+    if not LEAST <= exact <= MOST:
         raise ValueError
     return exact
 

@@ -16,6 +16,7 @@ from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
 from cec_mpi.core.code.families import default_family, make_generator
 from cec_mpi.core.plan.placement import Placement, spread
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.options import values
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.replay import WAITS, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
@@ -62,9 +63,9 @@ class Kind:
         """Whether its numbers are in range."""
         return (
             self.count >= 1
-            and 0 < self.speed < math.inf
+            and values.LEAST <= self.speed <= values.MOST
             and (self.memory is None or self.memory >= 1)
-            and 0 <= (self.price or 0) < math.inf
+            and 0 <= (self.price or 0) <= values.MOST
         )
 
 

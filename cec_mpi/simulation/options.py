@@ -20,11 +20,12 @@ def _range(text: str) -> tuple[float, float]:
     low, _, high = text.partition(":")
     try:
         found = float(low), float(high)
-        if not 0 < found[0] <= found[1] < float("inf"):
+        if not values.LEAST <= found[0] <= found[1] <= values.MOST:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected two positive numbers, such as 1:4"
+            f"{text!r}: expected two positive numbers ({values.LEAST:.0e} to "
+            f"{values.MOST:.0e}), such as 1:4"
         ) from None
     return found
 

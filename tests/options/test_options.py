@@ -1,5 +1,6 @@
 """An option of a session is written once: its flag and its keyword are the same."""
 
+import argparse
 import inspect
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 import cec_mpi
 from cec_mpi.cli import build_parser, main
 from cec_mpi.errors import CecError, InputError
+from cec_mpi.options import values
 from cec_mpi.options.available import AvailabilityFlags
 from cec_mpi.options.elastic import implies_elastic
 from cec_mpi.options.option import from_flags, own_options
@@ -333,3 +335,34 @@ def test_options_are_checked_once(store):
     assert (checked.deadline.factor, checked.speeds) == (2, (1, 2, 3))
     assert checked.machines == (1, 2, 3)
     assert checked.checked(manifest) is checked
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("268435456", 2**28),
+        ("100B", 100),
+        ("64GB", 64 * 10**9),
+        ("64gb", 64 * 10**9),
+        ("1.5 kB", 1500),
+        ("2MB", 2 * 10**6),
+        ("1TB", 10**12),
+        ("64GiB", 64 * 2**30),
+        ("64G", 64 * 2**30),
+        ("64Gi", 64 * 2**30),
+        ("512M", 2**29),
+        ("1KiB", 1024),
+        ("2T", 2**41),
+        ("1e9", 10**9),
+    ],
+)
+def test_sizes(text, found):
+    assert values.size(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "B", "GB", "0", "0.5", "-1G", "1GG", "1iB", "1X", "inf", "1e400"]
+)
+def test_sizes_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a size from 1 byte"):
+        values.size(text)

@@ -295,6 +295,22 @@ def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text)
     }
 
 
+@pytest.mark.parametrize(
+    ("memory", "fits"),
+    [
+        ("8.8GB", False),  # X has 8 GB, and a tenth stays free
+        ("8.9GB", True),
+        ("8.8GB --free-memory 0", True),
+        ("8.2GiB", False),  # 8.8 GB
+        ("8.3G", True),
+    ],
+)
+def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
+    code, out, _ = say(f"--machines 4:1:{memory} --json")
+    assert code == 0
+    assert ("N = 4, L = 1" in out.partition('"rejected"')[2]) is not fits
+
+
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_the_command_draws_the_front(say, tmp_path, suffix):
     file = tmp_path / f"front.{suffix}"
@@ -319,6 +335,11 @@ def test_advice_is_not_lost_if_its_figure_cannot_be_written(say, tmp_path):
         ("--machines 4:1:lots", "expected COUNT"),
         ("--machines 4:-1", "--machines '4:-1': expected COUNT"),
         ("--machines 4:inf", "--machines '4:inf': expected COUNT"),
+        ("--machines 4:1e-310", "with numbers from 1e-100 to 1e+100"),
+        ("--machines 4 --bandwidth 1e-310", "--bandwidth: '1e-310': expected a size from 1 byte"),
+        ("--machines 4 --rate 1e300", "--rate: '1e300': expected a size from 1 byte"),
+        ("--machines 4 --latency 1e300", "--latency: '1e300': expected a time from 1e-15 to 1e+09"),
+        ("--machines 4 --free-memory 1", "--free-memory 1.0: expected a number from 0"),
         ("--machines 4:1:64G:nan", "--machines '4:1:64G:nan': expected COUNT"),
         ("--machines 4:1:64G:inf --json", "and a price of at least 0"),
         ("--machines 4:1:64G:-1", "and a price of at least 0"),

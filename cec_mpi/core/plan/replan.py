@@ -7,6 +7,7 @@ has eligible machines of its own: this is a transport problem.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
+_SLOWEST = 1e-250  # of the speed of the fastest machine: the time of all rows is a finite number
 _ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit below m
 
 
@@ -62,7 +64,8 @@ def replan(
     missing : sequence of Missing
         Their rows do not overlap.
     speeds : (N,) sequence of float
-        Speed of machines 1..N, in rows per unit of time.
+        Speed of machines 1..N, in rows per unit of time. A speed below 1e-250 times the fastest
+        counts as that.
     holder : callable, optional
         Returns the machine of a shard, if machines have several shards: then `missing` and the
         shares name shards.
@@ -104,6 +107,8 @@ def replan(
         return []
     machines = sorted({holder(n) for each in wanted for n in each.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
+    present = np.ldexp(present, -int(np.frexp(present.max())[1]))
+    present = np.maximum(present, _SLOWEST)
     total = sum((each.stop - each.start) * each.needed for each in wanted)
     pairs, network = _network(wanted, machines, holder)
     at = np.array(pairs)[:, 1]
@@ -112,7 +117,7 @@ def replan(
     while not np.array_equal(
         _rows_in(low, present, total), _rows_in(np.nextafter(high, 0), present, total)
     ):
-        middle = (low + high) / 2
+        middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
         found = network.flow(_rows_in(middle, present, total))
         if found.sum() == total:
             flow, high = found, min(middle, float((np.bincount(at, found) / present).max()))

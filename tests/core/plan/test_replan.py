@@ -133,3 +133,16 @@ def test_shards_of_one_machine_share_its_time(problem, data):
     best = linprog(costs, at_most, np.zeros(3), equal, needed, bounds).fun
     makespan = max(of_machines / speeds)
     assert best * (1 - 1e-9) <= makespan <= best + 1 / min(speeds) + 1e-9
+
+
+@pytest.mark.parametrize(
+    "speeds", [(1e-310, 1.0, 1.0), (1e-310,) * 3, (1e-310, 1e200, 2.0), (5e-324, 1e-100, 1e100)]
+)
+@pytest.mark.parametrize("needed", [1, 2, 3])
+def test_speeds_that_differ_absurdly(speeds, needed):
+    missing = [Missing(0, 1000, needed, (1, 2, 3)), Missing(1000, 2000, 1, (1, 2))]
+    shares = replan(missing, speeds)
+    rows = loads(shares, 3)
+    assert rows.sum() == needed * 1000 + 1000
+    if speeds[0] < speeds[1] and needed < 3:  # the slowest machine is not needed
+        assert rows[0] == 0
