@@ -47,11 +47,11 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
     def _options(self, operator: Any) -> dict[str, Any]:
         """Return these parameters under the names of the tasks."""
         rows, columns = operator.shape
-        most = min(rows, columns) - 1
+        most = min(rows, columns)
         if whole("n_components", self.n_components, 1) > most:
             raise InputError(
                 f"n_components {self.n_components}: expected 1 to {most} for a {rows} x {columns} "
-                "matrix (its smaller side less one)"
+                "matrix (its smaller side)"
             )
         if self.max_iter is not None:
             whole("max_iter", self.max_iter, 1)
@@ -79,7 +79,7 @@ class CodedPCA(_Components):
     Parameters
     ----------
     n_components : int
-        Number of components, from 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r)``.
     tol : float
         Relative accuracy of the singular values; 0 stands for the best possible.
     max_iter : int, optional
@@ -186,7 +186,7 @@ class CodedTruncatedSVD(_Components):
     Parameters
     ----------
     n_components : int
-        Number of components, from 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r)``.
     tol, max_iter, random_state, comm
         See `CodedPCA`.
 

@@ -57,8 +57,8 @@ def lstsq(
         Iterations stop without convergence if the estimated condition number of A is larger.
     iterations : int
         Largest number of iterations, of one product with X and one with X' each; a resumed run
-        makes at least one. One product before them measures the size of X, and one after them the
-        residual.
+        makes at least one. Two products before them measure the size of X, of its rows and of its
+        columns, and a pair after them checks the result.
     solver : {"lsmr", "lsqr"}
         Solver of SciPy.
     checkpoint : Checkpoint
@@ -69,7 +69,8 @@ def lstsq(
     -------
     dict
         ``result``: (r,) ndarray, x; ``residual``: ``||b - X x||``; ``iterations``: their number;
-        ``converged``: False if `iterations` were too few, or A is too ill-conditioned.
+        ``converged``: False if `iterations` were too few, A is too ill-conditioned, or x meets
+        neither condition with ``10 tol`` (or what products of X attain) in the place of `tol`.
 
     Raises
     ------
@@ -79,6 +80,8 @@ def lstsq(
 
     Warns
     -----
+    ScaleWarning
+        Rows or columns of X differ in size by more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 
@@ -107,7 +110,7 @@ def lstsq(
     state = restored(checkpoint, x=(columns,), iterations=())
     made = int(state["iterations"]) if state else 0
     most = max(most, made + 1)
-    operator, of_X = scaled(X, "lstsq")
+    operator, of_X = scaled(X, "lstsq", spans=True)
     target, of_b = normalised(b)
     excess = max(0, exponent_of(damp) - of_X - _LARGEST_DAMP) if damp else 0
     damp = float(np.ldexp(damp, -of_X - excess))
@@ -117,22 +120,30 @@ def lstsq(
     if damp:
         sizes["damp"] = exponent_of(damp) + of_X + excess
         system, right = _damped(operator, damp), np.append(target, np.zeros(columns))
-    reason = _LIMIT_REACHED
+    reason, size = _LIMIT_REACHED, 0.0
     while reason == _LIMIT_REACHED and made < most:
         if x is not None:
             checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
         limit = most - made
         if checkpoint.wanted:
             limit = min(limit, max(_SHORTEST_ROUND, checkpoint.every // 2))
-        x, reason, done, residual = _solve(solver, system, right, tol, conlim, limit, x)
+        x, reason, done, residual, size = _solve(solver, system, right, tol, conlim, limit, x)
         made += done
         checkpoint.progress(residual=float(np.ldexp(residual, of_b)))
-    left = np.linalg.norm(target - operator.matvec(np.ldexp(x, -2 * excess)))
+    rest = right - system.matvec(x)
+    left = np.linalg.norm(
+        target - operator.matvec(np.ldexp(x, -2 * excess)) if excess else rest[:rows]
+    )
+    length, gradient = np.linalg.norm(rest), np.linalg.norm(system.rmatvec(rest))
+    near = 10 * max(tol, float(getattr(X, "attainable", 0.0)), float(np.finfo(np.float64).eps))
+    is_near = gradient <= near * size * length or length <= near * (
+        size * np.linalg.norm(x) + np.linalg.norm(right)
+    )
     return {
         "result": in_units("x", x, exponent, sizes),
         "residual": in_units("the residual", left, of_b, sizes, zero=True),
         "iterations": made,
-        "converged": reason in _CONVERGED,
+        "converged": reason in _CONVERGED and bool(is_near),
     }
 
 
@@ -144,15 +155,15 @@ def _solve(
     conlim: float,
     limit: int,
     start: NDArray[Any] | None,
-) -> tuple[NDArray[np.float64], int, int, float]:
-    """Return the solution, SciPy's code for the end, and the number of iterations."""
+) -> tuple[NDArray[np.float64], int, int, float, float]:
+    """Return the solution, SciPy's code for the end, iterations, the residual, and ||A||."""
     from scipy.sparse.linalg import lsmr, lsqr
 
     if solver == "lsmr":
         found = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
     else:
         found = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
-    return found[0], int(found[1]), int(found[2]), float(found[3])
+    return found[0], int(found[1]), int(found[2]), float(found[3]), float(found[5])
 
 
 def _damped(X: Any, damp: float) -> LinearOperator:

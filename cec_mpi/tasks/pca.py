@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
@@ -27,7 +28,7 @@ def pca(
     X : operator
         Shape (q, r): q samples of r features.
     k : int
-        Number of components, from 1 to ``min(q, r) - 1``.
+        Number of components, from 1 to ``min(q, r)``.
     tol : float
         Relative accuracy of the singular values, as for `svd`; 0 stands for the best possible.
     iterations : int, optional
@@ -74,6 +75,8 @@ def pca(
     array([5.])
     """
     check_options(X, k, tol, iterations, seed)
+    if X.shape[0] < 2:
+        raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
     operator, of_X, state = begun(X, "pca", k, checkpoint)
     operator, mean = centred(operator)

@@ -44,7 +44,7 @@ def ridge(
         their right-hand side, in norm.
     iterations : int
         Largest number of iterations, of one product with X and one with X' each. One more pair
-        checks the result, and three products (two without intercept) come before.
+        checks the result, and four products (three without intercept) come before.
     checkpoint : Checkpoint
         Keeps the iterate ``x``, (r,), and ``iterations``. A later run continues from the iterate to
         the same `tol`, with new search directions.
@@ -54,7 +54,7 @@ def ridge(
     dict
         ``result``: (r,) ndarray, the coefficients w; ``intercept``: c; ``residual``: that of the
         normal equations, relative as above; ``iterations``: their number; ``converged``: whether
-        `tol` was reached.
+        `tol` was reached, as in `cg`.
 
     Raises
     ------
@@ -64,6 +64,8 @@ def ridge(
 
     Warns
     -----
+    ScaleWarning
+        Rows or columns of X differ in size by more than 1e100.
     ToleranceWarning
         `tol` is below ``X.attainable``.
 
@@ -90,7 +92,7 @@ def ridge(
     most = whole("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
     state = restored(checkpoint, x=(columns,), iterations=())
-    operator, of_X = scaled(X, "ridge")
+    operator, of_X = scaled(X, "ridge", spans=True)
     targets, of_y = normalised(targets)
     mean, level = np.zeros(columns), 0.0
     if fit_intercept:

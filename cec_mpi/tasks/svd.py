@@ -39,7 +39,7 @@ def svd(
     X : operator
         Shape (q, r).
     k : int
-        Number of singular values, from 1 to ``min(q, r) - 1``.
+        Number of singular values, from 1 to ``min(q, r)``.
     tol : float
         Relative accuracy of the singular values, as in SciPy's ``svds``; 0 stands for the best
         possible.
@@ -103,11 +103,10 @@ def svd(
 def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int) -> None:
     """Raise if `leading_triplets` cannot use these options."""
     rows, columns = X.shape
-    most = min(rows, columns) - 1
+    most = min(rows, columns)
     if whole("k", k, 1) > most:
         raise InputError(
-            f"k {k}: expected 1 to {most} for a {rows} x {columns} matrix (its smaller side less "
-            "one)"
+            f"k {k}: expected 1 to {most} for a {rows} x {columns} matrix (its smaller side)"
         )
     fraction("tol", tol, zero=True)
     whole("seed", seed, 0)

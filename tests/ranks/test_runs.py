@@ -351,7 +351,7 @@ def test_a_task_of_the_users_own(run, write, here, square):
 @pytest.mark.parametrize(
     ("task", "settings", "says"),
     [
-        ("svd", ("k=12",), "k 12: expected 1 to 11"),
+        ("svd", ("k=13",), "k 13: expected 1 to 12"),
         ("lstsq", (), "task lstsq needs b"),
         ("lstsq", ("b=nowhere.npy",), "nowhere.npy does not exist"),
         ("cg", ("b=b.npy",), "needs a square matrix"),

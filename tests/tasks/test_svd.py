@@ -28,7 +28,7 @@ def with_singular_values(values, shape, rng=RNG):
     data=st.data(),
 )
 def test_triplets_as_numpy_finds_them(rows, columns, seed, data):
-    k = data.draw(st.integers(1, min(rows, columns) - 1))
+    k = data.draw(st.integers(1, min(rows, columns)))
     matrix = np.random.default_rng(seed).standard_normal((rows, columns))
     found = svd(aslinearoperator(matrix), k=k)
     s, u, vt = found["result"], found["u"], found["vt"]
@@ -201,8 +201,8 @@ def test_components_as_scikit_learn_finds_them(shape, k):
 @pytest.mark.parametrize(
     ("shape", "options", "says"),
     [
-        ((5, 4), {"k": 4}, "k 4: expected 1 to 3"),
-        ((4, 5), {"k": 9}, "k 9: expected 1 to 3"),
+        ((5, 4), {"k": 5}, "k 5: expected 1 to 4"),
+        ((4, 5), {"k": 9}, "k 9: expected 1 to 4"),
         ((5, 4), {"k": 0}, "k 0"),
         ((5, 4), {"k": 1.5}, r"k 1\.5"),
         ((5, 4), {"k": 2, "tol": -1}, "tol -1: expected 0 or"),
@@ -245,3 +245,11 @@ def test_a_checkpoint_of_other_vectors_is_refused(task, memory, state_after):
     ):
         with pytest.raises(InputError, match="the checkpoint does not fit"):
             task(matrix, k=2, checkpoint=memory(state | wrong))
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (1, 5), (1, 1), (6, 4), (4, 6)])
+def test_all_singular_values(shape):
+    X = np.random.default_rng(0).standard_normal(shape)
+    found = svd(aslinearoperator(X), k=min(shape))
+    assert found["converged"]
+    np.testing.assert_allclose(found["u"] * found["result"] @ found["vt"], X, atol=1e-12)

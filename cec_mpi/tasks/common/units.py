@@ -7,16 +7,18 @@ its result is multiplied by a power of two at the end.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, ScaleWarning
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
+_WIDEST = 100  # log10: rows or columns that are smaller by more are lost in sums of squares
 _LEAST, _MOST = -1021, 1024  # exponents of normal numbers, as in `exponent_of`
 
 
@@ -41,7 +43,7 @@ def normalised(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     return np.ldexp(vector, -exponent), exponent
 
 
-def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
+def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, int]:
     """Divide X by a power of two near the root mean square of its entries; takes one product.
 
     Parameters
@@ -50,6 +52,9 @@ def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
         Shape (q, r).
     task : str
         For whom.
+    spans : bool
+        Whether to warn if rows or columns differ too much for sums in float64. This takes one
+        product with X'.
 
     Returns
     -------
@@ -74,7 +79,27 @@ def scaled(X: Any, task: str) -> tuple[LinearOperator, int]:
         )
     image, size = normalised(product)
     exponent = size + exponent_of(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
-    return divided(X, exponent), exponent
+    operator = divided(X, exponent)
+    if spans:
+        signs = random.choice((-1.0, 1.0), X.shape[0])
+        for what, sizes in (("row", product), ("column", operator.rmatvec(signs))):
+            _warn_of_span(f"{task}: {what}", np.abs(sizes))
+    return operator, exponent
+
+
+def _warn_of_span(what: str, sizes: NDArray[np.float64]) -> None:
+    """Warn if the sizes of rows or columns that are not 0 differ by more than the widest span."""
+    there = np.flatnonzero(sizes)
+    if not there.size:
+        return
+    least, most = (there[choose(np.log(sizes[there]))] for choose in (np.argmin, np.argmax))
+    if np.log10(sizes[most]) - np.log10(sizes[least]) > _WIDEST:
+        warnings.warn(
+            f"{what} {least} of X (counted from 0) is more than 1e{_WIDEST} times smaller than "
+            f"{what.split()[-1]} {most}, so that it may not count in the solution: scale X",
+            ScaleWarning,
+            stacklevel=4,
+        )
 
 
 def divided(X: Any, exponent: int) -> LinearOperator:
