@@ -246,6 +246,9 @@ class CodedOperator(_MaskRefusing):
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(True, np.asarray(X), -2)
 
+    def _transpose(self) -> Any:  # X is real; SciPy would conjugate vectors of any dtype
+        return self._adjoint()
+
     def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
         """Multiply all vectors along an axis in one step; without vectors no step is made.
 

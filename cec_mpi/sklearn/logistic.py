@@ -205,9 +205,8 @@ def _check_kind(labels: Any) -> None:
     kind = getattr(labels, "dtype", np.dtype(object))
     if isinstance(labels, str | os.PathLike) or not pd.api.types.is_object_dtype(kind):
         return
-    kinds = {type(label).__name__ for label in labels}
-    if "str" in kinds and len(kinds) > 1:
+    if len({isinstance(label, str) for label in labels}) > 1:
+        kinds = sorted({type(label).__name__ for label in labels})
         raise InputError(
-            f"y has labels of the types {', '.join(sorted(kinds))}: expected only text, or only "
-            "numbers"
+            f"y has labels of the types {', '.join(kinds)}: expected only text, or only numbers"
         )

@@ -15,6 +15,7 @@ from cec_mpi.tasks.common.options import fraction, one_of, square, vector, warn_
 from cec_mpi.tasks.common.units import divided, in_units
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
+_NEGATIVE = 1000  # times the accuracy: scores that are further below 0 are no rounding errors
 _BAND = 512  # powers of two
 _LARGEST = 1024  # exponent of a number of float64
 
@@ -62,9 +63,9 @@ def pagerank(
     Raises
     ------
     InputError
-        X is not square, the sum of the links of a node is negative or may be a rounding error, sums
-        of links are too large for float64, an option is out of range, or the checkpoint does not
-        fit.
+        X is not square, the sum of the links from or to a node is negative or may be a rounding
+        error, sums of links are too large for float64, an option is out of range, or the checkpoint
+        does not fit.
 
     Warns
     -----
@@ -121,7 +122,9 @@ def pagerank(
             scores=scores, degrees=degrees, accuracy=np.float64(accuracy), iterations=made
         )
         before = scores
-        followed = follow(scores) + scores[~linked].sum() * jump
+        followed = follow(scores)
+        _check_not_negative(X, followed, links)
+        followed += scores[~linked].sum() * jump
         scores = np.maximum(damping * followed + (1 - damping) * jump, 0.0)
         scores /= scores.sum()
         made += 1
@@ -184,6 +187,18 @@ def _follower(X: Any, degrees: NDArray[Any], links: str) -> Product:
         return followed
 
     return follow
+
+
+def _check_not_negative(X: Any, followed: NDArray[Any], links: str) -> None:
+    """Raise if the links to a node have a negative sum, and not by rounding errors."""
+    accuracy = max(float(getattr(X, "accuracy", 0.0)), float(np.finfo(np.float64).eps))
+    lowest = int(followed.argmin())
+    if followed[lowest] < -_NEGATIVE * accuracy * followed.max():
+        to = "column" if links == "rows" else "row"
+        raise InputError(
+            f"{to} {lowest} of X (counted from 0) holds negative weights, expected weights that "
+            "are not negative"
+        )
 
 
 def _linked(

@@ -128,6 +128,11 @@ def test_targets_may_be_a_file(store, tmp_path):
     assert fitted.classes_.tolist() == [0, 1]
 
 
+def test_labels_may_be_text_of_any_type(store):
+    labels = np.array([np.str_(LABELS[0]), *LABELS[1:].tolist()], dtype=object)
+    assert CodedLogisticRegression().fit(store, labels).classes_.tolist() == ["no", "yes"]
+
+
 # --- conventions --------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 from scipy.sparse import eye_array
 from scipy.sparse.linalg import LinearOperator
@@ -165,6 +166,13 @@ def test_masked_entries_are_refused(A, product):
 def test_a_mask_without_masked_entries_is_dropped(X, A):
     np.testing.assert_allclose(A @ np.ma.array(np.ones(R)), X.sum(axis=1))
     np.testing.assert_allclose(A.T @ np.ma.array(np.ones(Q)), X.sum(axis=0))
+
+
+def test_missing_values_of_pandas_are_refused(A):
+    series = pandas.Series([True, *[False] * (Q - 1)], dtype="boolean")
+    assert np.isfinite(A.T @ series).all()
+    with pytest.raises(InputError, match="dtype object: expected real numbers"):
+        A.T @ series.where(series)
 
 
 def test_masked_speeds_are_refused(store):

@@ -186,6 +186,12 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
         (np.ones((3, 4)), {}, "pagerank needs a square matrix, found 3 x 4"),
         (np.array([[0, 1.0], [-1, 0]]), {}, r"row 1 of X has the sum -1\.0"),
         (np.array([[0, -1.0], [1, 0]]), {"links": "columns"}, r"column 1 of X has the sum -1"),
+        (np.array([[0, 2, -1], [1, 0, 0], [0, 1, 0]]), {}, "column 2 .* negative weights"),
+        (
+            np.array([[0, 1, 0], [2, 0, 1], [-1, 0, 0]]),
+            {"links": "columns"},
+            "row 2 .* negative weights",
+        ),
         (np.ones((2, 2)), {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
         (np.ones((2, 2)), {"damping": "high"}, "damping high"),
         (np.ones((2, 2)), {"tol": 0}, "tol 0"),
