@@ -38,7 +38,7 @@ def open_npy(path: Path) -> NDArray[Any]:
         if "Python objects in dtype" in str(error):
             raise InputError(
                 f"{path} holds Python objects, expected numbers: convert the array with "
-                "X.astype(float) and save it again"
+                "X.astype(float) and save it again, or a sparse X with scipy.sparse.save_npz"
             ) from None
         reason = str(getattr(error, "strerror", None) or error).split("\n")[0]
         if isinstance(error, ValueError) and not _begins_as_npy(path):

@@ -96,6 +96,11 @@ def read_sparse(path: Path) -> Any:
             if form not in ARRAYS:
                 raise InputError(f"{path} has format {form!r}: expected one of {', '.join(ARRAYS)}")
             size = check_shape(path, shape)
+            if "fill_value" in file and file["fill_value"] != 0:  # of the library sparse
+                raise InputError(
+                    f"{path} has the fill value {file['fill_value']}, expected 0 where it has no "
+                    "entries"
+                )
             arrays = [file[name] for name in ARRAYS[form]]
     except (InputError, MemoryError):
         raise

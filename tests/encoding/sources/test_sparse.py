@@ -161,6 +161,38 @@ def test_whole_numbers_of_matrix_market_may_be_rounded(tmp_path):
     assert open_store(tmp_path / "S").manifest.rounded
 
 
+@pytest.mark.filterwarnings("ignore:.*(is sparse|rounded)")
+@pytest.mark.parametrize("way", [{"recovery": 1}, {"copies": 2}], ids=["code", "copies"])
+@pytest.mark.parametrize(
+    ("head", "number", "value", "mirrored"),
+    [
+        ("real general", "1.5D+02", 150.0, 0),
+        ("real general", "-.5d-1", -0.05, 0),
+        ("integer general", "+7", 7, 0),
+        ("integer general", str(2**63), 2.0**63, 0),
+        ("unsigned-integer symmetric", str(2**64 - 1), 2.0**64, 2.0**64),
+        ("unsigned-integer skew-symmetric", "5", 5, -5),
+        ("integer skew-symmetric", str(1 - 2**63), -(2.0**63), 2.0**63),
+    ],
+)
+def test_numbers_of_matrix_market(head, number, value, mirrored, way, tmp_path):
+    first = f"%%MatrixMarket matrix coordinate {head}"
+    path = text(tmp_path, "2 2 1", f"2 1 {number}", first=first)
+    encode(path, tmp_path / "S", 3, **way)
+    name = "back.npz" if "copies" in way else "back.npy"
+    decode(tmp_path / "S", tmp_path / name)
+    back = sp.load_npz(tmp_path / name).toarray() if "copies" in way else np.load(tmp_path / name)
+    np.testing.assert_allclose(back, [[0, mirrored], [value, 0]], rtol=1e-14)
+
+
+def test_an_array_whose_flags_are_wrong(tmp_path):
+    """Who changes indices may leave flags that they are in order, and none of them twice."""
+    given = sp.csr_array(([1.0, 2, 4, 8], [0, 1, 2, 0], [0, 3, 4]), shape=(2, 3))
+    assert given.has_canonical_format
+    given.indices[:3] = [2, 0, 2]
+    assert decoded(given, tmp_path).toarray().tolist() == [[2, 0, 5], [8, 0, 0]]
+
+
 def test_comments_of_matrix_market_in_any_place_and_alphabet(tmp_path):
     lines = [
         f"{MARKET}",
@@ -395,6 +427,40 @@ BAD = {
         lambda d: write_npz(d / "X.npz", X, format=np.array(b"xyz")),
         "has format 'xyz': expected one of csr",
     ),
+    "a fill value npz": (
+        lambda d: write_npz(d / "X.npz", X, fill_value=np.array(7.0)),
+        "has the fill value 7.0, expected 0",
+    ),
+    "both triangles mtx": (
+        lambda d: text(d, "2 2 2", "2 1 5", "1 2 5", first=MARKET.replace("general", "symmetric")),
+        "is symmetric and has entries at 2, 1 and at 1, 2",
+    ),
+    "a diagonal of a skew mtx": (
+        lambda d: text(d, "2 2 1", "2 2 5", first=MARKET.replace("general", "skew-symmetric")),
+        "is skew-symmetric and has 5.0 at 2, 2: expected 0",
+    ),
+    "wide skew mtx": (
+        lambda d: text(d, "2 3 1", "2 1 5", first=MARKET.replace("general", "skew-symmetric")),
+        "line 2 is '2 3 1', expected as many rows as columns",
+    ),
+    "NUL mtx": (lambda d: text(d, "2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
+    "digits after a NUL of a size mtx": (
+        lambda d: text(d, "2\0 2 1", "1 1 3"),
+        "line 2 is '2\\x00",
+    ),
+    **{
+        f"{field} {number} mtx": (
+            lambda d, field=field, number=number: text(
+                d, "2 2 1", f"1 1 {number}", first=MARKET.replace("real", field)
+            ),
+            f"line 3 is '1 1 {number}', expected a row, a column and ",
+        )
+        for field, number in (
+            *(("real", each) for each in ("1,5", "0x1A", "1_000", "5x", "1e", "1.5+02", "1e400")),
+            *(("integer", each) for each in ("1e3", "3.5", "3.0", str(2**64), str(-(2**63) - 1))),
+            ("unsigned-integer", "-3"),
+        )
+    },
     "a dense npz": (
         lambda d: np.savez(d / "X.npz", a=X.toarray()) or str(d / "X.npz"),
         "expected what scipy.sparse.save_npz writes",
