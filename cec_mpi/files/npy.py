@@ -126,7 +126,9 @@ def map_own(path: Path) -> np.memmap[Any, Any]:
             found = os.fstat(file.fileno()).st_size
             if found != wanted:  # a map would fill the rest with zeros
                 raise ValueError(f"{plural(found, 'byte')}, expected {wanted}")
-            return np.memmap(file, dtype, "r+", file.tell(), shape)
+            mapped = np.memmap(file, dtype, "r+", file.tell(), shape)
+            mapped.filename = os.fspath(path)  # NumPy knows only the descriptor
+            return mapped
         except Exception as error:  # the header is parsed as Python: it can raise anything
             reason = str(error).split("\n")[0]
             raise InputError(f"{path} is not an array of results: {reason}") from None

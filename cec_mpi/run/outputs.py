@@ -175,9 +175,10 @@ def _as_object(value: object) -> NDArray[Any]:
 
 
 def check_products(path: Path, products: NDArray[Any], shape: tuple[int, int]) -> None:
-    """Raise if an earlier run has computed products of another number of vectors."""
+    """Raise if a file does not hold float64 products of as many vectors."""
     if products.shape != shape or products.dtype != np.float64:
         raise InputError(
-            f"{path} has shape {products.shape}, but this run computes {shape}: use --resume with "
-            "the same vectors and iterations, or --overwrite to start from the beginning"
+            f"{path} has shape {products.shape} and dtype {products.dtype}, but this run computes "
+            f"{shape} in float64: use --resume with the same vectors and iterations, or "
+            "--overwrite to start from the beginning"
         )

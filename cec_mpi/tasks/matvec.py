@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
@@ -13,6 +14,7 @@ from cec_mpi.tasks.common.options import real_array
 from cec_mpi.tasks.common.units import exponent_of, in_units
 from cec_mpi.text import plural
 
+_PARTS = 4  # numbers of a checksum
 _SMALL = 2.0**-970  # smaller products may have lost digits
 
 
@@ -34,8 +36,8 @@ def matvec(
     out : (T, q) ndarray of float64, optional
         Receives the products as they are computed.
     checkpoint : Checkpoint
-        Keeps the number of products, ``done``. To continue, `out` must be that of the earlier run,
-        so whoever writes the checkpoint must save `out` before it.
+        Keeps the number of products, ``done``, and their ``checksum``. To continue, `out` must be
+        that of the earlier run, so whoever writes the checkpoint must save `out` before it.
 
     Returns
     -------
@@ -46,12 +48,12 @@ def matvec(
     ------
     InputError
         `vectors` has another shape, or entries that are masked or not real, the checkpoint does not
-        fit, or a product is too large or too small for float64.
+        fit, `out` has changed since, or a product is too large or too small for float64.
     """
     vectors = real_array("vectors", vectors)
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
-    state = restored(checkpoint, done=())
+    state = restored(checkpoint, done=(), checksum=(_PARTS,))
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
         given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
@@ -61,10 +63,26 @@ def matvec(
         )
     if out is None:
         out = np.empty((len(vectors), X.shape[0]))
+    digest = xxhash.xxh3_128()
+    for row in range(done):
+        digest.update(out[row].tobytes())
+    if state and not np.array_equal(_parts(digest), state["checksum"]):
+        products = "first product" if done == 1 else f"first {done} products"
+        raise InputError(
+            f"{getattr(out, 'filename', None) or 'out'} has changed since the checkpoint was "
+            f"written: the checksum of the {products} differs; restore it, or use --overwrite to "
+            "start from the beginning"
+        )
     for row in range(done, len(vectors)):
         out[row] = _product(X, np.asarray(vectors[row], dtype=np.float64), row)
-        checkpoint.save(done=row + 1)
+        digest.update(out[row].tobytes())
+        checkpoint.save(done=row + 1, checksum=_parts(digest))
     return {"result": out}
+
+
+def _parts(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
+    """Return a checksum as numbers of 32 bits, which the state of a task can hold."""
+    return np.frombuffer(digest.digest(), ">u4").astype(np.float64)
 
 
 def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:

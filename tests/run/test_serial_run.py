@@ -402,6 +402,27 @@ def test_a_command_that_fails_ends_a_run_that_can_go_on(run, tmp_path):
     assert relative_error(done.result, W @ X.T) < 1e-12
 
 
+@pytest.mark.parametrize("value", [0.0, np.nan, 1.0])
+def test_products_that_changed_are_not_continued_from(run, tmp_path, value):
+    command = "sh -c 'test $CEC_TICK -lt 7 && echo 1 2 3'"
+    assert run("--availability-command", command, "--availability-every", 1e-9).code == 2
+    out = tmp_path / "out"
+    result = np.load(out / "result.npy")
+    changed = result.copy()
+    changed[3, 5] = value
+    with (out / "result.npy").open("r+b") as file:
+        np.save(file, changed)
+    failed = run("--resume")
+    assert failed.code == 2
+    assert "result.npy has changed since the checkpoint was written: the checksum" in failed.err
+    assert failed.err.count("\n") == 1
+    np.save(out / "result.npy", result.astype("f4"))
+    assert "and dtype float32, but this run computes (12, 1259) in float64" in run("--resume").err
+    np.save(out / "result.npy", result)
+    done = run("--resume")
+    assert (done.code, relative_error(done.result, W @ X.T) < 1e-12) == (0, True)
+
+
 @pytest.mark.parametrize("wait", [[], ["--wait"]])
 def test_too_few_machines_for_ever_end_the_run(run, tmp_path, wait):
     path = written(tmp_path, {"available": [[1, 2, 3], [2, 3, 4, 5], [4, 5]]})
