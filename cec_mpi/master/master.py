@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.deviation import Deviation
+from cec_mpi.core.accuracy.deviation import Deviation, Largest
 from cec_mpi.core.accuracy.scaling import Scales, multiplied
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, MachineError
 from cec_mpi.master.bounds import ErrorBounds, checked
 from cec_mpi.master.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.one_by_one import MadeOneByOne
@@ -20,10 +20,15 @@ from cec_mpi.master.postponed import PostponedWarnings
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.master.together import MadeTogether
 from cec_mpi.options.session import SessionOptions
+from cec_mpi.text import listed
 from cec_mpi.wire.jobs import JobsEnd
 from cec_mpi.wire.protocol import LockstepEnd
 
 Floats = NDArray[np.float64]
+
+_HUGE = 1e150  # squares of larger numbers overflow
+_SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
+_OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
 
 
 class Master:
@@ -83,6 +88,7 @@ class Master:
         rows, largest = store.scaling.exponents, store.scaling.largest
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
+        self._huge = ""  # about the last product whose square overflows
         self._buffers: dict[int, Buffers] = {}
         self._made: MadeOneByOne | MadeTogether
         if isinstance(end, JobsEnd):
@@ -215,10 +221,13 @@ class Master:
         out = checked_out(out, self.shape[1 if adjoint else 0])
         buffers = self._buffers_for(columns)
         while True:
-            if adjoint:
-                buffers.take_adjoint(name, block, self.scales)
-            else:
-                buffers.take(name, block, self.scales)
+            try:
+                if adjoint:
+                    buffers.take_adjoint(name, block, self.scales)
+                else:
+                    buffers.take(name, block, self.scales)
+            except InputError as error:
+                raise InputError(f"{error}{self._huge and f' ({self._huge})'}") from None
             self._check_open()
             step = self._made.next(adjoint)
             step.product = Product(adjoint, columns)
@@ -240,15 +249,54 @@ class Master:
             errors = amplification, done.terms or self.bounds.of_machines(step.plan)
             deviation = self.bounds.of_transposed_product(*errors, given, coded, largest)
             self._end_of(step, done, deviation)
-            return checked(largest, multiplied(values, buffers.exponents, result), "X' v")
+            self._note_size(step, largest)
+            return self._checked(largest, multiplied(values, buffers.exponents, result), "X' v")
         values, (given,) = buffers.product[: self.shape[0]], done.lengths
         largest = self.bounds.largest(buffers)
         self._end_of(step, done, self.bounds.of_product(amplification, given, largest))
+        self._note_size(step, largest, buffers.parts)
         if result is None and self.scales.rows is None:
             buffers.renew_product()
             result = values
         result = self.scales.with_rows(values, buffers.exponents, result)
-        return checked(largest, result, "X w")
+        return self._checked(largest, result, "X w")
+
+    def _note_size(self, step: Step, largest: Largest, parts: Floats | None = None) -> None:
+        """Note a product whose square would overflow, and the machine with the largest answer.
+
+        Parameters
+        ----------
+        step : Step
+        largest : Largest
+        parts : (L, R * k) ndarray, optional
+            The decoded rows of X W. Encoded again, they are what the machines answered.
+        """
+        with np.errstate(over="ignore"):
+            size = float(np.max(np.ldexp(largest.decoded, largest.exponents)))
+        if size < _HUGE:
+            return
+        about = f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
+        self._huge = f"the product of step {step.number} has numbers {about}"
+        if parts is None or self.manifest.replicas is not None:
+            return
+        row = int(np.abs(parts).max(axis=0).argmax())
+        with np.errstate(over="ignore", invalid="ignore"):
+            answers = np.abs(self.manifest.code.generator @ np.ldexp(parts[:, row], -_SAFE))
+        shards = np.flatnonzero(answers > answers.max() * _OUTSTANDING) + 1
+        placement, at = self.steps.placement, row // step.product.columns
+        found = [n for n in step.available if not set(placement.of(n)).isdisjoint(shards)]
+        if placement.is_plain and not step.events:  # only machines of the plan have answered
+            found = [n for n in found if any(a <= at < b for a, b in step.plan.intervals(n))]
+        if found and len(found) < len(step.available):  # otherwise X or w is large
+            whose = "machine" if len(found) == 1 else "one of machines"
+            self._huge += f", the largest in an answer of {whose} {listed(found, len(found))}"
+
+    def _checked(self, largest: Largest, multiplied: Floats, what: str) -> Floats:
+        """Return the result; raises if it is too large for float64."""
+        try:
+            return checked(largest, multiplied, what)
+        except MachineError as error:
+            raise MachineError(f"{error}, so the product is not finite: {self._huge}") from None
 
     def _check_open(self) -> None:
         if self._closed:

@@ -27,6 +27,7 @@ from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.live.steps import progress
+from cec_mpi.master.master import Master
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.values import Interval
 from cec_mpi.processes.ending import NotedSignals
@@ -216,7 +217,7 @@ class TaskRun:
                 recorder.write_to(stream, watch)
                 if self.products is not None:
                     self.task_options["out"] = self.outputs.map_products(self.products, resumed)
-                self._work(CodedOperator(session, master), recorder, master.steps.speeds)
+                self._work(session, master, recorder)
         except ResultsError as error:
             unwritten = True
             if recorder.steps == before:
@@ -293,7 +294,7 @@ class TaskRun:
                 raise shown_as_task_error(self.task_name, error) from None
             raise
 
-    def _work(self, X: CodedOperator, recorder: Recorder, speeds: Speeds) -> None:
+    def _work(self, session: Session, master: Master, recorder: Recorder) -> None:
         checkpoint = CheckpointFile(
             self.out,
             self.about,
@@ -307,12 +308,14 @@ class TaskRun:
         begin, before = time.perf_counter(), recorder.steps
         try:
             with noting_warnings(self.warned):
-                outcome = self._do(X, checkpoint)
+                outcome = self._do(CodedOperator(session, master), checkpoint)
         finally:
+            session.refuse_steps()
             with suppress(ResultsError):  # what ended the run says more
                 recorder.end()
         try:
-            ending = self._save(outcome, recorder, before, time.perf_counter() - begin, speeds)
+            seconds = time.perf_counter() - begin
+            ending = self._save(outcome, recorder, before, seconds, master.steps.speeds)
         except (InputError, ResultsError):
             with suppress(ResultsError):
                 checkpoint.write()

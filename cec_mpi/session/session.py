@@ -173,14 +173,20 @@ class Session:
         if self._ended:
             raise InputError("this operator is closed: its machines have left")
 
-    def _end(self, master: Master) -> None:
-        """End the session, after the step that another thread is making.
+    def refuse_steps(self) -> None:
+        """Wait for the step that another thread is making, and refuse further ones.
 
         Threads that wait for their turn or for machines get an `InputError`.
         """
         self._ended = True
         self.schedule.gate = self._check_open
         if not self.turns.elsewhere:  # a process forked from this one ends nothing
+            self.turns.run(lambda: None)
+
+    def _end(self, master: Master) -> None:
+        """End the session, after the step that another thread is making."""
+        self.refuse_steps()
+        if not self.turns.elsewhere:
             self.turns.run(master.close)
 
     @contextmanager

@@ -402,6 +402,56 @@ def test_a_command_that_fails_ends_a_run_that_can_go_on(run, tmp_path):
     assert relative_error(done.result, W @ X.T) < 1e-12
 
 
+def test_a_product_whose_square_overflows_is_named_with_its_step_and_machine(tmp_path):
+    made = cec_mpi.encode(X, tmp_path / "store", MACHINES, RECOVERY, scaling="none")
+    shard = np.load(tmp_path / "store" / made.shards[1].file, mmap_mode="r+")
+    shard[:] = np.where(shard < 0, -1e300, 1e300)  # as a faulty machine could answer
+    shard.flush()
+    with cec_mpi.open_operator(tmp_path / "store", verify="never", availability={2, 3, 5}) as A:
+        A @ np.zeros(COLUMNS)
+        y = A @ np.ones(COLUMNS)
+        with np.errstate(all="ignore"):
+            w = y[:COLUMNS] / (y @ y) - np.inf
+        with pytest.raises(InputError) as caught:
+            A @ w
+        assert re.search(
+            r"w\[0\] is -?(nan|inf): .* \(the product of step 1 has numbers of about .e\+30., "
+            r"the largest in an answer of machine 2\)",
+            str(caught.value),
+        )
+
+
+def test_threads_that_outlive_their_task_are_told_that_it_is_over(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "outlived.py").write_text(
+        "import threading\n"
+        "raised, threads = [], []\n"
+        "def task(X):\n"
+        "    begun = threading.Event()\n"
+        "    def loop():\n"
+        "        try:\n"
+        "            while True:\n"
+        "                X.matvec([1.0] * X.shape[1])\n"
+        "                begun.set()\n"
+        "        except Exception as error:\n"
+        "            raised.append(error)\n"
+        "    threads.extend(threading.Thread(target=loop) for _ in range(3))\n"
+        "    for thread in threads:\n"
+        "        thread.start()\n"
+        "    begun.wait()\n"
+        "    return X.matvec([1.0] * X.shape[1])\n"
+    )
+    assert run(task="outlived:task").code == 0
+    outlived = sys.modules["outlived"]
+    for thread in outlived.threads:
+        thread.join()
+    assert [type(error) for error in outlived.raised] == [InputError] * 3
+    assert {str(error) for error in outlived.raised} == {
+        "this operator is closed: its machines have left"
+    }
+
+
 @pytest.mark.parametrize("value", [0.0, np.nan, 1.0])
 def test_products_that_changed_are_not_continued_from(run, tmp_path, value):
     command = "sh -c 'test $CEC_TICK -lt 7 && echo 1 2 3'"
