@@ -203,6 +203,12 @@ def hdf5_view(
             transposed=True,
             warnings=(f"{name} was written column by column: X is {shape}, as in MATLAB",),
         )
+    codes = library("h5py", name).check_enum_dtype(dataset.dtype)
+    if codes and not options.raw_values:
+        raise InputError(
+            f"{name} is an enumeration ({few(list(codes), _LISTED)}), whose numbers are codes: "
+            "expected numbers, or --raw-values, which encodes the codes"
+        )
     _check_filters(dataset, name)
     files, missing = _stored_elsewhere(dataset, name), _unwritten_part(dataset)
     if missing:
@@ -213,6 +219,13 @@ def hdf5_view(
                 f"{name} {missing}, which is read as its fill value {dataset.fillvalue}",
             ),
         )
+    for axis, scales in enumerate(dataset.dims):
+        lengths = [scale.shape[0] for scale in scales.values() if scale.shape]
+        if max(lengths, default=0) > dataset.shape[axis]:
+            said = (
+                f"{name} holds {dataset.shape[axis]} of the {max(lengths)} entries of axis {axis}"
+            )
+            view = replace(view, warnings=(*view.warnings, f"{said}: the others were not written"))
     view = replace(view, files=files)
     attributes = dataset.attrs if attributes is None else attributes
     return with_attributes(view, attributes, options, _netcdf_fill(dataset))
@@ -223,7 +236,8 @@ def _matrices(file: Any) -> list[str]:
     found: list[str] = []
 
     def collect(name: str, item: Any) -> None:
-        if getattr(item, "ndim", None) == 2 and name.partition("/")[0] not in _OF_MATLAB:
+        is_matrix = getattr(item, "ndim", None) == 2 or is_sparse_group(item)
+        if is_matrix and name.partition("/")[0] not in _OF_MATLAB:
             found.append(f"/{name}")
 
     file.visititems(collect)
@@ -322,6 +336,14 @@ def _netcdf_fill(dataset: Any) -> Any:
     return value if value and np.isfinite(value) else None
 
 
+def _length_of(scales: Any) -> int:
+    """Return the length of the dimension scales of an axis; 0 if there are none."""
+    try:
+        return max((scale.shape[0] for scale in scales.values() if scale.shape), default=0)
+    except RuntimeError:  # they were deleted, which leaves X as it is
+        return 0
+
+
 def _unwritten_part(dataset: Any) -> str:
     """Return what of a dataset was never written; empty if nothing is known to be missing."""
     if dataset.is_virtual or dataset.external or not dataset.size:
@@ -401,9 +423,10 @@ def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
     zarr = library("zarr", path)
     try:
-        node = zarr.open(path, mode="r")
+        node = _zarr_node(path)
         if not inner and isinstance(node, zarr.Group):
             matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
+            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
             inner = _only(path, sorted(matrices))
         if inner:
             try:
@@ -411,7 +434,10 @@ def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
             except (KeyError, IndexError, ValueError):
                 raise InputError(f"{path} has no array {inner}") from None
         if not isinstance(node, zarr.Array):
-            raise InputError(f"{path}::{inner} is a group, expected an array")
+            is_sparse = _is_sparse_in_zarr(node)
+            what = "a sparse matrix in Zarr, which encode cannot read" if is_sparse else "a group"
+            advice = ": save it with scipy.sparse.save_npz" if is_sparse else ""
+            raise InputError(f"{path}::{inner} is {what}, expected an array{advice}")
         stamps = _stamps_within(path, inner)
         with _open_zarr(path, inner) as array:
             view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
@@ -438,6 +464,11 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
         attributes.setdefault("_FillValue", array.fill_value)
     view = View(name, np.dtype(array.dtype))
     missing = array.nchunks - array.nchunks_initialized
+    if missing > 0 and array.fill_value is None:
+        raise InputError(
+            f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')} and has no fill "
+            "value, so their numbers are undefined: expected all chunks"
+        )
     if missing > 0:
         view = replace(
             view,
@@ -447,6 +478,19 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
             ),
         )
     return with_attributes(view, attributes, options)
+
+
+def _zarr_node(path: Path) -> Any:
+    """Open an array or group. Consolidated metadata may be older than the arrays, so not by it."""
+    zarr = library("zarr", path)
+    node = zarr.open(path, mode="r")
+    if isinstance(node, zarr.Group):
+        return zarr.open_group(path, mode="r", use_consolidated=False)
+    return node
+
+
+def _is_sparse_in_zarr(group: Any) -> bool:
+    return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
 
 
 def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
@@ -483,7 +527,7 @@ def _open_hdf5(path: Path, inner: str) -> Iterator[Any]:
 
 @contextmanager
 def _open_zarr(path: Path, inner: str) -> Iterator[Any]:
-    node = library("zarr", path).open(path, mode="r")
+    node = _zarr_node(path)
     yield node[inner.strip("/")] if inner else node
 
 

@@ -1,5 +1,6 @@
 """Numbers in HDF5, NetCDF-4 and Zarr that differ from the stored ones, and what is missing."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -448,3 +449,65 @@ def test_a_file_that_another_process_writes_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"x\.h5 cannot be read: .*lock"):
             open_source(tmp_path / "x.h5")
         writer.stdin.close()
+
+
+def test_codes_of_an_enumeration_are_no_numbers(tmp_path):
+    kind = h5py.enum_dtype({"clear": 0, "cloud": 1, "nodata": 255}, basetype="u1")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.array([[0, 1], [255, 1]], "u1"), dtype=kind)
+        file["flags"] = X > 4
+    with pytest.raises(InputError, match=r"is an enumeration \(clear, cloud, nodata\)"):
+        open_source(f"{tmp_path}/x.h5::/x")
+    assert read(f"{tmp_path}/x.h5::/x", raw_values=True).tolist() == [[0, 1], [255, 1]]
+    assert np.array_equal(read(f"{tmp_path}/x.h5::/flags"), X > 4)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_that_consolidated_metadata_do_not_know_are_read(tmp_path, version):
+    path = tmp_path / "x.zarr"
+    zarr.open_group(path, mode="w", zarr_format=version).create_array("x", data=X, chunks=(2, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of version 3, which does not define them
+        zarr.consolidate_metadata(path)
+    zarr.open_group(path, mode="a", use_consolidated=False)["x"].append(X + 100)
+    assert np.array_equal(read(path), np.vstack([X, X + 100]))
+    assert np.array_equal(read(f"{path}::/x"), np.vstack([X, X + 100]))
+
+
+def test_chunks_without_a_fill_value_must_be_there(tmp_path):
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(40, 3), chunks=(10, 3), dtype="f8", zarr_format=2
+    )
+    array[:20] = 1
+    metadata = tmp_path / "x.zarr" / ".zarray"
+    content = json.loads(metadata.read_text()) | {"fill_value": None}
+    metadata.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="lacks 2 of its 4 chunks and has no fill value"):
+        open_source(tmp_path / "x.zarr")
+
+
+def test_rows_of_an_unlimited_dimension_that_were_not_written_are_counted(tmp_path):
+    with h5py.File(tmp_path / "x.nc", "w") as file:
+        file["x"], file["t"] = X, np.arange(6.0)
+        file["t"].make_scale("t")
+        file["x"].dims[0].attach_scale(file["t"])
+    with pytest.warns(UserWarning, match="holds 4 of the 6 entries of axis 0: the others were not"):
+        encode(tmp_path / "x.nc", tmp_path / "store", 3, 2)
+    with h5py.File(tmp_path / "x.nc", "a") as file:
+        del file["t"]
+    assert np.array_equal(read(tmp_path / "x.nc"), X)
+
+
+def test_a_sparse_matrix_beside_a_dense_one_must_be_chosen(tmp_path):
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        for name in ("data", "indices", "indptr"):
+            file[f"X/{name}"] = [0]
+        file["obsm/pca"] = X
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_group("X").attrs["encoding-type"] = "csr_matrix"
+    group.create_array("pca", data=X)
+    for name in ("x.h5ad", "x.zarr"):
+        with pytest.raises(InputError, match=r"has 2 matrices \(/X, /.*pca\): choose one"):
+            open_source(tmp_path / name)
+    with pytest.raises(InputError, match=r"::/X is a sparse matrix in Zarr, .*save_npz"):
+        open_source(f"{tmp_path}/x.zarr::/X")
