@@ -75,8 +75,10 @@ def _rows(lines: Iterable[bytes], delimiter: str) -> Iterator[tuple[int, int, li
         for line in lines:
             if b"\0" in line:
                 raise _BadRowError(begin, "contains a NUL byte: the file is damaged or binary")
-            is_blank = line.isspace() and (delimiter == " " or delimiter.encode() not in line)
-            is_skipped = is_start and (is_blank or line.lstrip().startswith(b"#"))
+            is_skipped = False
+            if is_start and line[:1] in b"# \t\r\n\v\f":
+                is_blank = line.isspace() and (delimiter == " " or delimiter.encode() not in line)
+                is_skipped = is_blank or line.lstrip().startswith(b"#")
             is_start = False
             text = "\n" if is_skipped else line.decode(errors="replace")
             # White space at the end of a line is no delimiter.
@@ -276,9 +278,9 @@ class TextTable(Unread):
         shape = len(rows), len(self.columns)
         cells = [row[at] for _, row in rows for at in self.columns]
         with suppress(ValueError):  # one column for all cells, because each column takes time
-            frame = _frame("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
-            if frame.shape == (len(cells), 1):  # no cell has a line break or a comma
-                return np.reshape(frame.to_numpy(), shape)
+            numbers = _parsed("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
+            if numbers.shape == (len(cells), 1):  # no cell has a line break or a comma
+                return np.reshape(numbers, shape)
         return np.array(
             [self._number(at, cell, row) for at, row in rows for cell in self.columns]
         ).reshape(shape)
@@ -310,7 +312,9 @@ class TextTable(Unread):
         if not len(cells):
             return np.empty((0, len(self.columns)))
         order = sorted(self.columns)
-        frame = _frame(
+        if (cells != self.width).any():
+            raise ValueError
+        numbers = _parsed(
             text,
             sep=r"\s+" if self.delimiter == " " else self.delimiter,
             names=range(self.width),
@@ -318,9 +322,11 @@ class TextTable(Unread):
             index_col=False,
             skipinitialspace=True,
         )
-        if (cells != self.width).any() or len(frame) != len(cells):
+        if len(numbers) != len(cells):
             raise ValueError
-        return np.take(frame.to_numpy(), np.searchsorted(order, self.columns), axis=1)
+        return (
+            numbers if order == [*self.columns] else numbers[:, np.argsort(self.columns).argsort()]
+        )
 
     def _rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
         """Count integers that float64 does not hold."""
@@ -334,14 +340,13 @@ class TextTable(Unread):
         return found
 
 
-def _frame(text: bytes, **options: Any) -> Any:
+def _parsed(text: bytes, **options: Any) -> NDArray[np.float64]:
+    """Parse a text with pandas; a cell that is no number raises ValueError."""
     import pandas
 
-    if any(word in text for word in _BOOLEANS):
-        raise ValueError  # pandas reads them as 1 and 0 if a column has nothing else
     if tuple(map(int, pandas.__version__.split(".")[:2])) < EXACT:
         options["float_precision"] = "round_trip"
-    return pandas.read_csv(
+    numbers: NDArray[np.float64] = pandas.read_csv(
         BytesIO(text),
         header=None,
         dtype=np.float64,
@@ -349,24 +354,30 @@ def _frame(text: bytes, **options: Any) -> Any:
         na_values=_SPELLINGS,
         encoding="latin-1",  # which any text is; numbers are ASCII
         **options,
-    )
+    ).to_numpy()
+    # pandas reads true and false as 1 and 0 if a column has nothing else.
+    is_candidate = np.isnan(numbers[:1]) | np.isin(numbers[:1], (0, 1))
+    if is_candidate.any() and any(word in text for word in _BOOLEANS):
+        raise ValueError
+    return numbers
 
 
 def _cells_of_rows(text: bytes, delimiter: str) -> NDArray[np.int64]:
     """Return the number of cells of each row of a text without quotes."""
     letters = np.frombuffer(text, np.uint8)
-    is_end = letters == ord("\n")
-    is_space = is_end | (letters == ord(" ")) | (letters == ord("\t")) | (letters == ord("\r"))
-    is_mark = letters == ord(delimiter)
+    is_end, is_mark = letters == ord("\n"), letters == ord(delimiter)
     if delimiter == " ":  # marks are the first letters of words
+        is_space = is_end | is_mark | (letters == ord("\t")) | (letters == ord("\r"))
         is_mark = ~is_space
         is_mark[1:] &= is_space[:-1]
     marks = np.flatnonzero(is_mark | is_end)
     counts = np.diff(np.flatnonzero(is_end[marks]), prepend=-1) - (delimiter == " ")
-    if not len(counts):
-        return counts
+    if delimiter == " " or (counts > 1).all():
+        return counts[counts > 0]
+    is_space = ((letters == ord(" ")) | (letters == ord("\t")) | (letters == ord("\r"))) & ~is_mark
+    is_space |= is_end
     starts = np.concatenate([[0], np.flatnonzero(is_end)[:-1] + 1])
-    return counts[np.logical_or.reduceat(is_mark | ~is_space, starts)]
+    return counts[~np.logical_and.reduceat(is_space, starts)]
 
 
 def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
