@@ -34,6 +34,7 @@ _NUMBERS = {  # of each field: what a number is in words, and its pattern
     "unsigned-integer": ("a whole number from 0 to 2^64 - 1", rb"\+?[0-9]+"),
     "pattern": ("", b""),
 }
+_BANNERS = (["%%matrixmarket", "matrix"], ["%matrixmarket", "matrix"])  # some files have one %
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 _OF_64_BITS = "expected numbers that fit int64, or all of them uint64"
 _OF_FORTRAN = bytes.maketrans(b"dD", b"ee")  # letters of exponents
@@ -91,7 +92,7 @@ def read_market(path: Path) -> Any:
 def _header(path: Path, file: BinaryIO) -> _Header:
     first = file.readline(_LONGEST_LINE)
     words = first.decode("latin-1").lower().split()
-    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+    if len(words) != 5 or words[:2] not in _BANNERS:
         raise _bad_line(
             path, 1, first, "%%MatrixMarket matrix, coordinate or array, a field and a symmetry"
         )

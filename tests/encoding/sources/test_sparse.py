@@ -185,6 +185,13 @@ def test_numbers_of_matrix_market(head, number, value, mirrored, way, tmp_path):
     np.testing.assert_allclose(back, [[0, mirrored], [value, 0]], rtol=1e-14)
 
 
+def test_a_banner_of_matrix_market_with_spaces_and_one_percent_sign(tmp_path):
+    path = text(
+        tmp_path, " 2 2 1", " 2 1", first=" %MatrixMarket MATRIX coordinate pattern general"
+    )
+    assert decoded(path, tmp_path).toarray().tolist() == [[0, 0], [1, 0]]
+
+
 def test_an_array_whose_flags_are_wrong(tmp_path):
     """Who changes indices may leave flags that they are in order, and none of them twice."""
     given = sp.csr_array(([1.0, 2, 4, 8], [0, 1, 2, 0], [0, 3, 4]), shape=(2, 3))
