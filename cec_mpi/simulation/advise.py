@@ -30,6 +30,7 @@ _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
 _DRAWS = 1000  # of the noise of speeds
 _MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
+_LEAST_PROBABILITY = 1e-3  # with which a machine is up
 _DENSE = 0.5  # from which density on copies of rows are not better than dense
 _CLOSE = 1.05  # times the shortest: as good, if it needs less room
 _MOST_WAITING = 0.9
@@ -392,6 +393,11 @@ def _check(question: Question) -> None:
         raise InputError(f"noise {question.noise}: expected 0 to 10")
     if question.availability is not None and question.probability is not None:
         raise InputError("availability and probability cannot be combined")
+    if question.probability is not None and question.probability < _LEAST_PROBABILITY:
+        raise InputError(
+            f"probability {question.probability:g}: expected at least {_LEAST_PROBABILITY:g}, "
+            "because runs are replayed until enough machines are up"
+        )
     prices = {kind.price is None for kind in question.kinds}
     if not question.kinds or len(prices) > 1:
         raise InputError("machines: expected at least one, and a price for all of them or for none")

@@ -347,6 +347,7 @@ def test_advice_is_not_lost_if_its_figure_cannot_be_written(say, tmp_path):
         ("--machines 4 --figure front.txt", "front.txt"),
         ("--machines 4 --availability no-such-file", "does not exist"),
         ("--machines 4 --available-probability 2", "probability 2"),
+        ("--machines 4 --available-probability 1e-9", "probability 1e-09: expected at least 0.001"),
         ("--machines 4 --available-probability 1 --availability example", "not allowed with"),
         ("--machines 4 --density 2", "density 2"),
     ],
