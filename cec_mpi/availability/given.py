@@ -18,13 +18,10 @@ from cec_mpi.availability.models import (
     from_counts,
 )
 from cec_mpi.availability.timed import (
-    GAP_SECONDS,
     is_events,
     is_jobs,
-    is_workload,
     read_events,
     read_jobs,
-    read_workload,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
@@ -83,10 +80,10 @@ def read_availability(
     ----------
     paths : path or sequence of paths
         One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row per tick and a 0/1 column
-        per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; JSON
-        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``; or a log in the Standard Workload
-        Format, whose idle nodes are counted. Several files with counts are groups of machines,
-        whose counts are added. ``"example"`` is a trace of 16 spot machines for a day.
+        per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; or JSON
+        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``. Several files with counts are
+        groups of machines, whose counts are added. ``"example"`` is a trace of 16 spot machines
+        for a day.
     machines : int
         Machines of the store, N.
     repeat : bool
@@ -110,8 +107,8 @@ def read_availability(
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, Listed):
             raise InputError(
-                f'{path} lists machines, but several files must have counts (a list "data", or a '
-                "log of jobs), which are added"
+                f'{path} lists machines, but several files must have counts (a list "data"), '
+                "which are added"
             )
         groups.append(content)
     if len({gap for _, gap in groups}) > 1:
@@ -142,8 +139,6 @@ def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
         return read_events(str(path), text, machines)
     if is_jobs(text):
         return read_jobs(str(path), text, machines)
-    if is_workload(text):
-        return read_workload(str(path), text), GAP_SECONDS
     if text.lstrip()[0] not in "{[":
         return _parse_csv(path, text, machines)
     try:

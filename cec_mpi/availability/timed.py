@@ -1,4 +1,4 @@
-"""Traces with times: nodes that come and go, jobs of Slurm, and logs of a batch system.
+"""Traces with times: nodes that come and go, and jobs of Slurm.
 
 Each is read in ticks of one minute. A machine is available in a tick if its node is up from the
 tick's beginning to its end.
@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-
 from cec_mpi.availability.models import Listed
 from cec_mpi.availability.nodelist import expand_nodelist
 from cec_mpi.errors import InputError
@@ -28,7 +26,6 @@ _MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
 _NO_UNIT = ("time", "timestamp", "t")
 _SECONDS_OF_NOW = 1e9, 2.5e9  # since 1970: from 2001 to 2049
 _MICROSECONDS_OF_NOW = 1e15
-_FIELDS = 18  # of a line of the Standard Workload Format
 
 
 class Stay(NamedTuple):
@@ -47,15 +44,7 @@ def is_events(text: str) -> bool:
 
 def is_jobs(text: str) -> bool:
     """Whether a text is the output of ``sacct -P``."""
-    return any("|" in line and not line.startswith(";") for _, line in _lines(text, 1))
-
-
-def is_workload(text: str) -> bool:
-    """Whether a text has the Standard Workload Format."""
-    return any(
-        line.startswith(";") or (len(line.split()) == _FIELDS and "," not in line)
-        for _, line in _lines(text, 1)
-    )
+    return any("|" in line for _, line in _lines(text, 1))
 
 
 def read_events(path: str, text: str, machines: int) -> Listed:
@@ -170,46 +159,6 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
     if any(stay.end == math.inf for stay in stays):
         last += GAP_SECONDS  # in which those that still run are seen
     return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
-
-
-def read_workload(path: str, text: str) -> list[int]:
-    """Return the number of idle nodes in each tick of a log in the Standard Workload Format.
-
-    With ``MaxNodes`` and ``MaxProcs`` in its header, a job with p processors uses p / (processors
-    of a node) nodes, rounded up; with one of them, p nodes.
-    """
-    header: dict[str, int] = {}
-    starts, ends, processors = [], [], []
-    for number, line in _lines(text):
-        where = f"{path}: line {number}"
-        if line.startswith(";"):
-            if found := re.match(r";\s*(MaxNodes|MaxProcs)\s*:\s*(\d+)", line):
-                header[found[1]] = int(found[2])
-            continue
-        cells = [_finite(cell) for cell in line.split()]
-        if len(cells) != _FIELDS or None in cells:
-            raise InputError(f"{where} is {shown(line)}, expected {_FIELDS} numbers")
-        submitted, waited, lasted, used, asked = (cells[i] or 0.0 for i in (1, 2, 3, 4, 7))
-        used = used if used > 0 else asked
-        if waited >= 0 and lasted > 0 and used > 0:
-            starts.append(submitted + waited)
-            ends.append(submitted + waited + lasted)
-            processors.append(used)
-    nodes = header.get("MaxNodes") or header.get("MaxProcs")
-    if not nodes:
-        raise InputError(f"{path} has no header line '; MaxNodes: ' or '; MaxProcs: '")
-    if not starts:
-        raise InputError(f"{path} has no job that ran")
-    each = max(1, header.get("MaxProcs", nodes) // nodes)
-    first = np.floor(np.array(starts) / GAP_SECONDS).astype(np.int64)
-    last = np.ceil(np.array(ends) / GAP_SECONDS).astype(np.int64)
-    used_nodes = np.ceil(np.array(processors) / each).astype(np.int64)
-    ticks = _number_of_ticks(path, float(first.min()), float(last.max()))
-    change = np.zeros(ticks + 1, dtype=np.int64)
-    np.add.at(change, first - first.min(), used_nodes)
-    np.add.at(change, last - first.min(), -used_nodes)
-    idle: list[int] = np.maximum(nodes - np.cumsum(change[:-1]), 0).tolist()
-    return idle
 
 
 def _listed(path: str, stays: list[Stay], begin: float, end: float, machines: int) -> Listed:

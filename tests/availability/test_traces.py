@@ -1,7 +1,6 @@
 """Traces with times: nodes by name, jobs of Slurm, logs of jobs, and the one that is installed."""
 
 import runpy
-import tracemalloc
 
 import pytest
 
@@ -207,73 +206,6 @@ def test_offsets_from_utc_count(tmp_path):
 def test_jobs_that_cannot_be_read(tmp_path, text, says):
     with pytest.raises(InputError, match=rf"trace\.txt.*{says}"):
         read(tmp_path, text, 4)
-
-
-# --- logs of jobs -------------------------------------------------------------------------
-
-
-def log(*jobs, header="; MaxNodes: 4\n"):
-    """A log of jobs: submitted, waited, lasted (minutes), processors."""
-    lines = []
-    for number, (submitted, waited, lasted, processors) in enumerate(jobs, start=1):
-        times = [60 * submitted, 60 * waited, 60 * lasted if lasted > 0 else -1]
-        lines.append(" ".join(map(str, [number, *times, processors, *[-1] * 13])))
-    return header + "\n".join(lines) + "\n"
-
-
-def test_nodes_without_a_job_are_available(tmp_path):
-    text = log((0, 0, 2, 3), (0, 1, 2, 1), (2, 1, 1, 9), (4, 0, 0.5, 1), (5, 0, -1, 4))
-    found = read(tmp_path, text, 4)
-    assert [len(up) for up in ticks(found)] == [1, 0, 3, 0, 3]
-    assert found.at(0) == (1,)
-    assert found.gap_seconds == 60
-
-
-def test_a_comment_may_have_any_characters(tmp_path):
-    text = log((0, 0, 1, 3), header="; Computer: X | Y\n; MaxNodes: 4\n")
-    assert ticks(read(tmp_path, text, 4)) == [(1,)]
-
-
-def test_processors_are_counted_as_nodes(tmp_path):
-    header = "; Computer: X\n;  MaxNodes: 4\n; MaxProcs: 32\n"
-    text = log((0, 0, 1, 8), (1, 0, 1, 9), header=header)
-    assert [len(up) for up in ticks(read(tmp_path, text, 9))] == [3, 2]
-
-
-def test_idle_nodes_of_several_logs_are_added(tmp_path):
-    paths = [tmp_path / "a.swf", tmp_path / "b.swf"]
-    for path in paths:
-        path.write_text(log((0, 0, 1, 2)))
-    assert read_availability(paths, 9).at(0) == (1, 2, 3, 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (log((0, 0, 1, 2), header=""), "has no header line"),
-        (log(), "has no job that ran"),
-        (log((0, 0, -1, 2)), "has no job that ran"),
-        (log((0, 0, 1, 2)) + "2 0 0 1\n", "line 3 is '2 0 0 1', expected 18 numbers"),
-        (log((0, 0, 1, "x")), "line 2 is .* expected 18 numbers"),
-        (log((0, 0, 1, 2), (1e15, 0, 1, 2)), "lasts for more than"),
-    ],
-)
-def test_logs_that_cannot_be_read(tmp_path, text, says):
-    with pytest.raises(InputError, match=rf"trace\.txt.*{says}"):
-        read(tmp_path, text, 4)
-
-
-def test_a_log_of_a_month_on_a_thousand_machines_needs_little_memory(tmp_path):
-    text = log((0, 0, 1, 1), (50_000, 0, 60, 700), header="; MaxNodes: 1000\n")
-    tracemalloc.start()
-    try:
-        found = read(tmp_path, text, 1000).among(range(1, 900))
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(found.at(25_000)) == 899
-    assert len(found.at(50_001)) == 300
-    assert most < 100 << 20
 
 
 # --- what was recorded with them ----------------------------------------------------------

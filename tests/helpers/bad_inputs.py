@@ -347,7 +347,6 @@ NOT_AVAILABILITIES: dict[str, tuple[str, Any]] = {
     "a machine twice": ("a.json", {"available": [[1, 1, 2]]}),
     "a node twice": ("a.csv", "0,add,n1\n60000,add,n1\n"),
     "jobs without nodes": ("a.txt", "JobID|Start|End\n1|2026-01-05T10:00:00|Unknown\n"),
-    "a log without a header": ("a.swf", " ".join(["1"] * 18)),
     "no counts": ("a.json", {"metadata": {"gap_seconds": 60}, "data": []}),
     "counts that are no list": ("a.json", {"metadata": {"gap_seconds": 60}, "data": 3}),
     "a negative count": ("a.json", {"data": [3, -1]}),
