@@ -8,6 +8,41 @@ import os
 import sys
 from contextlib import suppress
 
+_TOO_LITTLE_MEMORY = 2  # as `ShortageError`
+_LOADING_SECONDS = 5  # of the processor; usually one
+
+
+def _has_address_space() -> bool:
+    """Whether NumPy and SciPy can be loaded; print why if a limit of the process is too small.
+
+    With too little memory OpenBLAS ends the process with exit code 1, or tries forever, so a child
+    process loads them first.
+    """
+    import resource
+
+    limits = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+    given = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
+    given = {name: size for name, size in given.items() if size != resource.RLIM_INFINITY}
+    if not given:
+        return True
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (_LOADING_SECONDS, _LOADING_SECONDS))
+        try:
+            import scipy.linalg  # noqa: F401
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        return True
+    from cec_mpi.processes.failing import complain
+
+    found = " and ".join(f"{name} {size >> 10}" for name, size in given.items())
+    complain(
+        f"too little memory to load NumPy and SciPy: found {found} (kB), expected a larger limit"
+    )
+    return False
+
 
 def main() -> int:
     """Run one command, as its words say; returns its exit code."""
@@ -15,6 +50,8 @@ def main() -> int:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if not _has_address_space():
+        return _TOO_LITTLE_MEMORY
     from cec_mpi import cli
 
     code = cli.main()

@@ -832,3 +832,16 @@ def test_a_command_prints_warnings_that_python_is_told_to_raise(cec, tmp_path):
     assert out.startswith(f"{tmp_path / 'store'}: 6 x 6")
     assert err.startswith("cec-mpi: warning: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kilobytes", [60_000, 120_000])
+def test_too_small_a_limit_of_memory_is_named(tmp_path, kilobytes):
+    line = f'ulimit -v {kilobytes}; exec "$0" -m cec_mpi info store'
+    words = ["sh", "-c", line, sys.executable]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "cec-mpi: error: too little memory to load NumPy and SciPy: found ulimit -v "
+        f"{kilobytes} (kB), expected a larger limit"
+    )
+    assert "Traceback" not in done.stderr
