@@ -208,8 +208,10 @@ def test_a_local_machine_that_dies_at_its_start_is_not_waited_for(
 
 
 SHADOW = "from pathlib import Path\nPath(__file__).with_name('imported').write_text(__name__)\n"
-TASK = "import helper\ndef product(X, *, checkpoint): return {'y': X @ helper.ones(X.shape[1])}\n"
-PROGRAM = """
+OWN_TASK = (
+    "import helper\ndef product(X, *, checkpoint): return {'y': X @ helper.ones(X.shape[1])}\n"
+)
+LOCAL_PROGRAM = """
 import sys
 import numpy as np
 import cec_mpi
@@ -228,12 +230,12 @@ def test_files_of_the_working_directory_are_not_modules_of_python(
     (here / "out").mkdir(parents=True)
     for name in ("copy", "numbers", "queue", "random", "selectors", "socket", "subprocess"):
         (here / f"{name}.py").write_text(SHADOW)
-    (here / "mine.py").write_text(TASK)
+    (here / "mine.py").write_text(OWN_TASK)
     (here / "helper.py").write_text("from numpy import ones\n")
     if start != "python -m cec_mpi":  # which means the folder
         (here / "cec_mpi").mkdir()
         (here / "cec_mpi" / "__init__.py").write_text("1 / 0\n")
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(LOCAL_PROGRAM)
     words = ["run", small_store.path, "mine:product", "--out", "out", "--local", 3]
     if start == "program":
         command = [sys.executable, tmp_path / "program.py", small_store.path]
