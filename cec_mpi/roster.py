@@ -21,17 +21,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from cec_mpi.records.events import Event
     from cec_mpi.records.step import Why
 
-    Short = Callable[[int, Literal["machine", "shard"], Iterable[int], Mapping[int, Why]], None]
+    Short = Callable[[int, Iterable[int], Mapping[int, Why]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
-_ANY_NUMBER = 1 << 62  # of shards
 
 
 @dataclass(frozen=True)
@@ -115,28 +114,6 @@ _ASKED = State.COMPUTING, State.LATE, State.GIVEN_UP
 _SERVING = State.IDLE, *_ASKED
 
 
-class Room(NamedTuple):
-    """What a process can hold at most; None stands for no limit.
-
-    Attributes
-    ----------
-    shards : int or None
-    memory : int or None
-        Bytes of shards.
-    """
-
-    shards: int | None = None
-    memory: int | None = None
-
-    def most(self, shard_bytes: int) -> int:
-        """Return how many shards of this size fit."""
-        shards = _ANY_NUMBER if self.shards is None else self.shards
-        return shards if self.memory is None else min(shards, self.memory // shard_bytes)
-
-
-_NO_LIMIT = Room()
-
-
 @dataclass(eq=False)
 class Process:
     """A process; only its roster changes it.
@@ -152,8 +129,6 @@ class Process:
         When its state changed last, in seconds of the roster's clock.
     host : str
         Where it runs; empty until it has said so.
-    room : Room
-        What it can hold at most.
     """
 
     rank: int
@@ -161,7 +136,6 @@ class Process:
     machine: int
     since: float
     host: str = ""
-    room: Room = _NO_LIMIT
 
     @property
     def is_free(self) -> bool:
@@ -218,7 +192,7 @@ class Roster:
         self.there: set[int] = set()
         self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
-        self.short: Short = lambda missing, of, available, away: None
+        self.short: Short = lambda missing, available, away: None
 
     def __getitem__(self, rank: int) -> Process:
         return self._by_rank[rank]
@@ -243,10 +217,6 @@ class Roster:
         process = self.serving_as(machine)
         return None if process is None else process.state
 
-    def most(self, shard_bytes: int) -> dict[int, int]:
-        """Return how many shards of this size each machine can hold."""
-        return {each.machine: each.room.most(shard_bytes) for each in self._by_rank.values()}
-
     def machines(self, *states: State) -> set[int]:
         """Return the machines whose processes are in one of these states."""
         return {each.machine for each in self._by_rank.values() if each.state in states}
@@ -261,9 +231,9 @@ class Roster:
         """Note that these machines are vacant from the beginning."""
         self.vacant.extend(machines)
 
-    def settle(self, rank: int, host: str, room: Room = _NO_LIMIT) -> None:
-        """Note where a process runs, and what it can hold."""
-        self[rank].host, self[rank].room = host, room
+    def settle(self, rank: int, host: str) -> None:
+        """Note where a process runs."""
+        self[rank].host = host
 
     def come(self) -> Process:
         """Add a process, as a spare."""

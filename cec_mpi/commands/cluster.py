@@ -19,12 +19,12 @@ from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
 from cec_mpi.options.elastic import CONNECTION, Elastic, if_removed
 from cec_mpi.options.option import add_flag, from_flags
-from cec_mpi.options.placed import Placed
 from cec_mpi.run.options import run_options
 from cec_mpi.terminal import put, warn
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
-    from cec_mpi.core.plan.placement import Placement
+    from cec_mpi.store.format.manifest import Manifest
 
 _STORE = "STORE"  # that the script takes as its argument
 
@@ -256,16 +256,15 @@ def _write_elastic(
 def _warn_of_too_few(machines: int, run: argparse.Namespace) -> None:
     """Warn if these machines are too few for a step, as far as the store can be read from here."""
     try:
-        placement, recovery = _placement(run)
+        manifest = _manifest(run)
     except StoreError:
         return
-    if run.machines is None:
-        shards = placement.count(placement.largest(machines))
-        if shards < recovery:
-            warn(
-                f"--elastic {machines}: these machines have {shards} shards, but a step needs "
-                f"{recovery}: the run waits until more machines join"
-            )
+    recovery = manifest.code.recovery
+    if run.machines is None and manifest.placement.could_spare(recovery, machines) < 0:
+        warn(
+            f"--elastic {machines}: a step needs {plural(recovery, 'machine')}: the run waits "
+            "until more machines join"
+        )
 
 
 # --- words of another command ---------------------------------------------------------------
@@ -347,7 +346,8 @@ def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
         )
     try:
         ranks = {
-            1 + (len(run.machines) if run.machines else _placement(run)[0].machines) for run in runs
+            1 + (len(run.machines) if run.machines else _manifest(run).code.machines)
+            for run in runs
         }
     except CecError as error:
         raise type(error)(
@@ -361,16 +361,9 @@ def _ranks(runs: Sequence[argparse.Namespace], are_known: bool) -> int:
     return ranks.pop()
 
 
-def _placement(run: argparse.Namespace) -> tuple[Placement, int]:
-    """Return the placement of shards of a run, and how many shards a step needs."""
+def _manifest(run: argparse.Namespace) -> Manifest:
+    """Return the manifest of the store of a run."""
     from cec_mpi.store.reader import open_store
     from cec_mpi.store.staging import node_directory
 
-    manifest = open_store(node_directory(run.store)).manifest
-    if run.shards_per_machine == "auto" and not isinstance(run.speeds, tuple):
-        raise InputError(
-            "--shards-per-machine auto needs --speeds LIST here, because the number of machines "
-            "is not known"
-        )
-    placement = from_flags(Placed, run).placed(manifest, None, None, run.speeds)
-    return placement, manifest.code.recovery
+    return open_store(node_directory(run.store)).manifest

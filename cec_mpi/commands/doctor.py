@@ -7,9 +7,8 @@ from typing import Any
 
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.shared import add_json
-from cec_mpi.options.elastic import Elastic
-from cec_mpi.options.option import add_option, add_options, from_flags
-from cec_mpi.options.placed import Placed
+from cec_mpi.options.elastic import Elastic, if_removed
+from cec_mpi.options.option import add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.together import run_together
 
@@ -26,13 +25,10 @@ def add_doctor(commands: Any) -> None:
         help="also check that each machine can read its shard; {host} stands for the name of the "
         "node",
     )
-    add_options(p, Placed)
-    add_option(
-        p, Sharing, "speeds", text="the same as for run; needed for --shards-per-machine auto"
-    )
     add_option(p, Sharing, "threads", text="BLAS threads of each machine, the same as for run")
     add_json(p, "print one JSON object, with values for each rank")
     add_option(p, Elastic, "start_timeout")
+    p.hint = lambda option, given: if_removed(option)
     p.processes = Processes.RANKS
     p.set_defaults(command=_doctor)
 
@@ -40,8 +36,5 @@ def add_doctor(commands: Any) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.doctor.examine import examine
 
-    given = arguments.store, arguments.json, arguments.threads, from_flags(Placed, arguments)
-    return run_together(
-        lambda comm: examine(comm, *given, arguments.speeds),
-        arguments.start_timeout,
-    )
+    given = arguments.store, arguments.json, arguments.threads
+    return run_together(lambda comm: examine(comm, *given), arguments.start_timeout)

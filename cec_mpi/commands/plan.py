@@ -18,7 +18,7 @@ from cec_mpi.drawing.typed import left_out, typed
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.elastic import Elastic, if_removed
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.tables import aligned, facts_table
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cec_mpi.core.replicas.parts import Parts
 
 _MOST_DRAWN = 2000  # machines
-_MOST_SHARDS = 1_000_000
 
 
 def add_plan(commands: Any) -> None:
@@ -54,12 +53,6 @@ def add_plan(commands: Any) -> None:
     )
     add_option(p, EncodeOptions, "spread")
     add_flag(p, "--rows R", "rows per shard; with --copies, rows of X", values.positive)
-    add_flag(
-        p,
-        "--shards-per-machine LIST",
-        "number of shards on each machine, such as 1,1,4, or one number for all (default: 1)",
-        values.counts,
-    )
     add_flag(
         p,
         "--available LIST",
@@ -86,6 +79,7 @@ def add_plan(commands: Any) -> None:
         choices=["yes", "no"],
     )
     add_json(p)
+    p.hint = lambda option, given: if_removed(option)
     p.set_defaults(command=_plan)
 
 
@@ -106,8 +100,6 @@ def _plan(arguments: argparse.Namespace) -> int:
             )
     if copied is not None:
         return _plan_of_copies(arguments, *copied, arguments.available or everyone)
-    if arguments.shards_per_machine is not None:
-        return _plan_of_holding(arguments, arguments.available or everyone)
     plan = _explained(arguments, arguments.available or everyone)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
@@ -165,9 +157,9 @@ def _plan_of_copies(
     arguments: argparse.Namespace, parts: Parts, holders: Holders, available: Sequence[int]
 ) -> int:
     """Print the plan of machines that hold copies of sparse rows."""
-    for flag in ("figure", "steps", "exact", "shards_per_machine"):
+    for flag in ("figure", "steps", "exact"):
         if getattr(arguments, flag):
-            raise InputError(f"--{flag.replace('_', '-')} is only for a code, not for copies")
+            raise InputError(f"--{flag} is only for a code, not for copies")
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
     from cec_mpi.core.replicas.explain import explain_copies
@@ -199,31 +191,6 @@ def _plan_of_copies(
     return 0
 
 
-def _plan_of_holding(arguments: argparse.Namespace, available: Sequence[int]) -> int:
-    """Print the plan of machines that hold several shards."""
-    for flag in ("figure", "steps"):
-        if getattr(arguments, flag):
-            raise InputError(f"--{flag} cannot be combined with --shards-per-machine")
-    counts, machines = arguments.shards_per_machine, len(arguments.speeds)
-    counts *= machines if len(counts) == 1 else 1
-    if len(counts) != machines:
-        raise InputError(
-            f"--shards-per-machine: found {len(counts)} numbers, but "
-            f"{plural(machines, 'speed', 'is', 'are')} given: expected one number for each "
-            "machine, or one for all"
-        )
-    if sum(counts) > _MOST_SHARDS:
-        raise InputError(
-            f"--shards-per-machine: found {plural(sum(counts), 'shard')}, expected at most "
-            f"{_MOST_SHARDS}"
-        )
-    if arguments.exact and arguments.stragglers:
-        raise InputError("--exact with --shards-per-machine cannot be combined with --stragglers")
-    plan = _explained(arguments, available, counts)
-    put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
-    return 0
-
-
 def _fractions(plan: dict[str, Any]) -> list[str]:
     if "mu" not in plan:
         return []
@@ -235,9 +202,7 @@ def _fractions(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _explained(
-    arguments: argparse.Namespace, available: Sequence[int], shards: Sequence[int] | None = None
-) -> dict[str, Any]:
+def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
     from cec_mpi.core.plan.explain import explain_plan
 
     return explain_plan(
@@ -247,7 +212,6 @@ def _explained(
         arguments.rows,
         stragglers=arguments.stragglers,
         scheme=arguments.scheme,
-        shards=shards,
         exact=arguments.exact,
         steps=arguments.steps,
     )
@@ -298,18 +262,10 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     seen, width = _is_seen(), shutil.get_terminal_size().columns
     drawn = seen if arguments.draw is None else arguments.draw == "yes"
     lines, notes = _machines(plan, arguments.speeds), list[str]()
-    if drawn and "shards" in plan:
-        lines, notes = _with_lanes(lines, _shares_of_shards(plan), width, "each shard")
-    elif drawn:
+    if drawn:
         lines, notes = _with_lanes(lines, _shares(plan, arguments.speeds), width)
     lines += ["", *_blocks(plan, lettered=drawn), *notes, ""]
-    if "copies" in plan:
-        shards = plural(plan["copies"], "shard")
-        lines.append(f"each row: {shards}, at most {plan['most_shards']} of them on one machine")
     lines.append(_makespan(plan))
-    without = plan.get("bound_without_stragglers")
-    if without is not None:
-        lines[-1] += f"; without --stragglers the lower bound is {without:g}"
     lines += _fractions(plan)
     if "iterations" in plan:
         lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
@@ -317,52 +273,33 @@ def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
 
 
 def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
-    """What each machine computes, and below its name what of each of several shards."""
-    available, shards = set(plan["available"]), plan.get("shards")
-    head, rows = ["machine", "speed", "rows"], list[list[str]]()
-    for n, (speed, load) in enumerate(zip(speeds, plan["loads"], strict=True), start=1):
-        there = n in available
-        name = [str(n), f"{float(speed):g}", str(load) if there else "preempted"]
-        if shards is None:
-            rows.append(name)
-        for shard in shards[n - 1] if shards is not None else ():
-            part = str(plan["shard_loads"][shard - 1]) if there else ""
-            rows.append([*name, str(shard), part])
-            name = ["", "", ""]
-    head += [] if shards is None else ["shard", "of it"]
-    return aligned(head, rows, ["machine", "speed", "shard"])
+    """What each machine computes."""
+    available = set(plan["available"])
+    rows = [
+        [str(n), f"{float(speed):g}", str(load) if n in available else "preempted"]
+        for n, (speed, load) in enumerate(zip(speeds, plan["loads"], strict=True), start=1)
+    ]
+    return aligned(["machine", "speed", "rows"], rows, ["machine", "speed"])
 
 
 def _blocks(plan: dict[str, Any], lettered: bool) -> list[str]:
-    """The blocks in the order of the rows: their shards, if machines have several, and machines."""
-    shown = ["shards", "machines"] if "shards" in plan else ["machines"]
+    """The blocks in the order of the rows, with their machines."""
     rows = []
     for f, block in enumerate(plan["blocks"], start=1):
-        members = [" ".join(map(str, block[name])) for name in shown]
+        members = " ".join(map(str, block["machines"]))
         span = f"{block['start']}..{block['stop'] - 1}"
-        rows.append((block["start"], [letter(f)] * lettered + [span, *members]))
-    return aligned(["block"] * lettered + ["rows", *shown], [row for _, row in sorted(rows)])
+        rows.append((block["start"], [letter(f)] * lettered + [span, members]))
+    head = ["block"] * lettered + ["rows", "machines"]
+    return aligned(head, [row for _, row in sorted(rows)])
 
 
-def _shares_of_shards(plan: dict[str, Any]) -> Shares:
-    """What a picture in letters shows of machines with several shards: a lane for each shard."""
-    from cec_mpi.core.plan.assignment import Block
-
-    shards = max(shard for mine in plan["shards"] for shard in mine)
-    there = tuple(shard for n in plan["available"] for shard in plan["shards"][n - 1])
-    blocks = [Block(b["start"], b["stop"], tuple(b["shards"])) for b in plan["blocks"]]
-    return Shares(shards, plan["rows"], there, blocks, "", "", [])
-
-
-def _with_lanes(
-    lines: list[str], shares: Shares, width: int, title: str = "each machine's shard"
-) -> tuple[list[str], list[str]]:
+def _with_lanes(lines: list[str], shares: Shares, width: int) -> tuple[list[str], list[str]]:
     """The table of machines with a picture beside it; and what that leaves out."""
     first = max(map(len, lines))
     room = width - first - 2
     fine = _encodes("\u00b7\u2571")
     coloured = _is_seen() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lanes = [title, *typed(shares, room, fine=fine, coloured=coloured)]
+    lanes = ["each machine's shard", *typed(shares, room, fine=fine, coloured=coloured)]
     both = [f"{line:{first}}  {lane}" for line, lane in zip(lines, lanes, strict=True)]
     return both, [f"({note})" for note in left_out(shares, room)]
 

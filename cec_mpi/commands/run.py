@@ -79,6 +79,7 @@ def add_join(commands: Any) -> None:
         "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run was given "
         "--listen",
     )
+    p.hint = lambda option, given: if_removed(option)
     add_options(p, JoinOptions)
     p.processes = Processes.EACH
     p.set_defaults(command=_join)

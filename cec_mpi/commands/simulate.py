@@ -13,7 +13,6 @@ from cec_mpi.options.available import Available
 from cec_mpi.options.elastic import Elastic, if_removed
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.option import STUDIES, add_option, add_options, from_flags
-from cec_mpi.options.placed import Placed
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.simulation.options import SimulateOptions
@@ -45,7 +44,6 @@ def add_simulate(commands: Any) -> None:
     more = p.add_argument_group(Elastic.title)
     for name in _ELASTIC:
         add_option(more, Elastic, name)
-    add_options(p, Placed)
     add_option(p, Sharing, "speeds")
     studies = p.add_argument_group(STUDIES)
     add_option(studies, Sharing, "scheme")

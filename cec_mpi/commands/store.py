@@ -10,10 +10,9 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
-from cec_mpi.options.option import add_flag, add_option, add_options, from_flags
-from cec_mpi.options.placed import Placed
+from cec_mpi.options.elastic import if_removed
+from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
 from cec_mpi.terminal import put, say
@@ -244,10 +243,7 @@ def add_stage(commands: Any) -> None:
     add_option(
         p, Available, "machines", text="copy only the shards of these machines, such as 1-3,5"
     )
-    add_options(p, Placed)
-    add_option(
-        p, Sharing, "speeds", text="the same as for run; needed for --shards-per-machine auto"
-    )
+    p.hint = lambda option, given: if_removed(option)
 
 
 def _stage(arguments: argparse.Namespace) -> int:
@@ -257,7 +253,6 @@ def _stage(arguments: argparse.Namespace) -> int:
     from cec_mpi.store.staging import remember_stage
 
     store, pattern, machines = arguments.store, arguments.directory, arguments.machines
-    placed = from_flags(Placed, arguments), arguments.speeds
 
     def report(staged: Any) -> None:
         for host, machine, size in staged:
@@ -268,13 +263,13 @@ def _stage(arguments: argparse.Namespace) -> int:
     launcher = detect_launcher()
     if launcher is None or launcher.size == 1:
         with transfer("staging", arguments.progress) as watch:
-            staged = stage_here(store, pattern, machines, *placed, watch)
+            staged = stage_here(store, pattern, machines, watch)
         report(staged)
         return 0
 
     def together(comm: Any) -> int:
         with transfer("staging" if comm.rank == 0 else "", arguments.progress) as watch:
-            staged = stage_together(comm, store, pattern, machines, *placed, watch)
+            staged = stage_together(comm, store, pattern, machines, watch)
         if comm.rank == 0:
             report(staged)
         return 0

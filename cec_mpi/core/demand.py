@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +44,7 @@ class Demand(Protocol):
 
 
 class CodedDemand:
-    """Rows that are each computed with L shards: Theorem 1.
+    """Rows that are each computed by L machines: Theorem 1.
 
     Parameters
     ----------
@@ -54,15 +53,13 @@ class CodedDemand:
         L.
     rows : int
         Rows per shard, R.
-    shards : (N,) sequence of int, optional
-        Of each machine; by default each has one.
 
     Raises
     ------
     InputError
         `rows` or `copies` is less than 1.
     InfeasibleError
-        There are fewer shards than `copies`.
+        There are fewer machines than `copies`.
 
     Examples
     --------
@@ -72,18 +69,15 @@ class CodedDemand:
     (150.0, [150.0, 150.0, 300.0])
     """
 
-    def __init__(
-        self, machines: int, copies: int, rows: int, shards: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, machines: int, copies: int, rows: int) -> None:
         self.machines, self._copies, self._rows = machines, copies, rows
         self.total = float(copies * rows)
-        self._shards = np.array([1] * machines if shards is None else shards, dtype=np.int64)
-        check_copies(int(self._shards.sum()), copies)
+        check_copies(machines, copies)
         check_rows(rows)
 
     def is_met(self, which: Ints) -> bool:
-        """Whether these machines (from 0) have L shards."""
-        return int(self._shards[which].sum()) >= self._copies
+        """Whether these machines (from 0) are at least L."""
+        return which.size >= self._copies
 
     def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
         """As `Demand.least`, in fractions of rows.
@@ -91,43 +85,37 @@ class CodedDemand:
         Raises
         ------
         InfeasibleError
-            They have fewer than L shards.
+            They are fewer than L.
         """
-        check_copies(int(self._shards[which].sum()), self._copies)
-        shards = self._shards[which]
+        check_copies(which.size, self._copies)
         if overheads.any():
-            return optimum(speeds, overheads, self._copies, self._rows, shards)
-        parts = np.repeat(speeds / np.maximum(shards, 1), shards)  # c machines of speed s/c
-        time = optimal_level(parts.tolist(), self._copies) * self._rows
-        return time, np.minimum(speeds * time, shards * float(self._rows))
+            return optimum(speeds, overheads, self._copies, self._rows)
+        time = optimal_level(speeds.tolist(), self._copies) * self._rows
+        return time, np.minimum(speeds * time, float(self._rows))
 
 
-def optimum(
-    speeds: Floats, overheads: Floats, copies: int, rows: int, shards: Ints | None = None
-) -> tuple[float, Floats]:
+def optimum(speeds: Floats, overheads: Floats, copies: int, rows: int) -> tuple[float, Floats]:
     """The least makespan with overheads, and its loads, in fractions of rows.
 
-    The time T at which ``sum(clip(speeds * T - overheads, 0, shards * rows)) == copies * rows``.
-    Without overheads, with one shard each, this is Theorem 1: ``T = c* rows``.
+    The time T at which ``sum(clip(speeds * T - overheads, 0, rows)) == copies * rows``.
+    Without overheads this is Theorem 1: ``T = c* rows``.
 
     Parameters
     ----------
     speeds, overheads : (n,) ndarray
         The latter in rows.
     copies : int
-        Shards that compute each row.
+        Machines that compute each row.
     rows : int
         Rows per shard, R.
-    shards : (n,) ndarray of int, optional
-        Of each machine; by default each has one.
 
     Examples
     --------
-    >>> time, loads = optimum(np.array([1.0, 3.0]), np.zeros(2), 2, 10, np.array([1, 2]))
+    >>> time, loads = optimum(np.array([1.0, 1.0, 2.0]), np.array([0.0, 0.0, 4.0]), 2, 10)
     >>> time, loads.tolist()
-    (5.0, [5.0, 15.0])
+    (6.0, [6.0, 6.0, 8.0])
     """
-    most = (np.ones(speeds.size) if shards is None else shards) * float(rows)
+    most = float(rows)
     needed = float(copies * rows)
     times = np.concatenate((overheads, overheads + most)) / np.concatenate((speeds, speeds))
     order = times.argsort(kind="stable")  # a machine begins before it ends
@@ -145,6 +133,6 @@ def optimum(
     # would wait for a machine that begins much later.
     event = bisect_left(range(order.size - 1), True, key=is_enough)
     running = (begins < event) & (ends >= event)
-    missing = needed - most[ends < event].sum()
+    missing = needed - most * np.count_nonzero(ends < event)
     finish = float((missing + overheads[running].sum()) / speeds[running].sum())
     return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), most)

@@ -63,9 +63,8 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
 def _of_store(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
-    total, launcher, shards = facts.machines, facts.launcher, facts.shards
-    ranks = len(facts.places)
-    problem = wrong_ranks(ranks, range(1, total + 1), total, launcher=launcher, shards=shards)
+    total, launcher = facts.machines, facts.launcher
+    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
     unseen = {each.machine: each.host for each in facts.seen if each.only_here}
@@ -148,8 +147,6 @@ def _good_for(facts: Facts) -> Iterator[tuple[str, str]]:
     if manifest is not None:
         rows, columns = manifest.rows, manifest.columns
         says = f"{rows} x {columns} {manifest.dtype} on {plural(facts.machines, 'machine')}"
-        if facts.shards:
-            says += f" with {', '.join(map(str, facts.shards))} shards"
         if costs is not None and costs.machines == facts.machines:
             compute = costs.computation(rows, columns)
             if (layout := manifest.replicas) is not None:  # one copy of its nonzeros
@@ -195,13 +192,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
     if manifest is not None:
         shape = manifest.rows, manifest.columns
         store = {"path": facts.store, "rows": shape[0], "columns": shape[1]}
-        seen = [asdict(each) for each in facts.seen]
-        if facts.placement is not None and facts.shards:
-            there = range(1, facts.machines + 1)
-            store |= {"shards_of_machine": [facts.placement.of(n) for n in there]}
-        else:
-            seen = [{k: v for k, v in each.items() if k != "shard"} for each in seen]
-        store |= {"machines": facts.machines, "shards": seen}
+        store |= {"machines": facts.machines, "shards": [asdict(each) for each in facts.seen]}
         if costs is not None:
             store["computation_seconds"] = costs.computation(*shape)
             store["overhead_seconds"] = costs.overhead(*shape)

@@ -11,13 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import measure_products, measure_wires
-from cec_mpi.errors import InputError
-from cec_mpi.options.placed import Placed
-from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.launcher import (
     detect_launcher,
     present_continuity,
@@ -26,7 +22,7 @@ from cec_mpi.processes.launcher import (
     srun_load_problem,
 )
 from cec_mpi.processes.library import library
-from cec_mpi.processes.places import Place, place_of_ranks
+from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.processes.together import meet, on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
@@ -43,8 +39,6 @@ def examine(
     store: str | None = None,
     as_json: bool = False,
     threads: int | None = None,
-    placed: Placed | None = None,
-    speeds: SpeedsOption = "learn",
 ) -> int:
     """Print the report on rank 0 (collective); return 2 if there are errors, else 0.
 
@@ -57,28 +51,20 @@ def examine(
         Whether to print one JSON object, with values for each rank.
     threads : int, optional
         BLAS threads of each rank, as for a run. By default its share of the cores.
-    placed : Placed, optional
-        Shards of machines, as for a run.
-    speeds : sequence of float, mapping of str to float, or "learn"
-        Speeds of machines, as for a run.
 
     Raises
     ------
     CecError
-        The store cannot be opened, is missing, or the options do not fit it. All ranks raise it.
+        The store cannot be opened. All ranks raise it.
     """
-    if store is None and placed not in (None, Placed()):
-        raise InputError("shards per machine and memory per machine need a store: expected STORE")
     places = place_of_ranks(comm)
-    manifest, stage, placement = None, "", None
+    manifest, stage = None, ""
     if store is not None:
-        manifest, stage, placement = on_master(
-            comm, lambda: _look_up(store, placed or Placed(), speeds, places)
-        )
+        manifest, stage = on_master(comm, lambda: _look_up(store))
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = comm.gather(_versions(), root=0) or []
-    seen = comm.gather(_shards_here(comm, store, manifest, stage, placement), root=0) or []
+    seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
     wires = measure_wires(comm)
     products = measure_products(comm, threads_of_ranks[comm.rank])
     if comm.rank:
@@ -97,7 +83,6 @@ def examine(
         manifest,
         [_compared(store or "", each) for here in seen for each in here],
         srun_load_problem(library().srun_kind),
-        placement,
         present_continuity(),
     )
     put(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
@@ -128,36 +113,26 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _look_up(
-    store: str, placed: Placed, speeds: SpeedsOption, places: list[Place]
-) -> tuple[Manifest, str, Placement]:
-    """Return manifest, staging directory and placement of a store."""
+def _look_up(store: str) -> tuple[Manifest, str]:
+    """Return manifest and staging directory of a store."""
     here = node_directory(store)
-    manifest = open_store(here).manifest
-    started = places[1:] or None
-    return manifest, remembered_stage(here) or "", placed.placed(manifest, started, None, speeds)
+    return open_store(here).manifest, remembered_stage(here) or ""
 
 
 def _shards_here(
-    comm: MPI.Intracomm,
-    store: str | None,
-    manifest: Manifest | None,
-    stage: str,
-    placement: Placement | None,
+    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None, stage: str
 ) -> list[Seen]:
     """Check the shards of this rank's machine; a single process checks all shards."""
-    if store is None or manifest is None or placement is None:
+    if store is None or manifest is None:
         return []
-    machines = range(1, placement.machines + 1)
+    machines = range(1, manifest.code.machines + 1)
     mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
     found = []
-    for shard in placement.of_all(mine):
-        copy = staged_file(stage, manifest, shard) if stage else None
-        path = copy or (node_directory(store) / manifest.shards[shard - 1].file).absolute()
+    for machine in mine:
+        copy = staged_file(stage, manifest, machine) if stage else None
+        path = copy or (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
-        which = None if placement.is_plain else shard
-        machine = placement.holder(shard)
-        found.append(Seen(machine, socket.gethostname(), str(path), problem, shard=which))
+        found.append(Seen(machine, socket.gethostname(), str(path), problem))
     return found
 
 

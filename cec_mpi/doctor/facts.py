@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.doctor.measure import Wire
 from cec_mpi.processes.launcher import Continuity, Launcher
@@ -27,8 +26,6 @@ class Seen:
         Problem of the file; empty if size and header are right.
     only_here : bool
         Whether it is missing, but rank 0 has it.
-    shard : int or None
-        Number of the shard, if machines have several.
     """
 
     machine: int
@@ -36,7 +33,6 @@ class Seen:
     path: str
     problem: str = ""
     only_here: bool = False
-    shard: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +64,6 @@ class Facts:
     seen : list of Seen
     srun_problem : str
         Why this Slurm cannot load the type that the library needs, though srun lists it.
-    placement : Placement or None
-        Shards of machines.
     continuity : Continuity or None
         Whether the launcher continues when a process is killed.
     """
@@ -87,19 +81,12 @@ class Facts:
     manifest: Manifest | None = None
     seen: list[Seen] = field(default_factory=list)
     srun_problem: str = ""
-    placement: Placement | None = None
     continuity: Continuity | None = None
-
-    @property
-    def shards(self) -> tuple[int, ...]:
-        """Return the shards per machine, if some have several; otherwise an empty tuple."""
-        placed = self.placement
-        return () if placed is None or placed.is_plain else placed.counts
 
     @property
     def machines(self) -> int:
         """Return the number of machines of the store."""
-        return len(self.shards) or (0 if self.manifest is None else self.manifest.code.machines)
+        return 0 if self.manifest is None else self.manifest.code.machines
 
     @property
     def costs(self) -> StepCosts | None:

@@ -48,10 +48,8 @@ def waiting_words(waiting: Waiting, seconds: float) -> str:
     'waiting for 1 more machine, 0:12: 2 of 3 available'
     """
     there = len(waiting.available)
-    words = f"waiting for {plural(waiting.missing, f'more {waiting.of}')}, {clock(seconds)}"
-    if waiting.of == "machine":
-        return f"{words}: {there} of {there + waiting.missing} available"
-    return f"{words}: {plural(there, 'machine')} available"
+    words = f"waiting for {plural(waiting.missing, 'more machine')}, {clock(seconds)}"
+    return f"{words}: {there} of {there + waiting.missing} available"
 
 
 def event_words(event: Event) -> str:

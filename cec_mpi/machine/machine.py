@@ -1,4 +1,4 @@
-"""A machine: holds shards, computes the rows it is assigned, times itself."""
+"""A machine: holds a shard, computes the rows it is assigned, times itself."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Machine:
     number : int
         Its number, from 1; 0 if it does not serve the store.
     shard : Shard or None
-        Its shard; several shards are a `Stack`.
+        Its shard.
     columns : int
         Columns of the shard, r.
     arithmetic : dtype
@@ -122,9 +122,9 @@ class Machine:
         return self._answers
 
     @property
-    def shard_files(self) -> tuple[str, ...]:
-        """The files that it reads; empty if it does not serve the store."""
-        return () if self._shard is None else tuple(map(str, self._shard.paths))
+    def shard_file(self) -> str:
+        """The file that it reads; empty if it does not serve the store."""
+        return "" if self._shard is None else str(self._shard.path)
 
     def measure_rate(self) -> float:
         """Return the rows (of mean cost) per second at which this process multiplies its shard."""

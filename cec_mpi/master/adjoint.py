@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class _Term:
-    """A part of the sum X' V: some rows of one shard, each with its coefficients.
+    """A part of the sum X' V: some rows of a machine's shard, each with its coefficients.
 
     Its value comes from its machine or from the terms that replace it, whichever is first.
     """
 
     machine: int
-    shard: int
-    intervals: Intervals  # of the shard
+    intervals: Intervals
     coefficients: NDArray[Any]
     stands_in_for: _Term | None = None
     made_of: list[_Term] = field(default_factory=list)
@@ -74,7 +73,7 @@ class _Term:
     def errors(self, errors: AnswerErrors) -> PartErrors:
         """Return the errors of the term, relative to its coefficients."""
         if self.value is not None:
-            return part_errors(errors, (self.shard,))
+            return part_errors(errors, (self.machine,))
         parts = [term.errors(errors) for term in self.made_of]
         if self.recombination is None:  # copies of some of its rows each
             return PartErrors(*map(max, zip(*parts, strict=True)))
@@ -110,10 +109,10 @@ class AdjointStep(StepInFlight):
             return
         k = self.step.product.columns
         position = 0
-        for machine, shard, intervals in self.step.plan.pieces():
+        for machine, intervals in self.step.plan.assignment.intervals_of_all().items():
             size = sum(stop - start for start, stop in intervals) * k
             if size:
-                term = _Term(machine, shard, intervals, self._coded[position : position + size])
+                term = _Term(machine, intervals, self._coded[position : position + size])
                 self._terms.append(term)
                 self._aside[machine].append(term)
             position += size
@@ -149,10 +148,8 @@ class AdjointStep(StepInFlight):
         """Send missing terms to other machines."""
         while self._missing:
             term = self._missing[-1]
-            holder = self.placement.holder(term.shard)
-            if holder in self.helpers() and holder not in self.outstanding:
-                term.machine = holder
-                self._aside[holder].append(term)
+            if term.machine in self.helpers() and term.machine not in self.outstanding:
+                self._aside[term.machine].append(term)
             elif term.is_wanted:
                 self._make_of_others(term)
             self._missing.pop()
@@ -212,22 +209,20 @@ class AdjointStep(StepInFlight):
         return PartErrors(*map(max, zip(*found, strict=True)))
 
     def _give(self, term: _Term) -> None:
-        machine, rows = term.machine, self.master.manifest.rows_per_shard
-        mine = self.placement.stack(machine, {term.shard: term.intervals}, rows)
-        self.ask(machine, mine, term.coefficients)
-        self._asked[self.outstanding[machine]] = term
+        self.ask(term.machine, term.intervals, term.coefficients)
+        self._asked[self.outstanding[term.machine]] = term
 
     def _make_of_others(self, term: _Term) -> None:
-        if isinstance(self.placement, ReplicaPlacement):
-            self._copy_to_others(term, self.placement)
+        placement = self.master.steps.placement
+        if isinstance(placement, ReplicaPlacement):
+            self._copy_to_others(term, placement)
             return
         generator, dtype = self.master.manifest.code.generator, self._coded.dtype
-        placement, others = self.placement, self._others(term.shard)
-        term.recombination = Recombination(generator, others, generator[[term.shard - 1]])
-        for shard, weight in zip(others, term.recombination.coefficients[0], strict=True):
+        others = self._others(term.machine)
+        term.recombination = Recombination(generator, others, generator[[term.machine - 1]])
+        for machine, weight in zip(others, term.recombination.coefficients[0], strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
-            machine = placement.holder(shard)
-            made = _Term(machine, shard, term.intervals, part, stands_in_for=term)
+            made = _Term(machine, term.intervals, part, stands_in_for=term)
             term.made_of.append(made)
             self._aside[machine].append(made)
 
@@ -254,23 +249,17 @@ class AdjointStep(StepInFlight):
             position += size
         for machine, intervals in rows.items():
             part = np.concatenate(parts[machine])
-            made = _Term(machine, machine, tuple(intervals), part, stands_in_for=term)
+            made = _Term(machine, tuple(intervals), part, stands_in_for=term)
             term.made_of.append(made)
             self._aside[machine].append(made)
 
-    def _others(self, shard: int) -> tuple[int, ...]:
-        """Return the L shards that replace one, of the machines that finish first."""
+    def _others(self, machine: int) -> tuple[int, ...]:
+        """Return the L machines that replace one: the fastest."""
         needed, speeds = self.master.manifest.code.recovery, self.step.speeds
-        times: list[tuple[float, int]] = []
-        placement = self.placement
-        for machine in sorted(self.helpers()):
-            mine = [n for n in placement.of_all((machine,)) if placement.holder(n) == machine]
-            mine = [n for n in mine if n != shard]
-            times += [((k + 1) / speeds[machine - 1], n) for k, n in enumerate(mine)]
-        if len(times) < needed:
-            machine = placement.holder(shard)
+        others = sorted(self.helpers() - {machine}, key=lambda n: (-speeds[n - 1], n))
+        if len(others) < needed:
             raise InfeasibleError(
                 f"step {self.step.number} has lost machine {machine}: its part needs "
-                f"{plural(needed, 'other shard')}, and {len(times)} are available"
+                f"{plural(needed, 'other machine')}, and {len(others)} are available"
             )
-        return tuple(sorted(n for _, n in sorted(times, key=lambda each: each[0])[:needed]))
+        return tuple(sorted(others[:needed]))

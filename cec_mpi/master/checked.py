@@ -56,24 +56,24 @@ class CheckedAdjoint:
             on_its_way.to_its_end(buffers)
             rows: dict[int, Intervals] = {}
             for term in on_its_way.used():
-                rows[term.shard] = rows.get(term.shard, ()) + term.intervals
+                rows[term.machine] = rows.get(term.machine, ()) + term.intervals
             wanted = {n: tuple(checks.unknown(n, intervals)) for n, intervals in rows.items()}
             wrong = self._probe(wanted, on_its_way, buffers) if any(wanted.values()) else set()
             unknown = set()  # of machines that were lost, or too late
             with step.timed("code"):
                 for term in on_its_way.used():
-                    machine, shard, value = term.machine, term.shard, term.value
-                    if checks.unknown(shard, term.intervals):
+                    machine, value = term.machine, term.value
+                    if checks.unknown(machine, term.intervals):
                         unknown.add(machine)
                     elif (
                         machine not in wrong
                         and value is not None
-                        and checks.fails(shard, term.intervals, term.coefficients, value)
+                        and checks.fails(machine, term.intervals, term.coefficients, value)
                     ):
                         wrong.add(machine)
                         log.error("machine %d answered wrong numbers in %d", machine, step.number)
                         step.note_wrong(machine)
-                        checks.forget(shard)  # it may have been the answer to the probe
+                        checks.forget(machine)  # it may have been the answer to the probe
             if not wrong and not unknown:
                 return
             on_its_way.wrong |= wrong
@@ -92,8 +92,8 @@ class CheckedAdjoint:
         probing.to_its_end(buffers)
         self._master.end.release(probing.answered)
         on_its_way.leave_answered()
-        for shard in answers.accused:
-            self._checks.forget(shard)
+        for machine in answers.accused:
+            self._checks.forget(machine)
         return probing.blamed
 
 
@@ -109,7 +109,7 @@ class ProbeStep(ForwardStep):
     answers : RowAnswers
         Compares them, with those that are known.
     wanted : dict of int to Intervals
-        Rows by shard.
+        Rows by machine.
     """
 
     def __init__(
@@ -128,15 +128,14 @@ class ProbeStep(ForwardStep):
     def first_jobs(self) -> None:
         """Send jobs for the rows that are wanted, and for the answers to compare with them."""
         recovery, rows = self.master.manifest.code.recovery, self.master.manifest.rows_per_shard
-        idle, placement = self.roster.machines(State.IDLE), self.placement
-        # If all answers of a machine may be wrong, they are compared with everything that is known.
-        needed = np.full(rows, recovery + 1 if placement.is_plain else placement.shards)
+        idle = self.roster.machines(State.IDLE)
+        needed = np.full(rows, recovery + 1)
         for n, intervals in self._wanted.items():
             for start, stop in intervals:
-                self._set_aside(placement.holder(n), n, start, stop)
+                self._set_aside(n, start, stop)
                 self._answers.want(n, start, stop)
                 needed[start:stop] -= 1
-        for n in placement.of_all(sorted(self.machines - self.wrong)):
+        for n in sorted(self.machines - self.wrong):
             unknown = self._checks.unknown(n, [(0, rows)])
             known = np.ones(rows, dtype=bool)
             for start, stop in unknown:
@@ -155,10 +154,10 @@ class ProbeStep(ForwardStep):
 
     def take(self, job: Job) -> None:
         """Keep an answer, and compare it."""
-        place, rows = 0, self.master.manifest.rows_per_shard
-        for shard, start, stop in self.placement.split(job.machine, job.intervals, rows):
+        place = 0
+        for start, stop in job.intervals:
             values = job.values[place : place + stop - start]
-            self._checks.take(shard, [(start, stop)], values)
+            self._checks.take(job.machine, [(start, stop)], values)
             place += stop - start
         super().take(job)
 

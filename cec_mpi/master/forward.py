@@ -32,32 +32,31 @@ class ForwardStep(StepInFlight):
         self._shared = shared
         self._answers = answers
         self.blamed: set[int] = set()  # machines that were wrong
-        self._accused: set[int] = set()  # shards, as those of the answers
+        self._accused: set[int] = set()  # machines, as far as they were taken into account
         self._compares = master.samples  # rows that need not be compared
-        self._aside: dict[int, dict[int, list[tuple[int, int]]]] = {}  # by machine and shard
-        self._expected: dict[int, list[tuple[int, int, int]]] = {}  # shard and rows, by machine
+        self._aside: dict[int, list[tuple[int, int]]] = {}  # rows, by machine
+        self._expected: dict[int, list[tuple[int, int]]] = {}  # rows, by machine
 
     def first_jobs(self) -> None:
         """Give the jobs of the plan."""
-        for machine, shard, intervals in self.step.plan.pieces():
+        for machine, intervals in self.step.plan.assignment.intervals_of_all().items():
             for start, stop in intervals:
-                self._set_aside(machine, shard, start, stop)
-        missing = self._answers.missing(self.helping())  # rows to be compared
+                self._set_aside(machine, start, stop)
+        missing = self._answers.missing(self.helpers())  # rows to be compared
         if missing:
             self._share_out(missing)
         for machine in list(self._aside):
             self.next_job(machine)
 
     def _share_out(self, missing: Sequence[Missing]) -> None:
-        placement = self.placement
-        for shard, start, stop in replan(missing, self.step.speeds, placement.holder):
-            self._set_aside(placement.holder(shard), shard, start, stop)
+        for machine, start, stop in replan(missing, self.step.speeds):
+            self._set_aside(machine, start, stop)
 
-    def _set_aside(self, machine: int, shard: int, start: int, stop: int) -> None:
+    def _set_aside(self, machine: int, start: int, stop: int) -> None:
         """Expect rows of a machine, which it will be asked for when it can be."""
-        self._answers.expect(shard, start, stop)
-        self._expected.setdefault(machine, []).append((shard, start, stop))
-        self._aside.setdefault(machine, {}).setdefault(shard, []).append((start, stop))
+        self._answers.expect(machine, start, stop)
+        self._expected.setdefault(machine, []).append((start, stop))
+        self._aside.setdefault(machine, []).append((start, stop))
 
     def is_done(self) -> bool:
         """Whether the result is there."""
@@ -66,10 +65,10 @@ class ForwardStep(StepInFlight):
     def take(self, job: Job) -> None:
         """Use an answer."""
         with self.step.timed("code"):
-            position, rows = 0, self.master.manifest.rows_per_shard
-            for shard, start, stop in self.placement.split(job.machine, job.intervals, rows):
+            position = 0
+            for start, stop in job.intervals:
                 size = (stop - start) * job.product.columns
-                self._answers.give(shard, start, stop, job.values[position : position + size])
+                self._answers.give(job.machine, start, stop, job.values[position : position + size])
                 position += size
         self._note_accused()
         if self._answers.missing(()):
@@ -77,7 +76,7 @@ class ForwardStep(StepInFlight):
 
     def _note_accused(self) -> None:
         accused = self._answers.accused - self._accused
-        for machine in sorted(set(map(self.placement.holder, accused))):
+        for machine in sorted(accused):
             log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
             self.step.note_wrong(machine)
             self.blamed.add(machine)
@@ -90,24 +89,22 @@ class ForwardStep(StepInFlight):
 
     def drop(self, machine: int) -> None:
         """Expect nothing more of a machine."""
-        for rows in self._expected.get(machine, ()):
-            self._answers.give_up(*rows)
+        for start, stop in self._expected.get(machine, ()):
+            self._answers.give_up(machine, start, stop)
         self._aside.pop(machine, None)
 
     def refuse(self, machine: int) -> None:
         """Use nothing of a machine whose answer is not finite."""
-        shards = set(self.placement.of(machine))
-        self._accused.update(shards)
+        self._accused.add(machine)
         self.blamed.add(machine)
-        for shard in shards:
-            self._answers.do_without(shard)
+        self._answers.do_without(machine)
         self._aside.pop(machine, None)
         if self.master.samples and self.master.to_spare(sorted(self.helpers())) < 1:
             self._answers.compare_no_more()
 
     def hand_on(self) -> None:
         """Give what is missing to others."""
-        self._share_out(self._answers.missing(self.helping()))
+        self._share_out(self._answers.missing(self.helpers()))
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
 
@@ -126,10 +123,9 @@ class ForwardStep(StepInFlight):
         doubtful = self._answers.doubtful()
         if not doubtful:
             return None
-        start, stop, shards = doubtful[0]
-        machines = dict.fromkeys(map(self.placement.holder, shards))
+        start, stop, machines = doubtful[0]
         more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
-        who = " or ".join(str(self.placement.holder(n)) for n, *_ in self._answers.candidates())
+        who = " or ".join(map(str, self._answers.candidates()))
         manifest = self.master.manifest
         tell = f"{manifest.code.recovery + 3} answers tell which"
         if manifest.replicas is not None and manifest.replicas.copies < manifest.code.recovery + 3:
@@ -144,10 +140,9 @@ class ForwardStep(StepInFlight):
 
     def next_job(self, machine: int) -> None:
         """Give a machine what was put aside for it."""
-        mine = {n: _merged(rows) for n, rows in self._aside.pop(machine, {}).items()}
+        mine = self._aside.pop(machine, None)
         if mine:
-            rows = self.master.manifest.rows_per_shard
-            self.ask(machine, self.placement.stack(machine, mine, rows), self._shared)
+            self.ask(machine, _merged(mine), self._shared)
 
 
 def _merged(intervals: Iterable[tuple[int, int]]) -> Intervals:

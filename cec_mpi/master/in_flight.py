@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.deviation import Amplification
 from cec_mpi.core.checks.finite import NotFinite, Unusable
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import RESOLUTION, Patience, never
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
-from cec_mpi.text import plural
 from cec_mpi.times import ANSWER_SLEEP
 from cec_mpi.wire.jobs import Answered, Answers, Event, Intervals, Job, credible
 
@@ -61,8 +59,7 @@ class StepInFlight(ABC):
         self.outstanding: dict[int, Job] = {}
         self.refused: dict[int, Unusable] = {}
         self.wrong: set[int] = set()
-        given = step.product.columns, step.product.adjoint, master.steps.rows_of_shards
-        self._not_finite = NotFinite(*given)
+        self._not_finite = NotFinite(step.product.columns, step.product.adjoint)
         machines = master.steps.placement.machines
         self._rows = np.zeros(machines, np.int64)
         self._reported = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
@@ -144,15 +141,6 @@ class StepInFlight(ABC):
         computing = self.roster.machines(State.COMPUTING) & set(self.outstanding)
         usable = self.roster.machines(State.IDLE) | computing
         return (self.machines & usable) - set(self.refused) - self.wrong
-
-    @property
-    def placement(self) -> Placement:
-        """Which machine has which shards; holders of shards are machines that can help."""
-        return self.master.steps.placement
-
-    def helping(self) -> tuple[int, ...]:
-        """Return the shards of these machines."""
-        return self.placement.of_all(sorted(self.helpers()))
 
     # The course of a step.
 
@@ -313,14 +301,12 @@ class StepInFlight(ABC):
             if disagreement is not None:
                 raise disagreement from None
             left = sorted(self.helpers())
-            spare = 0 if self.step.product.adjoint else self.master.spare
-            shards = ""
-            if not self.placement.is_plain:
-                shards = f" with {plural(self.placement.count(left), 'shard')}"
+            needed = self.master.manifest.code.recovery
+            needed += 0 if self.step.product.adjoint else self.master.spare
             raise CannotEnd(
                 f"step {self.step.number} cannot end: {len(left)} of its machines are left "
-                f"({', '.join(map(str, left)) or 'none'}){shards}, and "
-                f"{self.placement.needs(self.master.manifest.code.recovery + spare, left)}"
+                f"({', '.join(map(str, left)) or 'none'}), and "
+                f"{self.master.steps.placement.needs(needed, left)}"
                 f"{self._last_loss()}"
             ) from None
 

@@ -282,10 +282,9 @@ class Master:
         row = int(np.abs(parts).max(axis=0).argmax())
         with np.errstate(over="ignore", invalid="ignore"):
             answers = np.abs(self.manifest.code.generator @ np.ldexp(parts[:, row], -_SAFE))
-        shards = np.flatnonzero(answers > answers.max() * _OUTSTANDING) + 1
-        placement, at = self.steps.placement, row // step.product.columns
-        found = [n for n in step.available if not set(placement.of(n)).isdisjoint(shards)]
-        if placement.is_plain and not step.events:  # only machines of the plan have answered
+        at, outstanding = row // step.product.columns, answers > answers.max() * _OUTSTANDING
+        found = [n for n in step.available if outstanding[n - 1]]
+        if not step.events:  # only machines of the plan have answered
             found = [n for n in found if any(a <= at < b for a, b in step.plan.intervals(n))]
         if found and len(found) < len(step.available):  # otherwise X or w is large
             whose = "machine" if len(found) == 1 else "one of machines"

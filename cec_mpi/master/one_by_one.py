@@ -90,13 +90,12 @@ class MadeOneByOne:
         self.terms: TermChecks | None = None
         if compares:
             manifest, code = self.manifest, self.manifest.code
-            mates = None if self.steps.placement.is_plain else self.steps.placement.mates
+            placement = self.steps.placement
             self.checker = ParityChecker(
                 code.generator,
                 self.arithmetic,
                 manifest.columns,
                 self._bounds.shards,
-                mates,
             )
             self.terms = TermChecks(
                 np.abs(code.generator).sum(axis=1) + self._bounds.shards,
@@ -104,7 +103,7 @@ class MadeOneByOne:
                 manifest.rows_per_shard,
                 self.arithmetic,
                 self._random,
-                self.steps.placement.bounds,
+                placement.bounds if isinstance(placement, ReplicaPlacement) else None,
             )
         self.spare = int(compares and not self.samples)  # that a product X W could miss
         self._has_warned = False  # of a store that is damaged
@@ -273,29 +272,20 @@ class MadeOneByOne:
 
     def _note_mended(self, events: list[EventRecord], machine: int, mended: Mended) -> None:
         """Note that a machine has computed rows from other shards: its answers are less exact."""
-        placement, height = self.steps.placement, self.manifest.rows_per_shard
         if mended.rows and self.terms is not None:
-            for shard in placement.of(machine):
-                self.terms.forget(shard)
-        allowed = [self._bounds.allow(n, mended.error_bound) for n in placement.of(machine)]
-        if any(allowed) and self.checker is not None:
+            self.terms.forget(machine)
+        is_allowed = self._bounds.allow(machine, mended.error_bound)
+        if is_allowed and self.checker is not None:
             self.checker.allow(self._bounds.answers)
-        if not mended.rows or mended.first >= height * len(placement.of(machine)):
-            return  # it was given up meanwhile, and has lost the shards that it took over
+        if not mended.rows:
+            return
         event: EventRecord = {"rebuilt": machine}
-        whose = "its shard"
-        if not placement.is_plain:
-            place = mended.first // height
-            event["shard"] = placement.of(machine)[place]
-            whose = f"shard {event['shard']}"
-            first, last = mended.first - place * height, mended.last - place * height
-            mended = mended._replace(first=first, last=last)
         event.update(mended._asdict())  # type: ignore[typeddict-item]
         events.append(event)
         if not self._has_warned:
             self._has_warned = True
             self._warnings.add(
-                f"machine {machine} cannot read rows {mended.first}..{mended.last} of {whose} "
+                f"machine {machine} cannot read rows {mended.first}..{mended.last} of its shard "
                 f"and computes them from other shards; cec-mpi repair {self.end.path} repairs "
                 "the store",
             )

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from cec_mpi.core.demand import CodedDemand, Demand
 from cec_mpi.core.plan.assignment import Scheme
-from cec_mpi.core.plan.placement import Placement
+from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -34,17 +34,17 @@ class StepPlanner:
         The schedule of the session, which all stores share.
     speeds : Speeds
         Speeds of machines 1..N.
-    placement : Placement
-        Which machine has which shards.
+    placement : CodedPlacement or ReplicaPlacement
+        Which machines are enough.
     recovery : int
-        Number of shards with which each row is computed, L.
+        Number of machines that compute each row, L.
     rows : int
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
 
     Attributes
     ----------
-    placement : Placement
+    placement : CodedPlacement or ReplicaPlacement
     all_count : bool
         Whether steps wait for all answers, so that each machine shows its speed; True at first.
 
@@ -55,9 +55,8 @@ class StepPlanner:
     >>> from cec_mpi.availability.models import Listed
     >>> from cec_mpi.core.speeds import GivenSpeeds
     >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
-    >>> one_each = Placement.plain(6)
     >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
-    >>> steps = StepPlanner(schedule, speeds, one_each, 3, 420)
+    >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3, 420)
     >>> step = steps.plan(steps.next())
     >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
@@ -67,7 +66,7 @@ class StepPlanner:
         self,
         schedule: Schedule,
         speeds: Speeds,
-        placement: Placement,
+        placement: CodedPlacement | ReplicaPlacement,
         recovery: int,
         rows: int,
         scheme: Scheme = "heterogeneous",
@@ -89,7 +88,6 @@ class StepPlanner:
         schedule: Schedule,
         speeds: Sequence[float] | None,
         scheme: Scheme,
-        placement: Placement,
         parts: Parts | None = None,
     ) -> StepPlanner:
         """Of a store: with speeds that are given, or with None learned from times of machines.
@@ -97,19 +95,14 @@ class StepPlanner:
         Parts are those of a store of replicas.
         """
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
+        placement = manifest.placement
         demand: Demand
         if parts is not None and isinstance(placement, ReplicaPlacement):
             demand = ReplicaDemand(parts, placement)
         else:
-            shards = None if placement.is_plain else placement.counts
-            demand = CodedDemand(placement.machines, recovery, rows, shards)
+            demand = CodedDemand(placement.machines, recovery, rows)
         rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
         return cls(schedule, rates, placement, recovery, rows, scheme, parts)
-
-    @property
-    def rows_of_shards(self) -> int | None:
-        """R if machines have several shards; otherwise None."""
-        return None if self.placement.is_plain else self._rows
 
     def next(self, spare: int = 0, others_come: bool = False) -> Step:
         """Return the next step, which must be possible without any `spare` machines.
@@ -140,7 +133,7 @@ class StepPlanner:
         if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
             return ReplicaPlanner(self._parts, self.placement, stragglers)
         given = self._recovery, self._rows, self._scheme, stragglers
-        return Planner(*given, self.placement)
+        return Planner(*given)
 
     def begin(self, step: Step) -> None:
         """Note that machines hear of a step: from now on it counts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cec_mpi.availability.models import (
     Asked,
@@ -14,7 +14,7 @@ from cec_mpi.availability.models import (
     is_settled,
     seconds_between,
 )
-from cec_mpi.core.plan.placement import Placement
+from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
@@ -84,7 +84,7 @@ class Schedule:
             (),
         )  # tick and answer of the availability, which is asked once a tick
         self.gate: Callable[[], None] = lambda: None
-        self.short: Short = lambda missing, of, available, away: None
+        self.short: Short = lambda missing, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ class Schedule:
     def next(
         self,
         recovery: int,
-        placement: Placement,
+        placement: CodedPlacement | ReplicaPlacement,
         spare: int = 0,
         others_come: bool = False,
     ) -> Step:
@@ -141,9 +141,9 @@ class Schedule:
         Parameters
         ----------
         recovery : int
-            Number of shards that the step needs, L.
-        placement : Placement
-            Which machine has which shards.
+            Number of machines that the step needs, L.
+        placement : CodedPlacement or ReplicaPlacement
+            Which machines are enough.
         spare : int
             Number of machines, whichever they are, that the step must be able to miss.
         others_come : bool
@@ -152,7 +152,7 @@ class Schedule:
         Raises
         ------
         InfeasibleError
-            The available machines have too few shards, and the schedule does not wait, or no later
+            Too few machines are available, and the schedule does not wait, or no later
             tick has enough.
         """
         machines, begin = placement.machines, self._clock.monotonic()
@@ -161,7 +161,7 @@ class Schedule:
         needed = recovery, placement, spare
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._gone))
-            could = placement.to_spare(recovery, placement.largest(most)) >= spare
+            could = placement.could_spare(recovery, most) >= spare
             if not self.waits or not could or is_settled(self._availability, tick):
                 if not others_come:
                     self._hear_why()
@@ -181,15 +181,14 @@ class Schedule:
         self,
         available: tuple[int, ...],
         recovery: int,
-        placement: Placement,
+        placement: CodedPlacement | ReplicaPlacement,
         spare: int,
     ) -> None:
         """Report what the next step waits for, and why machines are away."""
         missing = placement.missing(recovery + spare, available)
-        of: Literal["machine", "shard"] = "machine" if placement.is_plain else "shard"
         others = sorted(self._present.difference(available))
         away = {n: self._why(n, False) for n in others if n <= placement.machines}
-        self.short(max(1, missing), of, available, away)
+        self.short(max(1, missing), available, away)
 
     def taken(self, step: Step, machines: int) -> None:
         """Note that a step of a store with this number of machines has begun."""
@@ -265,21 +264,15 @@ class Schedule:
         tick: int,
         available: tuple[int, ...],
         recovery: int,
-        placement: Placement,
+        placement: CodedPlacement | ReplicaPlacement,
         spare: int,
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; not there: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
-        needed, held = f"a step needs {recovery + spare}", ""
-        if not placement.is_plain:
-            without = f" without any {plural(spare, 'machine')} of them" if spare else ""
-            needed = f"a step needs {recovery}"
-            held = f" shards{without}, and they have {placement.count(available)}"
-        elif isinstance(placement, ReplicaPlacement):
-            needed = placement.needs(recovery + spare, available)
+        needed = placement.needs(recovery + spare, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
-            f"{needed}{held}{left}{hint}"
+            f"{needed}{left}{hint}"
         )

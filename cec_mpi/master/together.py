@@ -96,7 +96,7 @@ class MadeTogether:
     def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Return the error that names the machines whose answers to X W are not finite."""
         columns = step.product.columns
-        answers, place, found = NotFinite(columns, rows=self._steps.rows_of_shards), 0, []
+        answers, place, found = NotFinite(columns), 0, []
         for machine in step.available:
             end = place + rows[machine - 1] * columns
             intervals = step.plan.intervals(machine)

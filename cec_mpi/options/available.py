@@ -16,7 +16,6 @@ from cec_mpi.options.option import STUDIES, Group, option, real_number, several,
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
-    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -99,13 +98,12 @@ class Available(Group):
         values.machines,
     )
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        return self.found(placement)
+        return self.found(manifest.code.machines)
 
-    def found(self, placement: Placement) -> dict[str, Any]:
-        """Return the availability, and the machines that take part."""
-        total = placement.machines
+    def found(self, total: int) -> dict[str, Any]:
+        """Return the availability of machines 1..total, and those that take part."""
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
             raise InputError(f"tick {tick}: expected at least 1e-6 seconds")
@@ -114,13 +112,12 @@ class Available(Group):
             given = given.source(total)
         return {
             "availability": as_availability(given, total),
-            "machines": _taking_part(self.machines, placement),
+            "machines": _taking_part(self.machines, total),
         }
 
 
-def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tuple[int, ...]:
+def _taking_part(given: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
     """Return the numbers of the machines that take part, in ascending order."""
-    total = placement.machines
     if given is None:
         return tuple(range(1, total + 1))
     try:
@@ -137,11 +134,11 @@ def _taking_part(given: Iterable[int] | str | None, placement: Placement) -> tup
     return machines
 
 
-def check_enough(machines: Sequence[int], placement: Placement, recovery: int) -> None:
-    """Raise `InfeasibleError` if machines have fewer than L shards in total."""
-    if (held := placement.count(machines)) < recovery:
-        shards = "" if placement.is_plain else f", with {plural(held, 'shard')}"
+def check_enough(machines: Sequence[int], manifest: Manifest) -> None:
+    """Raise `InfeasibleError` if machines are too few for a step."""
+    placement, recovery = manifest.placement, manifest.code.recovery
+    if placement.to_spare(recovery, machines) < 0:
         raise InfeasibleError(
-            f"{plural(len(machines), 'machine', 'takes', 'take')} part{shards}, but "
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part, but "
             f"{placement.needs(recovery, machines)}"
         )

@@ -23,7 +23,6 @@ from cec_mpi.text import plural, shown
 from cec_mpi.times import LATE_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
-    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 _MOST_FACTOR = 1e6
@@ -40,6 +39,8 @@ _REMOVED = {
     "adopt": _ONE_SHARD,
     "figures": "use --csv FILE, a table with a row for each step",
     "trace": "use --csv FILE, a table with a row for each step",
+    "shards_per_machine": _ONE_SHARD,
+    "memory_per_machine": _ONE_SHARD,
 }
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
 
@@ -142,11 +143,9 @@ class Elastic(Group):
     check : {"none", "parity", "sample"}
         Find wrong answers. With "parity", each row of X W is accepted if L + 1 answers agree. L + 3
         answers identify the machine whose answers are wrong, and another one replaces it; with
-        fewer the step raises an error. This needs ``stragglers`` of at least 1. If machines have
-        several shards, the others must have L shards without any one machine (to find errors) or
-        without any three (to identify a machine). "sample" does the same for four random rows of
-        the shards in each step. With both, each machine's term of X' V is compared with its answer
-        to a random vector.
+        fewer the step raises an error. This needs ``stragglers`` of at least 1. "sample" does the
+        same for four random rows of the shards in each step. With both, each machine's term of X' V
+        is compared with its answer to a random vector.
     wait : bool
         Wait while too few machines are available, instead of raising `InfeasibleError`.
     """
@@ -250,11 +249,11 @@ class Elastic(Group):
         is_launched = launcher is not None and launcher.size > 1
         return self.is_elastic and self.local is None and not is_launched
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
-        seconds_to_meet(self.start_timeout, placement.machines)
+        seconds_to_meet(self.start_timeout, manifest.code.machines)
         check_choices(Elastic, self)
         if self.local is not None and whole_number("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
@@ -266,13 +265,13 @@ class Elastic(Group):
             if is_given and not self.is_elastic:
                 raise InputError(f"{name}: this option needs an elastic run (--elastic)")
         self.check_listening()
-        self.check_store(manifest, placement)
+        self.check_store(manifest)
         deadline = _PATIENT if self.is_elastic else None
         if self.deadline is not None:
             deadline = as_deadline(self.deadline)
         return {"deadline": deadline}
 
-    def check_store(self, manifest: Manifest, placement: Placement) -> None:
+    def check_store(self, manifest: Manifest) -> None:
         """Raise if a store has too few machines for these options.
 
         Raises
@@ -280,19 +279,19 @@ class Elastic(Group):
         InputError
             Names the option, what was found and what was expected.
         """
-        recovery = manifest.code.recovery
+        recovery, placement = manifest.code.recovery, manifest.placement
         most = placement.to_spare(recovery)
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = "N - L" if placement.is_plain else f"then the others still have {recovery} shards"
+            why = "N - L"
             if manifest.replicas is not None:
                 why = f"each row is on {plural(most + 1, 'machine')}"
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.wait):
-            held = placement.count(placement.largest(self.local))
-            if held < recovery and detect_launcher() is None:
+            too_few = placement.could_spare(recovery, self.local) < 0
+            if too_few and detect_launcher() is None:
                 raise InfeasibleError(
-                    f"local {self.local}: these machines have {plural(held, 'shard')}, but a step "
-                    f"needs {recovery}: start more, or let others join (--accept FILE, or --wait)"
+                    f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more, "
+                    "or let others join (--accept FILE, or --wait)"
                 )
         if self.check != "none" and manifest.replicas is not None and most < 1:
             raise InputError(
@@ -303,11 +302,6 @@ class Elastic(Group):
             raise InputError(
                 "check parity needs stragglers of at least 1 (--stragglers 1), because it compares "
                 "more answers to each row than a result needs"
-            )
-        if self.check != "none" and most < 1 and not placement.is_plain:
-            raise InputError(
-                f"check {self.check} compares answers, so the machines must have {recovery} "
-                "shards without any one of them: they have fewer"
             )
 
     def check_listening(self) -> None:

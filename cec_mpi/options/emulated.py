@@ -14,7 +14,6 @@ from cec_mpi.options.sharing import checked_speeds
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
-    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -69,12 +68,12 @@ class Emulated(Group):
         "kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50",
     )
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         if not isinstance(self.inject, str):
             raise InputError(f"inject {shown(self.inject)}: expected text, such as kill:3@10")
-        read_faults(self.inject, placement.machines, 0)
-        total, base = placement.machines, self.emulate_base
+        total, base = manifest.code.machines, self.emulate_base
+        read_faults(self.inject, total, 0)
         speeds = self.emulate_speeds
         changes = several("emulate_changes", self.emulate_changes, "several SpeedChange")
         noise = real_number("emulate_noise", self.emulate_noise)

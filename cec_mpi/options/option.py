@@ -16,7 +16,6 @@ from cec_mpi.text import shown
 if TYPE_CHECKING:
     import argparse
 
-    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 T = TypeVar("T")
@@ -69,8 +68,8 @@ class Group:
 
     title: ClassVar[str] = ""  # of its flags in the help
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
-        """Check these options against a store and its placement; return values to replace.
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store; return values to replace.
 
         Raises
         ------

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.plan.assignment import Scheme, check_scheme
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough
@@ -16,23 +15,21 @@ from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, whole_number
-from cec_mpi.options.placed import Placed, further_placement
 from cec_mpi.options.sharing import Reading, Sharing, SpeedsOption, as_speeds
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cec_mpi.processes.places import Place
     from cec_mpi.store.format.manifest import Manifest
 
-GROUPS = (Elastic, Sharing, Placed, Available, Emulated, Reading)
+GROUPS = (Elastic, Sharing, Available, Emulated, Reading)
 
 _UNSEEN = 1e-3  # error of an answer, relative to X w, that every check must find
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
+class SessionOptions(Reading, Emulated, Available, Sharing, Elastic):
     """Options of a session: those of all groups, and the seed.
 
     Attributes
@@ -44,17 +41,6 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
     title = ""
 
     seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether `checked` returned these options, so that they fit a store."""
-        return isinstance(self.shards_per_machine, Placement)
-
-    @property
-    def placement(self) -> Placement:
-        """Which machine has which shards; only for checked options."""
-        assert isinstance(self.shards_per_machine, Placement)
-        return self.shards_per_machine
 
     def of_machines(self, staged: str = "") -> MachineOptions:
         """Return the options that machines need, with the directory of staged shards."""
@@ -70,20 +56,18 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
             threads=self.threads or 0,
         )
 
-    def checked(self, manifest: Manifest, places: Sequence[Place] | None = None) -> SessionOptions:
+    def checked(self, manifest: Manifest) -> SessionOptions:
         """Check these options against a store, and fill in all defaults.
 
         Parameters
         ----------
         manifest : Manifest
-        places : sequence of Place, optional
-            Nodes of the machines that were started. By default all machines are in this process.
 
         Returns
         -------
         SessionOptions
-            Options in which `shards_per_machine` is a `Placement`, `deadline` a `Deadline` and
-            `availability` an `Availability`; the same object if it was checked before.
+            Options in which `deadline` is a `Deadline` and `availability` an `Availability`; the
+            same object if it was checked before.
 
         Raises
         ------
@@ -92,21 +76,17 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         InfeasibleError
             Fewer machines take part than the recovery threshold.
         """
-        if self.is_checked:
+        if isinstance(self, _Checked):
             return self
         try:
             if whole_number("seed", self.seed) < 0:
                 raise InputError(f"seed {self.seed}: expected at least 0")
-            speeds = self.speeds
-            if places is None and self.emulate_speeds is not None and speeds == "learn":
-                speeds = self.emulate_speeds  # these have one speed for each machine
-            placement = self.placed(manifest, places, self.machines, speeds)
             found: dict[str, Any] = {}
             for group in GROUPS:
-                found |= group.completed(self, manifest, placement)
-            check_enough(found["machines"], placement, manifest.code.recovery)
+                found |= group.completed(self, manifest)
+            check_enough(found["machines"], manifest)
             check_sensitivity(self.check, self.precision, manifest)
-            return replace(self, **found)
+            return _Checked(**{**vars(self), **found})
         except (InputError, InfeasibleError):
             raise
         except (TypeError, ValueError) as error:
@@ -138,16 +118,15 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
         InputError
             An option does not fit the further store.
         InfeasibleError
-            The machines have too few of its shards.
+            Too few machines serve it.
         """
-        placement = further_placement(self.placement, manifest)
-        total, recovery = placement.machines, manifest.code.recovery
+        placement, code = manifest.placement, manifest.code
+        total, recovery = code.machines, code.recovery
         machines = tuple(n for n in served if n <= total)
-        if (held := placement.count(machines)) < recovery:
-            shards = "" if placement.is_plain else f" with {plural(held, 'shard')}"
+        if placement.to_spare(recovery, machines) < 0:
             raise InfeasibleError(
-                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}{shards}, but a "
-                f"step needs {recovery}"
+                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}, but "
+                f"{placement.needs(recovery, machines)}"
             )
         check_scheme(scheme)
         emulated = self.emulate_speeds
@@ -159,14 +138,17 @@ class SessionOptions(Reading, Emulated, Available, Placed, Sharing, Elastic):
             speeds=as_speeds(speeds, total),
             scheme=scheme,
             machines=machines,
-            shards_per_machine=placement,
             staged=None,
             emulate_speeds=emulated,
             emulate_changes=tuple(c for c in self.emulate_changes if c.machine <= total),
         )
-        found.check_store(manifest, placement)
+        found.check_store(manifest)
         check_sensitivity(self.check, self.precision, manifest)
         return found
+
+
+class _Checked(SessionOptions):
+    """Options that `SessionOptions.checked` returned, so that they fit a store."""
 
 
 def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:

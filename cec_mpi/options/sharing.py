@@ -14,7 +14,6 @@ from cec_mpi.store.shard import Holding, Precision, Verify
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
-    from cec_mpi.core.plan.placement import Placement
     from cec_mpi.store.format.manifest import Manifest
 
 SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
@@ -35,7 +34,7 @@ class Sharing(Group):
         Assign rows in proportion to speeds, or the same number to all machines.
     """
 
-    title = "speeds, threads and shards of machines"
+    title = "speeds and threads of machines"
 
     speeds: SpeedsOption = option(
         "learn",
@@ -60,7 +59,7 @@ class Sharing(Group):
         below=STUDIES,
     )
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_scheme(self.scheme)
         if self.scheme != "heterogeneous" and manifest.replicas is not None:
@@ -70,7 +69,7 @@ class Sharing(Group):
             )
         if self.threads is not None and whole_number("threads", self.threads) < 1:
             raise InputError(f"threads {self.threads}: expected at least 1")
-        return {"speeds": as_speeds(self.speeds, placement.machines)}
+        return {"speeds": as_speeds(self.speeds, manifest.code.machines)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +118,7 @@ class Reading(Group):
         "directory of copies of the shards on each node (default: that of the last cec-mpi stage)",
     )
 
-    def completed(self, manifest: Manifest, placement: Placement) -> dict[str, Any]:
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_choices(Reading, self)
         if self.staged is not None and not isinstance(self.staged, str):

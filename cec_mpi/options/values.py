@@ -203,19 +203,6 @@ def _speeds_of_hosts(text: str) -> dict[str, float]:
     return found
 
 
-def shards_per_machine(text: str) -> int | tuple[int, ...] | str:
-    """Parse a number of shards, a list such as ``4,2,2``, or the word ``auto``."""
-    if text == "auto":
-        return text
-    try:
-        found = tuple(positive(part.strip()) for part in text.split(","))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a whole number of at least 1, a list such as 4,2,2, or auto"
-        ) from None
-    return found if len(found) > 1 else found[0]
-
-
 def ports(text: str) -> tuple[int, int]:
     """Parse a range of ports, such as ``50000-50100``, or one port."""
     first, _, last = text.partition("-")
@@ -239,17 +226,6 @@ def machines(text: str) -> tuple[int, ...]:
             f"{text!r}: expected different machine numbers from 1, such as 1-3,5"
         )
     return numbers
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """Parse whole numbers of at least 1, such as ``1,1,4``."""
-    try:
-        return tuple(positive(part) for part in text.split(","))
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected whole numbers of at least 1 with commas between them, such as "
-            "1,1,4"
-        ) from None
 
 
 def change(text: str) -> SpeedChange:

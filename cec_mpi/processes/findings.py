@@ -47,11 +47,7 @@ def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
 
 
 def wrong_ranks(
-    size: int,
-    machines: Sequence[int],
-    total: int,
-    launcher: Launcher | None = None,
-    shards: Sequence[int] = (),
+    size: int, machines: Sequence[int], total: int, launcher: Launcher | None = None
 ) -> str:
     """Return what is wrong with the number of ranks; empty if it fits the store.
 
@@ -65,8 +61,6 @@ def wrong_ranks(
         Number of machines of the store.
     launcher : Launcher or None
         Launcher of the ranks; None for a process that was started by hand.
-    shards : sequence of int, optional
-        Number of shards of each machine, if options have set it.
 
     Examples
     --------
@@ -79,15 +73,9 @@ def wrong_ranks(
     which = f"{len(machines)} of its" if len(machines) < total else "its"
     start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
     how = f" ({start} {needed})" if start else ""
-    what, fewer = "the store needs", ""
-    if shards:
-        which = which.replace("its", "the")
-        what = f"--shards-per-machine {','.join(map(str, shards))} needs"
-    elif size - 1 in range(1, total):
-        fewer = "; --shards-per-machine auto shares its shards out to fewer"
     return (
-        f"{plural(size, 'rank', 'was', 'were')} started: {what} {needed}, one for "
-        f"the master and one for each of {which} {plural(total, 'machine')}{how}{fewer}"
+        f"{plural(size, 'rank', 'was', 'were')} started: the store needs {needed}, one for "
+        f"the master and one for each of {which} {plural(total, 'machine')}{how}"
     )
 
 

@@ -75,7 +75,6 @@ Event = TypedDict(
         "reason": str,
         "rank": Count,
         "host": str,
-        "shard": Count,
         "rows": Count,
         "first": Count,
         "last": Count,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
@@ -261,19 +261,13 @@ class Recorder:
             known = {name: value for name, value in known.items() if math.isfinite(value)}
             self._write(self._lines.note(Progress(known)))
 
-    def waiting(
-        self,
-        missing: int,
-        of: Literal["machine", "shard"],
-        available: Iterable[int],
-        away: Mapping[int, Why],
-    ) -> None:
-        """Record that the next step waits for machines or shards; only if that is new."""
-        known = missing, of, tuple(available), dict(away)
+    def waiting(self, missing: int, available: Iterable[int], away: Mapping[int, Why]) -> None:
+        """Record that the next step waits for machines; only if that is new."""
+        known = missing, tuple(available), dict(away)
         if known == self._waits:
             return
         self._waits = known
-        line = Waiting(time=self.now(), missing=missing, of=of, available=known[2], away=known[3])
+        line = Waiting(time=self.now(), missing=missing, available=known[1], away=known[2])
         if self._stream is not None:
             self._write(self._lines.note(line))
         self._shows(line)

@@ -73,7 +73,6 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     taking_part: list[Machine] | UnsetType = UNSET
     machine_of_rank: list[Annotated[int, Meta(ge=0, le=MOST_MACHINES)]] | UnsetType = UNSET
     hosts: list[str] | UnsetType = UNSET
-    shards_of_machine: list[Annotated[list[Count], Meta(min_length=1)]] | UnsetType = UNSET
     about: dict[str, Any] = {}
 
 
@@ -101,9 +100,7 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     time : str
         Since when, as of `StepRecord`.
     missing : int
-        How many more machines are needed, or shards.
-    of : {"machine", "shard"}
-        What is counted: shards where machines have several.
+        How many more machines are needed.
     available : tuple of int
         Numbers of the machines that are available.
     away : dict of int to str
@@ -112,7 +109,6 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
 
     time: str
     missing: Count
-    of: Literal["machine", "shard"] = "machine"
     available: tuple[Machine, ...] = ()
     away: dict[Machine, Why] = field(default_factory=dict)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.step import Away
-from cec_mpi.report.costs import Counts
 from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES
 from cec_mpi.report.reading import Chunk, Floats
 
@@ -58,7 +57,7 @@ class MachineBins:
         """N."""
         return int(self.present.shape[1])
 
-    def add(self, chunk: Chunk, rows_per_shard: int, held: Counts) -> None:
+    def add(self, chunk: Chunk, rows_per_shard: int) -> None:
         """Take the steps of a chunk, which follow those before."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
@@ -83,7 +82,7 @@ class MachineBins:
             sums[lowest : self.bins, :machines] += found
 
         add(self.rows, chunk.rows)
-        add(self.shares, chunk.rows / (self._shards(chunk, rows_per_shard) * held))
+        add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
         add(self.present, chunk.here)
         away: Away | None = None
         for stretch in chunk.stretches:

@@ -30,34 +30,30 @@ _LONG = 0.1  # seconds of a delay that counts though nothing is known of the mac
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
-def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats, held: Counts) -> Floats:
-    """Return rows of each machine by stretch if all available shards had equal loads.
+def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats) -> Floats:
+    """Return rows of each machine by stretch if all available machines had equal loads.
 
     Parameters
     ----------
     here : (K, N) ndarray of bool
         Which machines are available.
     copies, shard : (K,) ndarray
-        Shards that each row is computed with, and rows of a shard.
-    held : (N,) ndarray of int
-        Shards of each machine.
+        Machines that compute each row, and rows of a shard.
 
     Examples
     --------
-    >>> here, held = np.array([[True, True, False]]), np.array([2, 1, 1])
-    >>> cyclic_rows(here, np.array([2.0]), np.array([60.0]), held)
-    array([[80., 40.,  0.]])
+    >>> cyclic_rows(np.array([[True, True, True, False]]), np.array([2.0]), np.array([60.0]))
+    array([[40., 40., 40.,  0.]])
     """
     loads = np.zeros(here.shape)
     known: dict[tuple[int, int, int], Counts] = {}
-    counts = (here @ held).tolist()
+    counts = here.sum(axis=1).tolist()
     for at, (count, of, rows) in enumerate(zip(counts, copies, shard, strict=True)):
         if 0 < of <= count:
             key = count, int(of), int(rows)
             if key not in known:
                 known[key] = cyclic_loads(*key)
-            starts = np.cumsum(held[here[at]]) - held[here[at]]
-            loads[at, here[at]] = np.add.reduceat(known[key], starts)
+            loads[at, here[at]] = known[key]
     return loads
 
 
@@ -138,8 +134,8 @@ class Costs:
         self._idle: Floats | None = None  # reads that were none
         self.paces: list[Floats] = []
 
-    def add(self, chunk: Chunk, recovery: int, rows_per_shard: int, held: Counts) -> None:
-        """Take the steps of a chunk, which follow those before; machines have so many shards."""
+    def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:
+        """Take the steps of a chunk, which follow those before."""
         machines = chunk.seconds.shape[1]
         if chunk.begins:
             self._before = None
@@ -178,10 +174,10 @@ class Costs:
         self._add_stalls(chunk)
         waited = self.held_up.copy()
         waited[: int(chunk.begins)] = 0.0
-        told = self._compare(chunk, took, recovery, rows_per_shard, counts, held)
+        told = self._compare(chunk, took, recovery, rows_per_shard, counts)
         self.waited_for_loads += float(waited[told].sum())
         self._note_paces(chunk)
-        self._add_absences(chunk, took, recovery + stragglers, rows_per_shard, held)
+        self._add_absences(chunk, took, recovery + stragglers, rows_per_shard)
 
     @property
     def cost(self) -> Floats:
@@ -199,9 +195,7 @@ class Costs:
         for machine in gone:
             self.away[machine - 1] += seconds / len(gone)
 
-    def _add_absences(
-        self, chunk: Chunk, took: Floats, copies: int, rows: int, held: Counts
-    ) -> None:
+    def _add_absences(self, chunk: Chunk, took: Floats, copies: int, rows: int) -> None:
         """Estimate how much longer steps took without the machines that are gone.
 
         It is the ratio of the optimal makespans with and without them, at the speeds that machines
@@ -217,11 +211,9 @@ class Costs:
                 self._without, with_them = key, chunk.here[at] & ~np.isnan(pace)
                 optima = []
                 for _ in range(2):
-                    which = held[with_them]
-                    enough = which.sum() >= copies
-                    none = np.zeros(len(which))
                     speeds = 1 / pace[with_them]
-                    optima.append(optimum(speeds, none, copies, rows, which)[0] if enough else 0.0)
+                    enough, none = len(speeds) >= copies, np.zeros(len(speeds))
+                    optima.append(optimum(speeds, none, copies, rows)[0] if enough else 0.0)
                     with_them[np.array(gone) - 1] = True
                 without, best = optima
                 self._share = max(1 - best / without, 0.0) if without else 0.0
@@ -240,25 +232,21 @@ class Costs:
         recovery: int,
         rows_per_shard: int,
         counts: bool,
-        held: Counts,
     ) -> NDArray[np.bool_]:
         """Add up what other shares would have taken; return in which steps that is known."""
         rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
         count = here.sum(axis=1)
         shard = np.full(len(rows), rows_per_shard, np.float64)
         copies = np.full(len(rows), recovery, np.float64)
-        known = np.ones(len(rows), np.bool_)
         for at, stretch in enumerate(chunk.stretches):
             if stretch.step["store"]:  # of which the records say no more than this
                 bounds = stretch.step["assignment"]
                 shard[at] = bounds.rows
                 copies[at] = round(float(bounds.loads().sum()) / (bounds.rows or 1))
-                known[at] = held.max() == 1  # else not whose its shards are, either
         share = copies * shard / np.maximum(count, 1)
         changed, read = self._change(chunk, share)
         least = np.min(rows, axis=1, where=here, initial=np.inf)
-        can = (here @ held >= np.maximum(copies, 1)) & (least >= _LEAST * share)
-        can &= (shard > 0) & known
+        can = (count >= np.maximum(copies, 1)) & (least >= _LEAST * share) & (shard > 0)
         told: NDArray[np.bool_] = (counts & can)[which]
         told[told] = ((chunk.seconds > 0) | ~here[which])[told].all(axis=1)
         if not told.any():
@@ -271,7 +259,7 @@ class Costs:
         of = which[told]
         paces = chunk.seconds[told] / np.where(here, rows, np.inf)[of]
         self.equal += float((paces.max(axis=1) * share[of]).sum())
-        paces *= cyclic_rows(here, copies, shard, held)[of]
+        paces *= cyclic_rows(here, copies, shard)[of]
         self.cyclic += float(paces.max(axis=1).sum())
         return told
 

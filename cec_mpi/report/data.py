@@ -137,10 +137,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 def _too_large(run: Run) -> list[str]:
     count = run.assignments.too_large
-    said = [f"{counted(count, 'assignment')} too large to be shown."] if count else []
-    if run.several:
-        said.append("Machines have several shards: which rows of which they computed is not shown.")
-    return said
+    return [f"{counted(count, 'assignment')} too large to be shown."] if count else []
 
 
 def _until(run: Run, index: int) -> int:

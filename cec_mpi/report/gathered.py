@@ -18,10 +18,9 @@ from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting, mome
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MOST_BINS, MachineBins
-from cec_mpi.report.costs import Costs, Counts
+from cec_mpi.report.costs import Costs
 from cec_mpi.report.kinds import said_of
 from cec_mpi.report.reading import NUMBERS, Chunk, read_chunks
-from cec_mpi.text import shown
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +71,6 @@ class Run:
             what = "is no directory" if path.exists() else "is missing"
             raise InputError(f"{name} {what}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
-        self.several = False
         self.bins, self.costs = MachineBins(most_bins), Costs()
         self.assignments = Assignments(asked)
         self.absences = Absences()
@@ -163,10 +161,8 @@ class Run:
     def _add_steps(self, chunk: Chunk) -> None:
         rows = chunk.header["rows_per_shard"]
         self.absences.add(chunk)
-        held, several = _held(chunk.header, chunk.rows.shape[1])
-        self.several = self.several or several
-        self.bins.add(chunk, rows, held)
-        self.costs.add(chunk, chunk.header["recovery"], rows, held)
+        self.bins.add(chunk, rows)
+        self.costs.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
@@ -175,8 +171,7 @@ class Run:
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
             self._happen(step["events"], step["step"])
-            if not several:
-                self.assignments.add(chunk.first, stretch, paces)
+            self.assignments.add(chunk.first, stretch, paces)
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
         self._more["load_seconds"].append(self.costs.held_up)
         self._more["stall_seconds"].append(self.costs.stall_seconds)
@@ -203,20 +198,6 @@ class Run:
         last = self._more["time"][-1][-1] if self._more["time"] else 0.0
         since = np.maximum.accumulate(np.maximum(self._over + found - began, last))
         return np.asarray(np.round(since, 3), np.float64)
-
-
-def _held(header: dict[str, Any], machines: int) -> tuple[Counts, bool]:
-    """Return how many shards each machine has, and whether the header says so."""
-    found, held = header.get("shards_of_machine"), np.ones(machines, np.int64)
-    if found is None:
-        return held, False
-    if len(found) != header["machines"]:
-        raise InputError(
-            f"a header of the records has shards_of_machine {shown(found)}: expected the shards of "
-            "each machine"
-        )
-    held[: len(found)] = [len(each) for each in found][:machines]
-    return held, True
 
 
 def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

@@ -90,7 +90,7 @@ def _waits(run: Run) -> str:
     if at in run.waits:
         missing = run.waits[at]
         gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in GOING]
-        text += f", which needed {plural(missing.missing, f'more {missing.of}')}"
+        text += f", which needed {plural(missing.missing, 'more machine')}"
         text += f"; without machine {listed_names(gone, 5)}" if gone else ""
     return text
 

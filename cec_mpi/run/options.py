@@ -110,18 +110,6 @@ class JoinOptions:
     encryption: bool = option(
         True, "--no-encryption", "with HOST:PORT, if the run was given --no-encryption"
     )
-    shards: int | None = option(
-        None,
-        "--shards-per-machine K",
-        "largest number of shards that this machine can hold; the run decides how many it gets",
-        values.positive,
-    )
-    memory: int | None = option(
-        None,
-        "--memory-per-machine SIZE",
-        "largest size of shards that this machine can hold, such as 64G",
-        values.size,
-    )
     retry: float | None = option(
         None,
         "--retry TIME",

@@ -58,7 +58,7 @@ def run_in_lockstep(
         if session is not None:
             from cec_mpi.run.task_run import TaskRun
 
-            TaskRun(run, options, signals, session.started).run(session)
+            TaskRun(run, options, signals).run(session)
     return 0
 
 

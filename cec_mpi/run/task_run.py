@@ -8,7 +8,7 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from cec_mpi.options.values import Interval
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.failing import as_cec_error, shortage_of, words_of
 from cec_mpi.processes.logs import log_file
-from cec_mpi.processes.places import Place, place_here
+from cec_mpi.processes.places import place_here
 from cec_mpi.records.directory import (
     RESULT,
     STEPS,
@@ -86,8 +86,6 @@ class TaskRun:
     options : SessionOptions
     signals : NotedSignals
         Signals of this process. A received signal ends the run before its next step.
-    places : sequence of Place, optional
-        Nodes of the machines, if they are known already.
     """
 
     def __init__(
@@ -95,20 +93,11 @@ class TaskRun:
         run: RunOptions,
         options: SessionOptions,
         signals: NotedSignals,
-        places: Sequence[Place] | None = None,
     ) -> None:
         self.store = run.store
         self.out = Path(run.out)
         manifest = self.manifest = open_store(node_directory(self.store)).manifest
-        self.shares_out = options.shards_per_machine == "auto"
-        by_number = isinstance(options.shards_per_machine, int | str)  # of machines that come
-        if places is not None or not (options.is_elastic and by_number):
-            options = options.checked(manifest, places)
-        elif not self.shares_out:
-            options.checked(
-                manifest
-            )  # find errors before machines start; checked again when all have connected
-        self.options = options
+        options = self.options = options.checked(manifest)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
@@ -196,9 +185,6 @@ class TaskRun:
         self.warned += session.slow
         if session.unlogged:
             raise MachineError(session.unlogged[0])
-        if self.shares_out:
-            counts = ", ".join(map(str, master.steps.placement.counts))
-            say(f"shards per machine: {counts}")
         if self.shows_map:
             put(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.options.placed import Placed
-from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.processes.failing import as_cec_error
-from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.processes.together import meet, on_master
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.session.session import check_ranks
@@ -38,8 +33,6 @@ def stage_together(
     store: str,
     pattern: str,
     machines: tuple[int, ...] | None,
-    placed: Placed,
-    speeds: SpeedsOption = "learn",
     watch: Watch | None = None,
 ) -> Staged:
     """Collective: copy the shards of each rank's machine to the rank's node.
@@ -51,10 +44,6 @@ def stage_together(
         The store, and the directory on each node.
     machines : tuple of int or None
         Only these.
-    placed : Placed
-        How many shards each machine has.
-    speeds : sequence of float, mapping of str to float, or "learn"
-        Speeds by which shards are distributed, if `placed` leaves that open.
     watch : callable, optional
         Called with the progress, on rank 0.
 
@@ -64,15 +53,13 @@ def stage_together(
         On all ranks.
     """
 
-    def prepare() -> tuple[Manifest, Placement, list[int]]:
+    def prepare() -> tuple[Manifest, list[int]]:
         manifest = open_store(store).manifest
-        placement = placed.placed(manifest, places[1:], machines, speeds)
-        chosen = _checked(placement, machines)
-        check_ranks(comm.size, tuple(chosen), placement)
-        return manifest, placement, chosen
+        chosen = _checked(manifest, machines)
+        check_ranks(comm.size, tuple(chosen), manifest.code.machines)
+        return manifest, chosen
 
-    places = place_of_ranks(comm)
-    manifest, placement, chosen = on_master(comm, prepare)
+    manifest, chosen = on_master(comm, prepare)
     meet(comm)
     copied, problem = 0, None
     machine = chosen[comm.rank - 1] if comm.rank else 0
@@ -87,13 +74,13 @@ def stage_together(
                 sent.append(comm.isend(done, _MASTER, _DONE))
 
         try:
-            copied = _stage(store, manifest, placement.of(machine), pattern, tell)
+            copied = stage_shard(Path(store), manifest, machine, pattern, tell)
         except (CecError, OSError) as error:
             problem = as_cec_error(error)
         sent.append(comm.isend(None, _MASTER, _DONE))
         wait_for(sent)
     else:
-        _follow(comm, [manifest.shard_bytes * placement.counts[n - 1] for n in chosen], watch)
+        _follow(comm, [manifest.shard_bytes] * len(chosen), watch)
     found = comm.allgather((socket.gethostname(), machine, copied, problem))[1:]
     for host, number, _, failed in found:
         if failed is not None:
@@ -128,16 +115,13 @@ def stage_here(
     store: str,
     pattern: str,
     machines: tuple[int, ...] | None,
-    placed: Placed,
-    speeds: SpeedsOption = "learn",
     watch: Watch | None = None,
 ) -> Staged:
     """Copy the shards of all machines to this node; the options are those of `stage_together`."""
     manifest = open_store(store).manifest
-    placement = placed.placed(manifest, None, machines, speeds)
     host = socket.gethostname()
-    chosen = _checked(placement, machines)
-    total, before = placement.count(chosen) * manifest.shard_bytes, 0
+    chosen = _checked(manifest, machines)
+    total, before = len(chosen) * manifest.shard_bytes, 0
     staged = []
     for machine in chosen:
 
@@ -145,32 +129,14 @@ def stage_here(
             if watch is not None:
                 watch(before + done, total)
 
-        mine = placement.of(machine)
-        staged.append((host, machine, _stage(store, manifest, mine, pattern, tell)))
-        before += len(mine) * manifest.shard_bytes
+        staged.append((host, machine, stage_shard(Path(store), manifest, machine, pattern, tell)))
+        before += manifest.shard_bytes
     return staged
 
 
-def _stage(
-    store: str,
-    manifest: Manifest,
-    shards: tuple[int, ...],
-    pattern: str,
-    tell: Callable[[int], None],
-) -> int:
-    """Copy some shards to this node; returns the bytes copied."""
-    copied = 0
-    for place, shard in enumerate(shards):
-
-        def of_all(done: int, before: int = place * manifest.shard_bytes) -> None:
-            tell(before + done)
-
-        copied += stage_shard(Path(store), manifest, shard, pattern, of_all)
-    return copied
-
-
-def _checked(placement: Placement, machines: tuple[int, ...] | None) -> list[int]:
-    chosen = list(machines or range(1, placement.machines + 1))
-    if chosen[-1] > placement.machines:
-        raise InputError(f"machine {chosen[-1]}: expected machines from 1 to {placement.machines}")
+def _checked(manifest: Manifest, machines: tuple[int, ...] | None) -> list[int]:
+    total = manifest.code.machines
+    chosen = list(machines or range(1, total + 1))
+    if chosen[-1] > total:
+        raise InputError(f"machine {chosen[-1]}: expected machines from 1 to {total}")
     return chosen

@@ -47,17 +47,14 @@ def run_header(
     import scipy
 
     manifest = opening.manifest
-    found = [(), *(each.shards for each in opened)]
-    files = [each[0] if len(each) == 1 else list(each) or "" for each in found]
+    files = ["", *(each.shard for each in opened)]
     machines = [0, *opening.machines]
     hosts = host_of_ranks(places, len(machines))
     copied = [
         machine
-        for machine, several, host in zip(machines, found, hosts, strict=True)
-        if any(Path(file).parent != node_directory(opening.store, host) for file in several)
+        for machine, file, host in zip(machines, files, hosts, strict=True)
+        if file and Path(file).parent != node_directory(opening.store, host)
     ]
-    placement = opening.placement
-    placed = {"shards_of_machine": [list(placement.of(n + 1)) for n in range(placement.machines)]}
     return {
         "versions": {
             "cec_mpi": __version__,
@@ -76,11 +73,10 @@ def run_header(
         "columns": manifest.columns,
         "rows_per_shard": manifest.rows_per_shard,
         "dtype": manifest.dtype,
-        "machines": placement.machines,
+        "machines": manifest.code.machines,
         "recovery": manifest.code.recovery,
         "code": manifest.code.family,
         "copies": None if manifest.replicas is None else manifest.replicas.copies,
-        **({} if placement.is_plain else {"store_shards": placement.shards} | placed),
         "taking_part": options.machines,
         "scheme": options.scheme,
         "precision": options.precision,
@@ -119,24 +115,13 @@ def placement_table(header: Mapping[str, Any]) -> str:
           1     1  node1      8        4  /s/shard-0001.npy
       spare     2  node2      4        4
     """
-    placed = header.get("shards_of_machine")
     hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
     width = max(map(len, ["host", *hosts]))
-    shards = "shards" if placed else "shard"
-    lines = [f"machine  rank  {'host':{width}}  cores  threads  {shards}"]
+    lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
     served = zip(header["machine_of_rank"], header["shard_files"], strict=True)
     for position, (machine, file) in enumerate(served):
         name = machine or ("spare" if position else "master")
         rank = position if len(hosts) > 1 else 0  # all are in one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
-        read = file if not placed else _shards_read(placed[machine - 1], file) if machine else ""
-        lines.append(f"{line}  {read}".rstrip())
+        lines.append(f"{line}  {file}".rstrip())
     return "\n".join(lines)
-
-
-def _shards_read(shards: Sequence[int], files: str | Sequence[str]) -> str:
-    """Return which shards a machine reads, and from which directories."""
-    several = [files] if isinstance(files, str) else files
-    where = dict.fromkeys(str(Path(file).parent) for file in several)
-    first, last = shards[0], shards[-1]
-    return f"{first if first == last else f'{first}-{last}'} in {', '.join(where)}"

@@ -62,16 +62,16 @@ class LocalHub(Together):
                 opened.append(Opened())
                 continue
             problems: list[str] = []
-            files: tuple[str, ...] = ()
+            file = ""
             rate = 0.0
             with noting_problems(number, problems, passed=ShortageError):
                 machine = self.machine_of(number, opening)
-                files = machine.shard_files
+                file = machine.shard_file
                 if opening.measured and not any(each.rate for each in opened):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
-            unseen = bool(problems and opening.unseen(number))
-            opened.append(Opened("".join(problems), files, rate, unseen))
+            unseen = bool(problems and opening.is_unseen(number))
+            opened.append(Opened("".join(problems), file, rate, unseen))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -99,7 +99,7 @@ class LocalHub(Together):
         return LocalMasterEnd(self, machines, opening)
 
     def machine_of(self, number: int, opening: Opening) -> Machine:
-        """Return a machine with its shards."""
+        """Return a machine with its shard."""
         return open_machine(number, opening)
 
     def refuse(self, error: CecError) -> None:
@@ -218,7 +218,7 @@ class LocalMasterEnd:
         self.hub = hub
         self._machines = machines
         manifest, arithmetic = opening.manifest, opening.arithmetic
-        self._placement, self._rows = opening.placement, manifest.rows_per_shard
+        self._count = manifest.code.machines
         self._assignment: Assignment | None = None
         self._step = 0
         self._product = Product()
@@ -233,7 +233,7 @@ class LocalMasterEnd:
         self._step, self._product = step, product
         if assignment is not self._assignment:
             self._assignment = None  # until all machines have it: an interrupt may come in between
-            intervals = self._placement.stacked(assignment.intervals_of_all(), self._rows)
+            intervals = assignment.intervals_of_all()
             for machine in self._machines:
                 machine.assign(intervals.get(machine.number, ()))
             self._assignment = assignment
@@ -251,7 +251,7 @@ class LocalMasterEnd:
         if adjoint:
             values.fill(0)
         position = 0
-        told = [(0.0, 0.0, 0)] * self._placement.machines
+        told = [(0.0, 0.0, 0)] * self._count
         failed = []
         with Machine.unwarned():
             for machine in self._machines:

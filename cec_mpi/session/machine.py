@@ -69,8 +69,6 @@ def join(
     signals: NotedSignals,
     *,
     machine: int | None = None,
-    shards: int | None = None,
-    memory: int | None = None,
     retry: float | None = None,
     threads: int | None = None,
 ) -> None:
@@ -84,10 +82,6 @@ def join(
         Signals of this process: it leaves after one of them.
     machine : int, optional
         Number of the machine that it asks to be.
-    shards : int, optional
-        Most shards that it can hold.
-    memory : int, optional
-        Most bytes of shards that it can hold.
     retry : float, optional
         Seconds to wait for a run that has not started, or has ended and may be resumed.
     threads : int, optional
@@ -106,7 +100,7 @@ def join(
     MachineError
         The machine cannot open its shards, or a computation has failed.
     """
-    hello = _hello(machine=machine or 0, shards=shards, memory=memory)
+    hello = _hello(machine=machine or 0)
     search = _Search(source, signals, retry)
     connection = search.found(0.0 if retry is None else retry)
     while True:
@@ -172,10 +166,8 @@ def serve_as_rank(
             return 0
 
 
-def _hello(
-    *, rank: int = 0, machine: int = 0, shards: int | None = None, memory: int | None = None
-) -> Hello:
-    return Hello(package_here(), os.getpid(), place_here(), rank, machine, shards, memory)
+def _hello(*, rank: int = 0, machine: int = 0) -> Hello:
+    return Hello(package_here(), os.getpid(), place_here(), rank, machine)
 
 
 def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> BaseException | None:

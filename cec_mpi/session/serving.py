@@ -23,7 +23,6 @@ from cec_mpi.processes.places import limit_threads
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
-from cec_mpi.store.stack import Stack
 from cec_mpi.store.staging import node_directory, staged_file
 from cec_mpi.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
@@ -100,9 +99,9 @@ def _open(
         end.together()
         with noting_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
-    files = () if machine is None else machine.shard_files
-    unseen = bool(problems and opening.unseen(number))
-    verdict = end.opened(Opened("".join(problems), files, rate, unseen, "".join(unlogged)))
+    file = "" if machine is None else machine.shard_file
+    unseen = bool(problems and opening.is_unseen(number))
+    verdict = end.opened(Opened("".join(problems), file, rate, unseen, "".join(unlogged)))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict
@@ -124,7 +123,7 @@ def noting_problems(
 
 
 def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
-    """Return a machine with its shards, or without shards if it does not serve the store.
+    """Return a machine with its shard, or without one if it does not serve the store.
 
     Raises
     ------
@@ -135,14 +134,11 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     if not number:
         return make(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    shards = []
-    for n in opening.placement.of(number):
-        copy = staged_file(options.staged, manifest, n) if options.staged else None
-        log.info("machine %d reads %s", number, copy or store.path / manifest.shards[n - 1].file)
-        shards.append(_open_shard(store, n, copy, options))
-    shard = shards[0] if len(shards) == 1 else Stack(shards)
+    copy = staged_file(options.staged, manifest, number) if options.staged else None
+    log.info("machine %d reads %s", number, copy or opening.shard_file(number))
+    shard = _open_shard(store, number, copy, options)
     machine = make(number, shard, manifest.columns, opening.arithmetic)
-    machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
+    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
 
 

@@ -10,7 +10,6 @@ from enum import Enum
 from pathlib import Path
 
 from cec_mpi.core.plan.assignment import Scheme
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import CecError, InputError, MachineError, SlowWarning
 from cec_mpi.files.paths import as_path
 from cec_mpi.machine.emulation import Emulation, fit_base
@@ -125,10 +124,10 @@ class Session:
         manifest = opened.manifest
         if self._gather is not None:
             self._places = self._gather(manifest.enough)
-        options = options.checked(manifest, self.started)
+        options = options.checked(manifest)
         machines = options.machines or ()
         if self._running is Running.LOCKSTEP:
-            check_ranks(len(self._places), machines, options.placement)
+            check_ranks(len(self._places), machines, manifest.code.machines)
         elif self._running is Running.ELASTIC and self.started is None:
             check_joining(options)
         self._warn(options)
@@ -241,13 +240,12 @@ class Session:
             path, logs = path.absolute(), logs and logs.absolute()
         numbers, places = self._hub.assigned(part, self._places)
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
-        total = options.placement.machines
-        speeds = speeds_by_machine(options.speeds, numbers, hosts, total)
+        speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
         scaling = store.scaling()
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in part if n and n not in numbers)
-        served = path, manifest, options.placement, numbers, options.of_machines(staged)
+        served = path, manifest, numbers, options.of_machines(staged)
         opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, places)
@@ -255,8 +253,7 @@ class Session:
             self._hub.refuse(error)
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)
-        scheme, placement = options.scheme, options.placement
-        steps = StepPlanner.of(manifest, self.schedule, speeds, scheme, placement, store.parts())
+        steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
         number, self._stores = self._stores, self._stores + 1
         opened_store = OpenStore(
             path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
@@ -273,9 +270,10 @@ class Session:
     def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
         """Whether steps are possible without the machines that could not open a store."""
         told = zip(opening.machines, opened, strict=True)
-        able = [n for n, said in told if n and said.shards and not said.problem]
-        enough = opening.placement.count(able) >= opening.manifest.code.recovery
-        return self._running is Running.ELASTIC and enough
+        able = [n for n, said in told if n and said.shard and not said.problem]
+        manifest = opening.manifest
+        spare = manifest.placement.to_spare(manifest.code.recovery, able)
+        return self._running is Running.ELASTIC and spare >= 0
 
     def _warn(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
@@ -306,12 +304,12 @@ def problem_of_opening(
     unseen = {
         machine: places[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
-        if opened[rank - 1].unseen and not opening.unseen(machine)
+        if opened[rank - 1].unseen and not opening.is_unseen(machine)
     }
     if "{host}" in str(opening.store):
         unseen = {}  # no node sees the files of another
     if unseen:
-        path = str(opening.shard_files(min(unseen))[0].absolute())
+        path = str(opening.shard_file(min(unseen)).absolute())
         return InputError(unseen_shards(path, places[0].host, unseen))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
@@ -352,11 +350,9 @@ def emulation_of(
     )
 
 
-def check_ranks(size: int, machines: tuple[int, ...], placement: Placement) -> None:
-    """Raise unless there is one rank for the master and one for each machine."""
-    shards = () if placement.is_plain else placement.counts
-    total, launcher = placement.machines, detect_launcher()
-    problem = wrong_ranks(size, machines, total, launcher, shards)
+def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+    """Raise unless there is one rank for the master and one for each machine, of all of a store."""
+    problem = wrong_ranks(size, machines, total, detect_launcher())
     if problem:
         raise InputError(problem)
 

@@ -14,7 +14,6 @@ import numpy as np
 from cec_mpi.availability.models import Availability, Listed, RandomAvailability, everyone
 from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
 from cec_mpi.core.code.families import default_family, make_generator
-from cec_mpi.core.plan.placement import Placement, spread
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.session import SessionOptions
@@ -25,7 +24,7 @@ from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
-_MOST_RECOVERIES = 16  # different L for each number of machines and shards
+_MOST_RECOVERIES = 16  # different L for each number of machines
 _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
 _DRAWS = 1000  # of the noise of speeds
@@ -49,7 +48,7 @@ class Kind:
     speed : float
         Relative.
     memory : int, optional
-        Bytes for shards; None if there is room for all of X.
+        Bytes for its shard; None if there is room for all of X.
     price : float, optional
         Of a machine for an hour.
     """
@@ -145,9 +144,7 @@ class Choice:
     Attributes
     ----------
     machines : int
-        M.
-    shards : tuple of int
-        Shards of each machine of a code; empty for replicas.
+        N.
     recovery, copies : int or None
         L of a code, or J of replicas.
     stragglers : int
@@ -173,7 +170,6 @@ class Choice:
     """
 
     machines: int
-    shards: tuple[int, ...] = ()
     recovery: int | None = None
     copies: int | None = None
     stragglers: int = 0
@@ -196,13 +192,8 @@ class Choice:
     @property
     def family(self) -> str:
         """What choices of different L or J have in common."""
-        shards = sum(self.shards)
-        words = [f"N = {shards or self.machines}"]
-        if shards and shards != self.machines:
-            words.append(f"on {plural(self.machines, 'machine')}")
-        if self.stragglers:
-            words.append(f"S = {self.stragglers}")
-        return ", ".join(words)
+        late = f", S = {self.stragglers}" if self.stragglers else ""
+        return f"N = {self.machines}{late}"
 
     def encode(self, dtype: str, speeds: Sequence[float]) -> str:
         """Return the command that makes the store, for machines of these speeds."""
@@ -216,16 +207,11 @@ class Choice:
                 given = ",".join(f"{speed:g}" for speed in speeds[: self.machines])
                 words += f" --speeds {given}"
             return words
-        return f"--machines {sum(self.shards)} --recovery {self.recovery}"
+        return f"--machines {self.machines} --recovery {self.recovery}"
 
     def run(self) -> str:
         """Return the options of a run with the store, which are not the defaults."""
-        words = [f"--stragglers {self.stragglers}"] if self.stragglers else []
-        if self.shards and sum(self.shards) != self.machines:
-            same = len(set(self.shards)) == 1
-            counts = str(self.shards[0]) if same else ",".join(map(str, self.shards))
-            words.append(f"--shards-per-machine {counts}")
-        return " ".join(words)
+        return f"--stragglers {self.stragglers}" if self.stragglers else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +345,7 @@ class _Rejected:
 
     def tried(self, choice: Choice) -> tuple[str, int]:
         """Note that a choice is tried; returns the name of its L or J, and that number."""
-        name = f"N = {sum(choice.shards) or choice.machines}, {choice.threshold[0]} ="
+        name = f"N = {choice.machines}, {choice.threshold[0]} ="
         number = choice.recovery or choice.copies or 0
         self._tried.setdefault(name, set()).add(number)
         return name, number
@@ -410,7 +396,7 @@ def _check(question: Question) -> None:
 
 
 def _scenarios(question: Question) -> Iterator[Scenario]:
-    """Yield what is tried: numbers of machines, shards, L or J, and S."""
+    """Yield what is tried: numbers of machines, L or J, and S."""
     machines = question.machines
     total = len(machines)
     counts = {total}
@@ -419,24 +405,13 @@ def _scenarios(question: Question) -> Iterator[Scenario]:
     late = range(_MOST_STRAGGLERS + 1) if question.noise else (0,)
     for count in sorted(counts):
         speeds = tuple(kind.speed for kind in machines[:count])
-        for shards in _shards(speeds, count):
-            most = sum(shards)
-            for recovery, stragglers in product(_spread_out(most), late):
-                if Placement(shards, most).to_spare(recovery) >= stragglers:
-                    yield _scenario(question, speeds, stragglers, shards, recovery=recovery)
+        for recovery, stragglers in product(_spread_out(count), late):
+            if recovery + stragglers <= count:
+                yield _scenario(question, speeds, stragglers, recovery=recovery)
         if question.density < _DENSE:
             for copies, stragglers in product(range(1, min(count, _MOST_COPIES) + 1), late):
                 if stragglers < copies:
                     yield _scenario(question, speeds, stragglers, copies=copies)
-
-
-def _shards(speeds: tuple[float, ...], count: int) -> Iterator[tuple[int, ...]]:
-    """Yield numbers of shards of each machine: one, or more for faster machines."""
-    yield (1,) * count
-    if len(set(speeds)) > 1:
-        shares = spread(2 * count, speeds, 1)
-        if len(set(shares)) > 1:
-            yield shares
 
 
 def _spread_out(most: int) -> list[int]:
@@ -448,22 +423,19 @@ def _scenario(
     question: Question,
     speeds: tuple[float, ...],
     stragglers: int,
-    shards: tuple[int, ...] = (),
     recovery: int | None = None,
     copies: int = 1,
 ) -> Scenario:
-    machines = len(speeds)
     options = SessionOptions(
         emulate_speeds=speeds,
         emulate_noise=question.noise,
         speeds=speeds,
         stragglers=stragglers,
-        shards_per_machine=None if not shards or sum(shards) == machines else shards,
         elastic=not question.stays,
         wait=True,
     )
     return Scenario(
-        machines=sum(shards) or machines,
+        machines=len(speeds),
         recovery=recovery,
         copies=copies,
         rows=question.rows,
@@ -493,11 +465,10 @@ def _sized(question: Question, scenario: Scenario) -> Choice:
     condition = _condition(scenario.machines, recovery)
     return Choice(
         **given,
-        shards=model.counts,
         recovery=recovery,
-        storage=round(sum(model.counts) * shard),
-        largest=round(max(model.counts) * shard),
-        gone=Placement(model.counts, scenario.machines).to_spare(recovery),
+        storage=round(machines * shard),
+        largest=round(shard),
+        gone=machines - recovery,
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_eps(question) * condition,
     )
@@ -519,13 +490,13 @@ def _condition(machines: int, recovery: int) -> float:
 def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple[str, str] | None:
     """Return why a choice cannot work, and a figure; None if it can."""
     model = Model(scenario)
-    each = [count * choice.storage / sum(model.counts) for count in model.counts]
+    each = [choice.storage / model.machines] * model.machines
     if choice.copies is not None:
         each = (Replicated(model).held * model.size).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, each, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
             figure = f"{size_words(size)} of {size_words(kind.memory)}"
-            return f"its shards do not fit into the memory of machine {n}", figure
+            return f"its shard does not fit into the memory of machine {n}", figure
     if question.error is not None and choice.error > question.error:
         return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
     if choice.error > 1e-2:
@@ -610,13 +581,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def _sentence(question: Question, choice: Choice) -> str:
     """Return a sentence about the recommended choice."""
     if choice.copies is None:
-        count, word = sum(choice.shards), "shard"
-        if count == choice.machines:
-            word = "machine"
+        count = choice.machines
         is_enough = "is enough" if choice.recovery == 1 else "are enough"
-        needed = f"any {choice.recovery} of {plural(count, word)} {is_enough}"
+        needed = f"any {choice.recovery} of {plural(count, 'machine')} {is_enough}"
         if choice.recovery == count:
-            needed = f"all of its {plural(count, word, 'is', 'are')} needed"
+            needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
     waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.availability.models import Listed
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import read_given
@@ -117,7 +116,7 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions) -> SessionOptions:
     named = [flag for flag, value in told.items() if value is not None]
     if len(named) > 1:
         raise InputError(f"{named[0]} and {named[1]} exclude each other")
-    machines = scenario.count
+    machines = scenario.machines
     if given.drawn is not None:
         random = np.random.default_rng(options.seed)
         drawn = random.uniform(*given.drawn, size=machines)
@@ -164,7 +163,7 @@ def _with_ticks(options: SessionOptions, scenario: Scenario) -> SessionOptions:
     """Return options in which a trace with times is replayed at its own pace."""
     if options.tick_seconds is not None:
         return options
-    availability = Available.found(options, Placement.plain(scenario.count))["availability"]
+    availability = Available.found(options, scenario.machines)["availability"]
     gap = availability.gap_seconds if isinstance(availability, Listed) else None
     return options if gap is None else replace(options, tick_seconds=gap)
 

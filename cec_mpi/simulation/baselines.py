@@ -17,7 +17,6 @@ from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.errors import InputError
 from cec_mpi.simulation.replay import Change, Floats, Machines, Model, Work, replay
 from cec_mpi.simulation.scenario import Outcome, Scenario
-from cec_mpi.text import plural
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -29,11 +28,6 @@ class _Uncoded:
 
     def __init__(self, model: Model) -> None:
         scenario = model.scenario
-        if set(model.counts) != {1}:
-            raise InputError(
-                f"{plural(sum(model.counts), 'shard')} on {plural(model.machines, 'machine')}: "
-                "baselines need machines with one shard each"
-            )
         self._model, self._costs = model, scenario.costs
         self.least = scenario.recovery or -(-model.machines // scenario.copies)
 

@@ -47,10 +47,9 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
             simulate,
             replace(scenario, options=replace(options, scheme=other)),  # type: ignore[arg-type]
         )
-        if not isinstance(options.shards_per_machine, int | tuple):
-            copies = scenario.machines - scenario.recovery + 1
-            without = replace(scenario, recovery=None, copies=copies, manifest=None)
-            runs[plural(copies, "copy")] = partial(simulate, without)
+        copies = scenario.machines - scenario.recovery + 1
+        without = replace(scenario, recovery=None, copies=copies, manifest=None)
+        runs[plural(copies, "copy")] = partial(simulate, without)
     for name, baseline in BASELINES.items():
         runs[name] = partial(_baseline, baseline, scenario)
     found: Compared = {}
@@ -67,6 +66,4 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
 def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
     if scenario.happenings or scenario.options.inject:
         raise InputError("baselines know availability only: no --lost, --joins or --inject")
-    if scenario.options.shards_per_machine not in (None, 1):
-        raise InputError("baselines need machines with one shard each")
     return baseline(scenario)

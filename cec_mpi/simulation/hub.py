@@ -100,15 +100,12 @@ class SimulatedHub(LocalHub):
 
     def machine_of(self, number: int, opening: Opening) -> Machine:
         """See `LocalHub.machine_of`."""
-        from cec_mpi.store.stack import Stack
-
-        shards = [self.store.open_shard(n) for n in opening.placement.of(number)]
-        shard = shards[0] if len(shards) == 1 else Stack(shards)
+        shard = self.store.open_shard(number)
         manifest = self.store.manifest
         given = shard, manifest.columns, opening.arithmetic, manifest.tall, self.costs.call
         machine = SimulatedMachine(number, *given)
         options = opening.options
-        machine.faults = read_faults(options.inject, opening.placement.machines, options.seed)
+        machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
         return machine
 
     # Jobs.

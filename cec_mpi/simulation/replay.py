@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.availability.models import seconds_between
 from cec_mpi.core.plan.load import check_speeds
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.errors import InputError
 from cec_mpi.options.available import Available
@@ -105,8 +104,6 @@ class Model:
     Attributes
     ----------
     machines : int
-    counts : tuple of int
-        Shards of each machine.
     rows : int
         Of X, q.
     row_bytes : float
@@ -117,10 +114,7 @@ class Model:
 
     def __init__(self, scenario: Scenario, draws: int = 0) -> None:
         self.scenario, options = scenario, scenario.options
-        counts = options.shards_per_machine
-        self.counts = tuple(counts) if isinstance(counts, tuple | list) else ()
-        self.counts = self.counts or (1,) * scenario.machines
-        self.machines, self.rows = len(self.counts), scenario.rows
+        self.machines, self.rows = scenario.machines, scenario.rows
         self.row_bytes = float(scenario.columns * np.dtype(scenario.dtype).itemsize)
         if scenario.recovery is None:
             self.row_bytes = bytes_of_row(scenario.density * scenario.columns, scenario.dtype)
@@ -227,7 +221,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
-    found = Available.found(options, Placement.plain(model.machines))
+    found = Available.found(options, model.machines)
     up = found["availability"].among(found["machines"])
     if seconds_between(up):
         raise InputError("a command cannot be asked for availability in a simulation")

@@ -106,7 +106,7 @@ class Scenario:
     Attributes
     ----------
     machines : int
-        N; with several shards on each machine the number of shards.
+        N.
     recovery : int or None
         L of a code; None for replicas.
     copies : int
@@ -120,7 +120,7 @@ class Scenario:
         Those of a run. Machines have the speeds `emulate_speeds` (1 by default) with
         `emulate_base`, `emulate_noise` and `emulate_changes`; `speeds` is what the master knows.
     rate : float
-        Bytes of its shards that a machine of speed 1 multiplies in a second, unless
+        Bytes of its shard that a machine of speed 1 multiplies in a second, unless
         `emulate_base` says how many rows.
     costs : Costs
     steps : int or None
@@ -153,16 +153,6 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     loses: bool = False
     manifest: Manifest | None = None
-
-    @property
-    def count(self) -> int:
-        """Number of machines: fewer than N if they have several shards."""
-        given, speeds = self.options.shards_per_machine, self.options.speeds
-        if isinstance(given, int) and given > 0:
-            return -(-self.machines // given)
-        if given == "auto" and isinstance(speeds, tuple | list):
-            return len(speeds)
-        return len(given) if isinstance(given, tuple | list) else self.machines
 
     @classmethod
     def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:

@@ -7,19 +7,16 @@ from functools import lru_cache
 import numpy as np
 
 from cec_mpi.core.plan.load import fractional_load
-from cec_mpi.core.plan.placement import Placement
-from cec_mpi.core.plan.planner import best_most
 from cec_mpi.core.replicas.holders import Holders, held_together, spread_copies
 from cec_mpi.core.replicas.least import Groups
 from cec_mpi.core.replicas.parts import PARTS
-from cec_mpi.errors import InfeasibleError
 from cec_mpi.simulation.replay import Change, Floats, Machines, Model, Work
 
 
 class Coded:
     """A coded store: Theorem 1 for the machines that are available.
 
-    A machine that comes reads its shards, also if it was there before: another computer may have
+    A machine that comes reads its shard, also if it was there before: another computer may have
     taken its place.
 
     Parameters
@@ -33,45 +30,28 @@ class Coded:
         assert scenario.recovery is not None
         self.decoded = self._recovery = scenario.recovery
         self._model, self._stragglers = model, scenario.options.stragglers
-        self._placement = Placement(model.counts, scenario.machines)
-        counts = range(1, model.machines + 1)
-        enough = (
-            count
-            for count in counts
-            if self._placement.count(self._placement.largest(count)) >= self._recovery
-        )
-        self.least = next(enough, model.machines + 1)
+        self.least = self._recovery
         self._shard = model.size / self._recovery
         self._known: dict[Machines, Work] = {}
 
     def is_enough(self, machines: Machines) -> bool:
         """See `Scheme.is_enough`."""
-        if self._placement.is_plain:
-            return len(machines) >= self._recovery
-        return self._placement.count(sorted(machines)) >= self._recovery
+        return len(machines) >= self._recovery
 
     def work(self, machines: Machines, rates: Floats) -> Work:
         """The optimal load, for as many stragglers as these machines allow."""
         if machines not in self._known or not self._model.is_steady:
-            self._known[machines] = self._loads(sorted(machines), rates)
+            late = min(self._stragglers, len(machines) - self._recovery)
+            load = fractional_load(rates, self._recovery + late)
+            rows = np.array(load.mu, np.float64) * (self._model.rows / self._recovery)
+            self._known[machines] = Work(rows, late)
         return self._known[machines]
-
-    def _loads(self, numbers: list[int], rates: Floats) -> Work:
-        counts = [self._model.counts[n - 1] for n in numbers]
-        late = min(self._stragglers, self._placement.to_spare(self._recovery, numbers))
-        try:
-            most = best_most(rates, counts, self._recovery, late)
-        except InfeasibleError:
-            late, most = 0, max(counts)
-        used = [min(count, most) for count in counts]
-        load = fractional_load(rates, self._recovery + late * most, used)
-        return Work(np.array(load.mu, np.float64) * (self._model.rows / self._recovery), late)
 
     def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
         """Read the shards of machines that come."""
-        shards = [self._model.counts[n - 1] for n in now - (before - left)]
-        seconds = max(shards, default=0) * self._shard / self._model.scenario.costs.disk
-        return Change(seconds, sum(shards) * self._shard)
+        shards = len(now - (before - left))
+        seconds = self._shard / self._model.scenario.costs.disk if shards else 0.0
+        return Change(seconds, shards * self._shard)
 
 
 @lru_cache

@@ -158,10 +158,10 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
     options = _with_speeds(scenario, options, store)
     elastic = options.is_elastic or bool(scenario.happenings) or scenario.loses
     for each in scenario.happenings:
-        if not 1 <= each.machine <= scenario.count or not 0 <= each.seconds < float("inf"):
+        if not 1 <= each.machine <= scenario.machines or not 0 <= each.seconds < float("inf"):
             raise InputError(
                 f"machine {each.machine} at {each.seconds} seconds: expected a machine from 1 to "
-                f"{scenario.count}, and a time of at least 0"
+                f"{scenario.machines}, and a time of at least 0"
             )
     options = replace(options, elastic=elastic).checked(store.manifest)
     if seconds_between(options.availability):
@@ -241,7 +241,7 @@ def _with_speeds(
     speeds, base = options.emulate_speeds, options.emulate_base
     return replace(
         options,
-        emulate_speeds=speeds or (1.0,) * scenario.count,
+        emulate_speeds=speeds or (1.0,) * scenario.machines,
         emulate_base=scenario.rate / store.manifest.row_bytes if base is None else base,
         staged="",
     )

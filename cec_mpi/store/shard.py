@@ -106,11 +106,6 @@ class Shard(Protocol):
             Receives the sums.
         """
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Files of the rows."""
-        return (self.path,)
-
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """Rows with which the speed of the machine is measured, and bytes of a row.
 
@@ -126,12 +121,6 @@ class Shard(Protocol):
     def amount(self, intervals: Intervals) -> float:
         """How many rows of mean cost these rows are."""
         return sum(stop - start for start, stop in intervals)
-
-    def beside(self, others: Sequence[Shard]) -> Shard:
-        """The shard and others, as one."""
-        from cec_mpi.store.stack import Stack
-
-        return Stack([self, *others])
 
     def load(self, intervals: Intervals) -> Loaded:
         """Load rows, and return what was read for the first time, or again.

@@ -13,7 +13,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.failing import pack_error, unpack_error
@@ -259,8 +258,6 @@ class Opening:
     store : Path
         Path; contains ``{host}`` if each node has a directory of its own.
     manifest : Manifest
-    placement : Placement
-        Which machine has which shards.
     machines : tuple of int
         Machine of each rank from 1 on; 0 for a rank that does not serve this store.
     options : MachineOptions
@@ -276,7 +273,6 @@ class Opening:
 
     store: Path
     manifest: Manifest
-    placement: Placement
     machines: tuple[int, ...]
     options: MachineOptions
     threads: tuple[int, ...]
@@ -295,14 +291,13 @@ class Opening:
         wide = self.options.precision == "double"
         return np.dtype(np.float64 if wide else self.manifest.dtype)
 
-    def shard_files(self, machine: int) -> list[Path]:
-        """Return the paths of the shards of a machine (from 1) in the store."""
-        directory, shards = node_directory(self.store), self.manifest.shards
-        return [directory / shards[n - 1].file for n in self.placement.of(machine)]
+    def shard_file(self, machine: int) -> Path:
+        """Return the path of the shard of a machine (from 1) in the store."""
+        return node_directory(self.store) / self.manifest.shards[machine - 1].file
 
-    def unseen(self, machine: int) -> list[Path]:
-        """Return the shard files of a machine that do not exist."""
-        return [file for file in self.shard_files(machine) if not file.exists()]
+    def is_unseen(self, machine: int) -> bool:
+        """Whether the shard file of a machine does not exist."""
+        return not self.shard_file(machine).exists()
 
 
 @dataclass(frozen=True)
@@ -313,18 +308,18 @@ class Opened:
     ----------
     problem : str
         Why it cannot serve the store; empty if it can.
-    shards : tuple of str
-        The files that it reads, of the store or copies; empty if it has no shard.
+    shard : str
+        The file that it reads, of the store or a copy; empty if it has no shard.
     rate : float
         Measured rows per second, if an emulation needs them.
     unseen : bool
-        The file of one of its shards does not exist.
+        The file of its shard does not exist.
     unlogged : str
         Why it has no log; empty if it has one.
     """
 
     problem: str = ""
-    shards: tuple[str, ...] = ()
+    shard: str = ""
     rate: float = 0.0
     unseen: bool = False
     unlogged: str = ""

@@ -79,16 +79,14 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     print(advice.sentence)
     if advice.instead:
         print(advice.instead)
-    shards = advice.recommended.shards
     scenario = Scenario(
-        machines=sum(shards),
+        machines=advice.recommended.machines,
         recovery=advice.recommended.recovery,
         rows=ROWS,
         columns=COLUMNS,
         options=SessionOptions(
             emulate_speeds=SPEEDS,
             speeds=SPEEDS,
-            shards_per_machine=None if sum(shards) == MACHINES else shards,
             wait=True,
         ),
         steps=options.steps,
@@ -150,12 +148,9 @@ def real(scenario: Scenario, given: Listed, seconds: float, options: argparse.Na
         begin = max(range(len(given)), key=lambda tick: len(given.at(tick)))
         ticks = [given.at((begin + tick) % len(given)) for tick in range(len(given))]
         (directory / "ticks.json").write_text(json.dumps({"available": ticks}))
-        shards = scenario.options.shards_per_machine
         speeds = ",".join(map(str, SPEEDS))
         same = ["--emulate-speeds", speeds, "--speeds", speeds, "--emulate-base", height // 8]
         same += ["--availability", "ticks.json", "--repeat", "--tick", seconds / faster, "--wait"]
-        if isinstance(shards, tuple):
-            same += ["--shards-per-machine", ",".join(map(str, shards))]
         run = ["run", "store", "vectors=W.npy", "--out", "real", "--elastic", "--local", MACHINES]
         command([*run, *same], directory, options.seconds)
         simulated = ["simulate", "store", "--steps", options.real, "--elastic", "--json"]

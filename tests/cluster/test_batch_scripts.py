@@ -80,9 +80,6 @@ def test_bash_can_read_it(path):
     [
         ("", 5),
         ("--machines 1,2,4", 4),
-        ("--shards-per-machine 2", 3),
-        ("--shards-per-machine 1,1", 3),
-        ("--shards-per-machine auto --speeds 1,2,1", 4),
     ],
 )
 def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
@@ -96,12 +93,6 @@ def test_a_job_of_one_process_needs_no_mpi(slurm, store):
     assert code == 0
     assert "srun --mpi=none" in script
     assert "mpirun" not in script
-
-
-def test_ranks_that_are_to_share_the_shards_have_to_be_known(slurm, store):
-    code, _, err = slurm("run", store, "--out", "results", "--shards-per-machine", "auto")
-    assert code == 2
-    assert "the number of machines is not known; give --ntasks RANKS" in err
 
 
 @pytest.mark.parametrize(
@@ -168,7 +159,6 @@ def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, mon
     [
         (1, "", True),
         (2, "", False),
-        (1, "--shards-per-machine 1,3", False),
         (1, "--machines 1,2", False),
     ],
 )
@@ -178,7 +168,7 @@ def test_too_few_machines_for_a_step_are_told(
     monkeypatch.chdir(tmp_path)
     code, _, err = slurm("--elastic", machines, "run", store, "--out", "o", *options.split())
     assert code == 0
-    text = f"--elastic {machines}: these machines have 1 shards, but a step needs 2: "
+    text = f"--elastic {machines}: a step needs 2 machines: "
     assert (text in err) is is_told
     assert err.count("warning") == is_told
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
 from cec_mpi.doctor.measure import Wire
@@ -109,27 +108,6 @@ def test_a_sparse_store_is_estimated_by_its_nonzeros(tmp_path):
     assert f"a step takes {1e3 * size / 30e9:.3g} ms of computing" in told
 
 
-def test_machines_with_several_shards(manifest):
-    placed = {"manifest": manifest, "store": "S", "placement": Placement((2, 1), 3)}
-    seen = [Seen(n, "node01", f"/S/shard-000{k}.npy", shard=k) for n, k in ((1, 1), (1, 2), (2, 3))]
-    facts = facts_of(3, 1, seen=seen, **placed)
-    assert "store 40 x 10 float32 on 2 machines with 2, 1 shards: a step" in " ".join(
-        report(facts).split()
-    )
-    assert texts(facts, "error") == []
-    store = json.loads(json.dumps(to_json(facts)))["store"]
-    assert (store["machines"], store["shards_of_machine"]) == (2, [[1, 2], [3]])
-    assert [(each["machine"], each["shard"]) for each in store["shards"]] == [
-        (1, 1),
-        (1, 2),
-        (2, 3),
-    ]
-    assert texts(facts_of(4, 1, **placed), "error")[0].startswith(
-        "4 ranks were started: --shards-per-machine 2,1 needs 3"
-    )
-    assert "mpirun -n 3 cec-mpi doctor S" in report(facts_of(1, 1, **placed))
-
-
 def test_a_process_alone_is_told_how_to_go_on(manifest):
     told = report(facts_of(1, 1, manifest=manifest, store="S"))
     assert told.endswith("This was one process. To check several, run mpirun -n 4 cec-mpi doctor S")
@@ -215,7 +193,5 @@ def test_all_of_it_as_json(manifest):
     assert found["store"]["overhead_seconds"] == facts.costs.overhead(40, 10)
     assert found["store"]["most_machines"] == facts.costs.most_machines(40, 10)
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
-    assert "shards_of_machine" not in found["store"]
-    assert "shard" not in found["store"]["shards"][0]
     alone = to_json(facts_of(1, 1))
     assert (alone["estimate"], alone["store"], alone["launcher"]) == (None, None, None)

@@ -94,8 +94,7 @@ class Kept(Recorder):
 def master_of(path, manifest, recorder, spares=0, **options):
     """The master of a store, and its hub."""
     hub = Hub(spares)
-    machines = len(options.get("shards_per_machine", manifest.shards))
-    options = {"speeds": (1.0,) * machines, **options}
+    options = {"speeds": (1.0,) * manifest.code.machines, **options}
     session = Session(hub, [place_here()], "", ExitStack(), running=Running.ELASTIC)
     return session.open(path, SessionOptions(elastic=True, **options), recorder), hub
 

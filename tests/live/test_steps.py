@@ -112,8 +112,8 @@ def test_the_rate_is_that_of_recent_steps():
 
 def test_a_run_that_waits_says_for_what_until_its_next_step():
     view = RunView(seen([record(1)]))
-    view.take(Waiting(time="", missing=2, of="shard", available=(1,), away={2: "lost"}))
-    assert view.line() == "waiting for 2 more shards, 0:00: 1 machine available"
+    view.take(Waiting(time="", missing=2, available=(1,), away={2: "lost"}))
+    assert view.line() == "waiting for 2 more machines, 0:00: 1 of 3 available"
     view.take(record(2))
     assert view.line().startswith("step 3")
 

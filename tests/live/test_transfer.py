@@ -76,11 +76,10 @@ def test_commands_on_stores_take_the_option(small_store, tmp_path, capsys, no_la
 
 
 def test_staging_says_how_far_it_is(small_store, tmp_path):
-    from cec_mpi.options.placed import Placed
     from cec_mpi.session.copies import stage_here
 
     seen = []
-    given = str(small_store.path), str(tmp_path / "n"), None, Placed()
+    given = str(small_store.path), str(tmp_path / "n"), None
     stage_here(*given, watch=lambda *so_far: seen.append(so_far))
     done, totals = zip(*seen, strict=True)
     assert list(done) == sorted(done)

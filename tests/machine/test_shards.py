@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse
 
 import cec_mpi
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.product import Product
 from cec_mpi.machine.machine import Machine
@@ -47,7 +46,7 @@ def store(tmp_path_factory):
 def end_with(store, kind):
     """The machines 1, 2 and 4, each with a shard of this kind."""
     machines = [Machine(n, kind(n), COLUMNS, "float64") for n in (1, 2, 4)]
-    served = store.path, store.manifest, Placement.plain(MACHINES), (1, 2, 4)
+    served = store.path, store.manifest, (1, 2, 4)
     return LocalMasterEnd(LocalHub(), machines, Opening(*served, MachineOptions(), (1,) * 4))
 
 
@@ -73,4 +72,4 @@ def test_a_step_with_a_third_kind_of_shard(store, product):
 def test_its_speed_is_measured_as_that_of_any_other(store):
     machine = Machine(3, SparseShard(Path("sparse.npz"), store.shard(3)), COLUMNS, "float64")
     assert machine.measure_rate() > 0
-    assert machine.shard_files == ("sparse.npz",)
+    assert machine.shard_file == "sparse.npz"

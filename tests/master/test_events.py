@@ -27,7 +27,7 @@ def made(monkeypatch):
 
         monkeypatch.setattr(owner, name, counting)
 
-    counted(planner_module, "plan_placed", "plans")
+    counted(planner_module, "plan_step", "plans")
     counted(bounds_module, "amplification", "bounds")
     counted(codec_module.Codec, "__init__", "codecs")
     return counts

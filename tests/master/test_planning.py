@@ -8,7 +8,7 @@ import pytest
 import cec_mpi
 from cec_mpi.availability.models import PAPER_AVAILABLE, Listed
 from cec_mpi.core.demand import CodedDemand
-from cec_mpi.core.plan.placement import Placement
+from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
 from cec_mpi.core.step.product import Product
@@ -36,7 +36,7 @@ class Clock:
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
     schedule = Schedule(Listed(ticks), EVERYONE, **options)
     speeds = speeds or GivenSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
-    return StepPlanner(schedule, speeds, Placement.plain(6), RECOVERY, rows)
+    return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY, rows)
 
 
 def run(steps, count, clock=None):
@@ -155,7 +155,6 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
         schedule,
         None if speeds == "learn" else speeds,
         "heterogeneous",
-        Placement.plain(manifest.code.machines),
     )
     for record in records:
         step = steps.plan(steps.next())

@@ -103,6 +103,8 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
         ("spares", "1", "processes beyond the machines of the store are spares"),
         ("replace", "spawn", "cec-mpi join"),
         ("adopt", "1", "start more ranks on this node"),
+        ("shards_per_machine", "2", "start more ranks on this node"),
+        ("memory_per_machine", "8G", "start more ranks on this node"),
     ],
 )
 def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):
@@ -307,7 +309,6 @@ def test_options_that_do_not_go_together_are_refused(given, expected, store):
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (each row is on 2 machines)"),
         ({"scheme": "cyclic"}, "scheme cyclic is only for a code"),
         ({"machines": (1,)}, "1 machine takes part, but rows "),
-        ({"shards_per_machine": 2}, "have the rows that encode gave them"),
     ],
 )
 def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):

@@ -209,9 +209,7 @@ def test_too_few_or_too_many_ranks(size, machines, told):
     ],
 )
 def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, how):
-    found = wrong_ranks(2, range(1, 7), 6, launcher=launcher)
-    assert found.removesuffix("; --shards-per-machine auto shares its shards out to fewer") != found
-    assert f"{how};" in found
+    assert wrong_ranks(2, range(1, 7), 6, launcher=launcher).endswith(how)
 
 
 def test_shards_that_are_not_seen():

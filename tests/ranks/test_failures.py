@@ -9,7 +9,6 @@ import pytest
 
 from cec_mpi import open_operator, open_store
 from cec_mpi.availability.models import Listed
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
@@ -231,8 +230,7 @@ def plan_of(store):
 
 def end_of(comm, store, machines=(1, 2, 3)):
     manifest = open_store(store).manifest
-    one_each = Placement.plain(3)
-    opening = Opening(store, manifest, one_each, machines, MachineOptions(), (1,) * 4)
+    opening = Opening(store, manifest, machines, MachineOptions(), (1,) * 4)
     return CollectiveMasterEnd(CollectiveHub(comm), comm, 0, opening)
 
 

@@ -35,10 +35,9 @@ def away(*sets, gap=3600.0):
     return of
 
 
-def only(advice, machines, recovery, shards=None):
-    """The choice with one shard on each of some machines, or with these shards."""
-    shards = shards or (1,) * machines
-    found = [c for c in advice.front if (c.shards, c.recovery) == (shards, recovery)]
+def only(advice, machines, recovery):
+    """The choice with these numbers of machines."""
+    found = [c for c in advice.front if (c.machines, c.recovery) == (machines, recovery)]
     return found[0] if found else None
 
 
@@ -78,21 +77,10 @@ def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
 def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
     advice = advise(ask(Kind(8), probability=0.8))
     for choice in advice.front:
-        if choice.machines == sum(choice.shards) == 8:
+        if choice.machines == 8:
             worst = make_code(8, choice.recovery).conditioning.worst
             assert choice.digits == pytest.approx(np.log10(worst), abs=0.1)
             assert choice.error == pytest.approx(worst * 2.2e-16, rel=0.3)
-
-
-def test_machines_of_different_speeds_get_different_shards():
-    advice = advise(ask(Kind(4, 1), Kind(1, 4), probability=0.95))
-    fast = next(choice for choice in advice.front if sum(choice.shards) == 10)
-    assert fast.shards[4] > 2 * max(fast.shards[:4])
-    assert fast.run() == f"--shards-per-machine {','.join(map(str, fast.shards))}"
-    fast = replace(fast, recovery=5)
-    assert fast.encode("float32", [1, 1, 1, 1, 4]) == (
-        "cec-mpi encode X store --dtype float32 --machines 10 --recovery 5"
-    )
 
 
 def test_a_sparse_x_is_stored_as_copies_of_its_rows():
@@ -178,7 +166,7 @@ def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
 def test_memory_that_is_too_small_is_named():
     advice = advise(ask(Kind(5), Kind(1, 1, 3 * GB), probability=0.9))
     assert advice.rejected["N = 6, L = 1 to 2"] == (
-        "its shards do not fit into the memory of machine 6 (4.00 GB of 3.00 GB with the last)"
+        "its shard does not fit into the memory of machine 6 (4.00 GB of 3.00 GB with the last)"
     )
     assert all(choice.largest <= 3 * GB for choice in advice.front)
 
@@ -190,7 +178,7 @@ def test_an_error_that_is_too_large_is_named():
 
 
 def test_if_nothing_works_the_reasons_are_told():
-    with pytest.raises(InfeasibleError, match="no choice can work: N = 2, L = 1 to 2: its shards"):
+    with pytest.raises(InfeasibleError, match="no choice can work: N = 2, L = 1 to 2: its shard"):
         advise(ask(Kind(1, 1, GB), Kind(1, 2, GB)))
 
 
@@ -252,7 +240,7 @@ def test_the_more_machines_are_gone_at_once_the_more_are_spared(gone):
     sets = [set(range(1, 1 + gone)), set(range(5, 5 + gone))]
     advice = advise(ask(Kind(8), availability=away(*sets), steps=20_000))
     assert advice.recommended.gone >= gone
-    assert sum(advice.recommended.shards) - advice.recommended.recovery >= gone
+    assert advice.recommended.machines - advice.recommended.recovery >= gone
 
 
 # --- the command --------------------------------------------------------------------------

@@ -21,14 +21,6 @@ def test_baselines_have_the_same_machines():
     assert all(isinstance(each, Outcome) for each in compare(scenario()).values())
 
 
-@pytest.mark.parametrize("shards", [2, (2, 2), "auto"])
-def test_baselines_refuse_several_shards(shards):
-    speeds = {"emulate_speeds": (1.0, 1.0), "speeds": (1.0, 1.0)}
-    found = compare(scenario(shards_per_machine=shards, **speeds))
-    for name in BASELINES:
-        assert "one shard each" in str(found[name])
-
-
 @pytest.mark.parametrize(
     "given",
     [

@@ -187,23 +187,6 @@ def test_records_are_those_of_a_run(tmp_path, elastic):
     assert steps[0]["bytes"]["collect"] == 1260 * 8
 
 
-@pytest.mark.parametrize(
-    ("shards", "speeds"), [(2, (1.0, 1.0, 4.0)), ((1, 1, 4), (1.0, 1.0, 4.0)), ("auto", (1.0, 5.0))]
-)
-def test_machines_with_several_shards(shards, speeds):
-    options = SessionOptions(
-        shards_per_machine=shards, speeds=speeds, emulate_speeds=speeds, emulate_base=1.0
-    )
-    given = Scenario(
-        machines=6, recovery=3, rows=1260, columns=10, options=options, costs=FREE, steps=2
-    )
-    counts = {2: (2, 2, 2), "auto": (1, 5)}.get(shards, shards)
-    parts = [
-        speed / count for speed, count in zip(speeds, counts, strict=True) for _ in range(count)
-    ]
-    assert simulate(given).seconds == pytest.approx(2 * theorem_1(parts, 3)[0] * 420, rel=1e-2)
-
-
 def test_replicas():
     given = Scenario(
         machines=6,

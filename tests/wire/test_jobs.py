@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.wire.jobs import JobsEnd
@@ -28,8 +27,7 @@ class Asked:
 @pytest.fixture
 def end(tmp_path):
     manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
-    one_each = Placement.plain(manifest.code.machines)
-    served = tmp_path / "store", manifest, one_each, (1, 2)
+    served = tmp_path / "store", manifest, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
     return JobsEnd(Asked(), 0, opening)
 

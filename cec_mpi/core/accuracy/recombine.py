@@ -265,14 +265,14 @@ class Verdict:
     wrong : tuple of int
         Machines whose shards or answers are certainly wrong. Empty if all agree, or if the wrong
         machine is not known.
-    candidates : tuple of tuple of int
-        If answers disagree, each machine that explains it alone, as all of its shards; empty if at
-        least two machines are wrong.
+    candidates : tuple of int
+        If answers disagree, each machine that explains it alone; empty if at least two machines are
+        wrong.
     """
 
     agree: bool
     wrong: tuple[int, ...] = ()
-    candidates: tuple[tuple[int, ...], ...] = ()
+    candidates: tuple[int, ...] = ()
 
 
 def suspects(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.placement import Intervals
+from cec_mpi.core.plan.assignment import Intervals
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,6 @@ class NotFinite:
         Of W or V, k.
     adjoint : bool
         Whether answers are parts of X' V.
-    rows : int, optional
-        Rows per shard, R, if rows of a machine are counted through several shards.
 
     Examples
     --------
@@ -67,9 +65,8 @@ class NotFinite:
     Unusable(machine=2, value=nan, place=1, other=None)
     """
 
-    def __init__(self, columns: int, adjoint: bool = False, rows: int | None = None) -> None:
+    def __init__(self, columns: int, adjoint: bool = False) -> None:
         self._columns = columns
-        self._rows = rows
         self._adjoint = adjoint
         self._seen: list[_Seen] = []
 
@@ -98,10 +95,8 @@ class NotFinite:
         places = where
         if not self._adjoint:
             rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
-            rows = rows if self._rows is None else rows % self._rows
             places = rows[where // self._columns]
         places, first = np.unique(places, return_index=True)
-        intervals = self._of_one_shard(intervals)
         seen = _Seen(machine, intervals, places, values[where[first]])
         self._seen.append(seen)
         for other in self._seen[:-1]:
@@ -112,17 +107,6 @@ class NotFinite:
                 if common.size:
                     return self._unusable(seen, own[0], self._unusable(other, others[0]))
         return self._unusable(seen, 0)
-
-    def _of_one_shard(self, intervals: Intervals) -> Intervals:
-        """Return the rows within a shard, for all shards of a machine."""
-        rows = self._rows
-        if rows is None:
-            return intervals
-        return tuple(
-            (max(start, first) - first, min(stop, first + rows) - first)
-            for start, stop in intervals
-            for first in range(start // rows * rows, stop, rows)
-        )
 
     def _unusable(self, seen: _Seen, index: int, other: Unusable | None = None) -> Unusable:
         place = int(seen.places[index]) // (self._columns if self._adjoint else 1)

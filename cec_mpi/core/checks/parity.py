@@ -8,24 +8,21 @@ n adds E times the length of column n of C, the weight of n in P, which is from 
 
 The direction of C a tells whose error it is; equivalently, the others agree without the wrong
 machine. Of L + 2 answers the rest agree without any two, so that L + 2 answers never name a
-machine; of L + 3 they agree only without the wrong one. If machines have several shards, all
-answers of a machine may be wrong, and the others must be enough.
+machine; of L + 3 they agree only without the wrong one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, combinations
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.recombine import Verdict
 from cec_mpi.core.accuracy.rounding import answer_error, gamma
-from cec_mpi.core.plan.placement import without_most
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -36,7 +33,6 @@ _KEPT = 1024  # parities
 _ROWS = 64  # that are looked at of each observation: those with the largest errors
 _CLEAR = 1e-5  # of what the checks leave: more than rounding makes of a projection
 _PARALLEL = 1e-8  # squares of sines below this are not told from 0
-Shards = tuple[int, ...]
 
 
 class Parity:
@@ -203,12 +199,9 @@ class Evidence:
         self._rows = np.argsort(excess, kind="stable")[::-1][:_ROWS]
         self._answers, self._scale, self._least = values[:, self._rows], scale[self._rows], least
 
-    def excludes(self, pair: tuple[Shards, Shards]) -> bool:
-        """Whether the others disagree without these two machines, so that a third is wrong.
-
-        A machine is given by all of its shards.
-        """
-        gone = {*pair[0], *pair[1]} & self._places.keys()
+    def excludes(self, pair: tuple[int, int]) -> bool:
+        """Whether the others disagree without these two machines, so that a third is wrong."""
+        gone = set(pair) & self._places.keys()
         kept = [k for k, n in enumerate(self._machines) if n not in gone]
         if len(kept) <= self._parity.recovery:
             return False
@@ -254,7 +247,7 @@ class Observation:
     Attributes
     ----------
     machines : tuple of int
-        P, at least L machines, or shards where machines have several.
+        P, at least L machines.
     answers : (m, rows) ndarray of float
         In the order of the machines.
     scale : float or (rows,) ndarray of float
@@ -278,12 +271,11 @@ class ParityChecker:
         Of X, r.
     shard_errors : (N,) array_like of float, optional
         As in `answer_error`.
-    mates : callable, optional
-        As in `Holders`.
 
     Attributes
     ----------
-    holders : Holders
+    recovery : int
+        L.
 
     Examples
     --------
@@ -294,9 +286,9 @@ class ParityChecker:
     >>> checker.inconsistent((1, 2, 3), answers[:3], 7.0)
     array([ True])
     >>> checker.locate([Observation((1, 2, 3, 4), answers[:4], 7.0)])
-    Verdict(agree=False, wrong=(), candidates=((3,),))
+    Verdict(agree=False, wrong=(), candidates=(3,))
     >>> checker.locate([Observation((1, 2, 3, 4, 5), answers, 7.0)])
-    Verdict(agree=False, wrong=(3,), candidates=((3,),))
+    Verdict(agree=False, wrong=(3,), candidates=(3,))
     """
 
     def __init__(
@@ -305,9 +297,8 @@ class ParityChecker:
         dtype: DTypeLike,
         columns: int,
         shard_errors: ArrayLike | None = None,
-        mates: Callable[[int], Shards] | None = None,
     ) -> None:
-        self.holders = Holders(generator.shape[1], mates)
+        self.recovery = generator.shape[1]
         self._generator = generator
         self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
         self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
@@ -358,9 +349,9 @@ class ParityChecker:
         Returns
         -------
         Verdict
-            The machine that is wrong, as all of its shards. Nobody is named where no machine
-            explains it, or several would, nor where two others may have done it. `candidates`
-            are the machines that explain it alone.
+            The machine that is wrong. Nobody is named where no machine explains it, or several
+            would, nor where two others may have done it. `candidates` are the machines that explain
+            it alone.
 
         Notes
         -----
@@ -387,25 +378,24 @@ class ParityChecker:
 
         everything = range(len(observations))
         present = self._present(observations)
-        found = [mine for mine in present if not any(fails(index, mine) for index in everything)]
+        found = [n for n in present if not any(fails(index, (n,)) for index in everything)]
         alarmed = any(fails(index, ()) for index in everything)
         if not alarmed and len(found) == len(present):  # nobody is missed
             return Verdict(agree=True)
         if len(found) != 1:
             return Verdict(agree=False, candidates=tuple(found))
         certain = self._excludes_others(observations, found[0])
-        return Verdict(False, found[0] if certain else (), (found[0],))
+        return Verdict(False, tuple(found) if certain else (), tuple(found))
 
-    def _present(self, observations: Sequence[Observation]) -> list[Shards]:
-        """Return the machines that answered, each as all of its shards."""
-        return self.holders.of({n for seen in observations for n in seen.machines})
+    def _present(self, observations: Sequence[Observation]) -> list[int]:
+        """Return the machines that answered."""
+        return sorted({n for seen in observations for n in seen.machines})
 
-    def _excludes_others(self, observations: Sequence[Observation], named: Shards) -> bool:
+    def _excludes_others(self, observations: Sequence[Observation], named: int) -> bool:
         """Whether no two other machines can explain the observations."""
-        recovery = self._generator.shape[1]
-        more = [seen for seen in observations if len(seen.machines) > recovery]
+        more = [seen for seen in observations if len(seen.machines) > self.recovery]
         evidence = [self._evidence(seen) for seen in more]
-        others = [machine for machine in self._present(observations) if machine != named]
+        others = [n for n in self._present(observations) if n != named]
         return all(any(one.excludes(pair) for one in evidence) for pair in combinations(others, 2))
 
     def _evidence(self, seen: Observation) -> Evidence:
@@ -417,105 +407,8 @@ class ParityChecker:
     def _fails(self, seen: Observation, without: Collection[int]) -> bool:
         """Whether the other machines disagree; L machines never do."""
         kept = [k for k, n in enumerate(seen.machines) if n not in without]
-        if len(kept) <= self._generator.shape[1]:
+        if len(kept) <= self.recovery:
             return False
         machines = tuple(seen.machines[k] for k in kept)
         failed = self.inconsistent(machines, seen.answers[kept], seen.scale)
         return bool(failed.any())
-
-
-class Holders:
-    """Which machine answers belong to, and without how many machines they are enough.
-
-    Parameters
-    ----------
-    recovery : int
-        Number of shards that a row needs, L.
-    mates : callable, optional
-        Returns all shards of the machine that has a shard; by default each machine has one.
-
-    Attributes
-    ----------
-    are_alone : bool
-        Whether each machine has one shard.
-
-    Examples
-    --------
-    Of shards 1, 2 and 3 on one machine, and 4, 5 and 6 on others, with L = 2:
-
-    >>> holders = Holders(2, lambda shard: (1, 2, 3) if shard < 4 else (shard,))
-    >>> holders.to_spare((1, 2, 3)), holders.to_spare((1, 2, 4)), holders.to_spare((1, 4, 5))
-    (0, 0, 1)
-    >>> holders.further((1, 2), 1, (3, 4, 5, 6))
-    (2, (4, 5, 6))
-    """
-
-    def __init__(self, recovery: int, mates: Callable[[int], Shards] | None = None) -> None:
-        self._recovery = recovery
-        self.are_alone = mates is None
-        self.mates: Callable[[int], Shards] = mates or (lambda shard: (shard,))
-
-    def of(self, shards: Iterable[int]) -> list[Shards]:
-        """Return all shards of each machine that has one of these, in the order of machines."""
-        return sorted({self.mates(shard) for shard in shards})
-
-    def to_spare(self, shards: Collection[int]) -> int:
-        """Return the number of machines, whichever they are, without which L shards are left.
-
-        It is -1 if there are fewer than L shards.
-        """
-        if self.are_alone:
-            return max(-1, len(shards) - self._recovery)
-        return without_most([*Counter(map(self.mates, shards)).values()], self._recovery)
-
-    def are_enough(self, spare: int, *answers: Collection[int]) -> bool:
-        """Whether L of these shards, all different, are left without any `spare` machines."""
-        if sum(map(len, answers)) < self._recovery + spare:
-            return False
-        return self.are_alone or self.to_spare(list(chain(*answers))) >= spare
-
-    def further(self, there: Sequence[int], spare: int, able: Shards) -> tuple[int, Shards]:
-        """Return how many further shards are needed to be enough without any `spare` machines.
-
-        Parameters
-        ----------
-        there : sequence of int
-            Shards that are there, and not enough.
-        spare : int
-            Number of machines.
-        able : tuple of int
-            Other shards.
-
-        Returns
-        -------
-        needed : int
-            Number of further shards.
-        eligible : tuple of int
-            The shards of `able` of which any `needed` are enough, not too many of one machine. If
-            they are fewer than `needed`, no choice is enough.
-
-        Notes
-        -----
-        With at most b shards of each machine, except those that are there already, the S machines
-        with the most shards have ``U(b)`` of them, and ``L + U(b)`` are enough. The smallest b with
-        enough shards needs the fewest. If no b has enough, no choice of shards is enough: any
-        choice that were could be levelled at the number of shards of its S-th machine.
-        """
-        if self.are_alone:
-            return self._recovery + spare - len(there), able
-        have, more = Counter(map(self.mates, there)), Counter(map(self.mates, able))
-        for most in range(1, max((have + more).values(), default=0) + 1):
-            room = {m: min(more[m], max(0, most - have[m])) for m in have.keys() | more.keys()}
-            counts = sorted((have[m] + new for m, new in room.items()), reverse=True)
-            needed = self._recovery + sum(counts[:spare]) - len(there)
-            if needed <= sum(room.values()):
-                break
-        else:
-            return len(able) + 1, able
-        eligible = []
-        for shard in able:
-            mine = self.mates(shard)
-            if room[mine]:
-                room[mine] -= 1
-                eligible.append(shard)
-        return needed, tuple(eligible)

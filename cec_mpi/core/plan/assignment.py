@@ -15,6 +15,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
 Ints = NDArray[np.int64]
+Intervals = tuple[tuple[int, int], ...]
+"""Rows ``start <= row < stop`` each, ascending."""
 Integers = NDArray[np.integer]
 _Number = TypeVar("_Number", bound=np.generic)
 

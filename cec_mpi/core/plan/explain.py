@@ -10,9 +10,7 @@ from typing import Any
 from cec_mpi.core.plan.algorithm_1 import Iteration, algorithm_1, fractional_blocks, in_parts
 from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.core.plan.load import fractional_load
-from cec_mpi.core.plan.placement import Placement
-from cec_mpi.core.plan.planner import Plan, loads_of_shards, plan_placed
-from cec_mpi.core.plan.schemes import in_turns
+from cec_mpi.core.plan.planner import Plan, plan_step
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -27,7 +25,6 @@ def explain_plan(
     *,
     stragglers: int = 0,
     scheme: Scheme = "heterogeneous",
-    shards: Sequence[int] | None = None,
     exact: bool = False,
     steps: bool = False,
 ) -> dict[str, Any]:
@@ -44,12 +41,10 @@ def explain_plan(
         Rows per shard, R.
     stragglers : int
     scheme : {"heterogeneous", "cyclic"}
-    shards : (N,) sequence of int, optional
-        Number of shards of each machine; machine 1 has the first ones.
     exact : bool
         Add the fractions of the paper as strings: ``mu`` (in the order of
         ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper),
-        ``c_star`` and ``k_star`` of Theorem 1. With `shards`, these are without `stragglers`.
+        ``c_star`` and ``k_star`` of Theorem 1.
     steps : bool
         Add ``iterations``, those of Algorithm 1: in rows, or with `exact` in fractions as
         strings.
@@ -63,10 +58,6 @@ def explain_plan(
         (L'), ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]),
         ``next_largest`` and ``room`` (the machine with the largest load not in P_f, and
         L'/L less that; or None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
-        With `shards` also ``shards`` (of machines 1..N), ``shard_loads`` (rows of each), and in a
-        block the ``shards`` in the order of its machines; instead of ``alpha_machines``
-        ``alpha_shards``. If there are stragglers then, ``most_shards`` (b, of a machine in a row),
-        ``copies`` (shards of a row), and ``bound_without_stragglers``.
 
     Raises
     ------
@@ -78,36 +69,26 @@ def explain_plan(
     >>> plan = explain_plan((2, 3, 5), [2, 2, 3, 3, 4, 4], 3, 6, exact=True)
     >>> plan["loads"], plan["c_star"], plan["k_star"]
     ([0, 6, 6, 0, 6, 0], '1/2', None)
-    >>> plan = explain_plan((1, 2, 3), [1, 1, 4], 3, 4, shards=(1, 1, 3), exact=True)
-    >>> plan["loads"], plan["shard_loads"], plan["c_star"], plan["mu"]
-    ([2, 2, 8], [2, 2, 4, 4, 0], '1/2', ['1/2', '1/2', '2'])
     """
     if steps:
         _check_steps(len(available), scheme)
     machines = len(speeds)
-    placement = Placement.plain(machines) if shards is None else Placement(shards, sum(shards))
     floats = [float(speed) for speed in speeds]
-    plan = plan_placed(placement, available, floats, recovery, rows, stragglers, scheme)
+    plan = plan_step(available, floats, recovery + stragglers, rows, scheme)
     content: dict[str, Any] = {
         "available": list(available),
         "recovery": recovery,
         "rows": rows,
         "loads": plan.counts(machines).tolist(),
-        "blocks": _blocks(plan, shards is not None),
+        "blocks": [
+            {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
+            for block in plan.assignment.blocks
+        ],
         "makespan": _finite(plan.makespan),
         "bound": _finite(plan.bound),
     }
-    if shards is not None:
-        content["shards"] = [list(placement.of(n)) for n in range(1, machines + 1)]
-        content["shard_loads"] = plan.assignment.counts(placement.shards).tolist()
-        if stragglers:
-            content["most_shards"], content["copies"] = plan.most_shards, plan.assignment.copies
-            without = plan_placed(placement, available, floats, recovery, rows)
-            content["bound_without_stragglers"] = _finite(without.bound)
     if exact:
-        fractions, blocks = _fractions(plan, available, speeds, scheme)
-        content |= fractions
-        content["alpha" + ("_machines" if shards is None else "_shards")] = blocks
+        content |= _fractions(plan, available, speeds, scheme)
     if steps:
         loads, parts = plan.assignment.loads.tolist(), None
         if exact:
@@ -117,16 +98,6 @@ def explain_plan(
             for each in algorithm_1(loads, plan.assignment.copies)
         ]
     return content
-
-
-def _blocks(plan: Plan, name_shards: bool) -> list[dict[str, Any]]:
-    blocks = []
-    for block in plan.assignment.blocks:
-        machines = [plan.placement.holder(shard) for shard in block.machines]
-        blocks.append({"start": block.start, "stop": block.stop, "machines": machines})
-        if name_shards:
-            blocks[-1]["shards"] = list(block.machines)
-    return blocks
 
 
 def _finite(number: float) -> float | None:
@@ -167,29 +138,23 @@ def _iteration(each: Iteration, available: Sequence[int], parts: int | None) -> 
 
 def _fractions(
     plan: Plan, available: Sequence[int], speeds: Sequence[Fraction], scheme: Scheme
-) -> tuple[dict[str, Any], list[list[int]]]:
-    """Theorem 1 and Algorithm 1 in fractions; and the shards of each block of these."""
-    copies = plan.assignment.copies
-    held = [plan.placement.of(n)[: plan.most_shards] for n in available]
-    counts = [len(mine) for mine in held]
-    optimum = fractional_load([speeds[n - 1] for n in available], copies, counts)
+) -> dict[str, Any]:
+    """Theorem 1 and Algorithm 1 in fractions."""
+    copies, count = plan.assignment.copies, len(available)
+    optimum = fractional_load([speeds[n - 1] for n in available], copies)
     mu = [Fraction(part) for part in optimum.mu]
     if scheme == "cyclic":
-        order, count = in_turns(held), sum(counts)
-        mu = [Fraction(copies * c, count) for c in counts]
+        mu = [Fraction(copies, count)] * count
         blocks = [
-            (Fraction(1, count), sorted(order[(b + k) % count] for k in range(copies)))
+            (Fraction(1, count), tuple(sorted((b + k) % count for k in range(copies))))
             for b in range(count)
         ]
     else:
-        parts = loads_of_shards(held, mu, Fraction(1))
-        order = sorted(parts)
-        found = fractional_blocks([parts[shard] for shard in order], copies)
-        blocks = [(alpha, [order[k] for k in chosen]) for alpha, chosen in found]
-    content = {
+        blocks = fractional_blocks(mu, copies)
+    return {
         "mu": [str(part) for part in mu],
         "alpha": [str(alpha) for alpha, _ in blocks],
+        "alpha_machines": [[available[k] for k in chosen] for _, chosen in blocks],
         "c_star": str(optimum.c_star),
         "k_star": optimum.k_star,
     }
-    return content, [each for _, each in blocks]

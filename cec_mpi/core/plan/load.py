@@ -1,9 +1,5 @@
 """Theorem 1: the optimal load of each machine, in fractions of a shard and in whole rows.
 
-The paper gives each machine one shard. A machine of speed s with c shards is c machines of speed
-s/c here, each with one of them: Theorem 1 for these has the best time, and what they compute
-together is the load of the machine.
-
 Speeds are in rows per unit of time. A fractional load ``mu[n]`` counts in shards; a whole-row load
 ``m[n]`` is a number of rows. Numbers in parentheses are those of the paper's equations.
 """
@@ -40,13 +36,13 @@ class FractionalLoad:
     Attributes
     ----------
     mu : tuple of Fraction or float
-        Shards that each machine computes, in the order of the speeds (14).
+        Share of its shard that each machine computes, in the order of the speeds (14).
     c_star : Fraction or float
         Time of the slowest machine, in shards per unit of speed (times the rows per
         shard: the least possible makespan).
     k_star : int or None
-        How many of the slowest machines set ``c_star``; None when every machine
-        computes all of its shards because there are only as many as each row needs.
+        How many of the slowest machines set ``c_star``; None when every machine computes its whole
+        shard, because there are only as many machines as each row needs.
     """
 
     mu: tuple[Fraction | float, ...]
@@ -83,15 +79,12 @@ def _bad_speed(position: int, found: str) -> str:
     return f"the speed at position {position} is {found}: expected a positive, finite number"
 
 
-def check_copies(machines: int, copies: int, shards: int | None = None) -> None:
-    """Raise if `copies` is below 1 or exceeds the number of shards (by default one a machine)."""
+def check_copies(machines: int, copies: int) -> None:
+    """Raise if `copies` is below 1 or exceeds the number of machines."""
     if copies < 1:
         raise InputError(f"each row on {plural(copies, 'machine')}: expected at least 1")
-    if (machines if shards is None else shards) < copies:
-        held = "" if shards is None else f" with {plural(shards, 'shard')}"
-        raise InfeasibleError(
-            f"{plural(machines, 'machine')}{held} available: each row needs {copies}"
-        )
+    if machines < copies:
+        raise InfeasibleError(f"{plural(machines, 'machine')} available: each row needs {copies}")
 
 
 def check_rows(rows: int) -> None:
@@ -101,7 +94,7 @@ def check_rows(rows: int) -> None:
 
 
 def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | None]:
-    """Return c* and k* of Theorem 1, for machines with one shard each.
+    """Return c* and k* of Theorem 1.
 
     Parameters
     ----------
@@ -135,9 +128,7 @@ def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | Non
     return (k + L - count) / sums[k - 1], k
 
 
-def fractional_load(
-    speeds: Sequence[Real] | ArrayLike, copies: int, shards: Sequence[int] | None = None
-) -> FractionalLoad:
+def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:
     """Theorem 1: the load with which the slowest machine finishes first, solving (13).
 
     Parameters
@@ -145,10 +136,7 @@ def fractional_load(
     speeds : (N,) sequence of numbers
         Speed of each available machine. Integers and Fractions give an exact result.
     copies : int
-        Shards with which each row is computed: the recovery threshold L (plus S to tolerate S
-        stragglers).
-    shards : (N,) sequence of int, optional
-        Number of shards of each machine; by default one, as in the paper.
+        Machines that compute each row: the recovery threshold L (plus S to tolerate S stragglers).
 
     Returns
     -------
@@ -159,24 +147,21 @@ def fractional_load(
     InputError
         A speed is not a positive, finite number.
     InfeasibleError
-        There are fewer than `copies` machines, or shards.
+        There are fewer than `copies` machines.
 
     Examples
     --------
     >>> load = fractional_load([2, 2, 3, 4], 3)
     >>> print(*load.mu, load.c_star, load.k_star)
     4/7 4/7 6/7 1 2/7 3
-    >>> load = fractional_load([1, 1, 1, 1, 1, 20], 4, [1, 1, 1, 1, 1, 4])
-    >>> print(*load.mu, load.c_star, load.k_star)
-    4/25 4/25 4/25 4/25 4/25 16/5 4/25 6
     """
     floats = check_speeds(speeds)
-    check_copies(floats.size, copies, None if shards is None else sum(shards))
+    check_copies(floats.size, copies)
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
-        return _load(exact, copies, shards)
+        return _load(exact, copies)
     units, exponent = comparable(floats.tolist())
-    load = _load(units, copies, shards)
+    load = _load(units, copies)
     c_star = _in_time_of(load.c_star, exponent)
     return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
@@ -185,23 +170,15 @@ def _fraction(number: Rational) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _load(speeds: Numbers, copies: int, shards: Sequence[int] | None) -> FractionalLoad:
-    if shards is None:
-        shards = [1] * len(speeds)
-    each = list(zip(speeds, shards, strict=True))
-    parts = [s / c for s, c in each for _ in range(c)]  # c machines of speed s/c
-    c_star, k_star = theorem_1(parts, copies)
-    if k_star is not None:  # parts of one machine are all among the k* slowest, or none is
-        slow = sorted(parts)[k_star - 1]
-        k_star = sum(1 for s, c in each if c and s / c <= slow)
-        mu = tuple(type(c_star)(min(c, c_star * s)) for s, c in each)  # (14), c times
-    else:
-        mu = tuple(type(c_star)(c) for c in shards)
+def _load(speeds: Numbers, copies: int) -> FractionalLoad:
+    c_star, k_star = theorem_1(speeds, copies)
+    one = type(c_star)(1)
+    mu = tuple(one if k_star is None else min(one, c_star * s) for s in speeds)  # (14)
     return FractionalLoad(mu, c_star, k_star)
 
 
 def optimal_level(speeds: Sequence[float], copies: int) -> float:
-    """Return c* of `fractional_load`, for one shard per machine; faster, and without checks.
+    """Return c* of `fractional_load`; faster, and without checks.
 
     Examples
     --------
@@ -232,17 +209,12 @@ def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
     return [math.ldexp(s, -exponent) for s in speeds], exponent
 
 
-def whole_row_load(
-    speeds: Sequence[Real] | ArrayLike,
-    copies: int,
-    rows: int,
-    shards: Sequence[int] | None = None,
-) -> NDArray[np.int64]:
+def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
     """Return whole rows per machine with the smallest possible makespan.
 
     Parameters
     ----------
-    speeds, copies, shards
+    speeds, copies
         See `fractional_load`.
     rows : int
         Rows per shard, R.
@@ -250,7 +222,7 @@ def whole_row_load(
     Returns
     -------
     (N,) ndarray of int64
-        Loads m with ``0 <= m <= rows * shards`` and ``m.sum() == copies * rows`` that minimise
+        Loads m with ``0 <= m <= rows`` and ``m.sum() == copies * rows`` that minimise
         ``max(m / speeds)``.
 
     Raises
@@ -258,7 +230,7 @@ def whole_row_load(
     InputError
         A speed is not a positive, finite number, or `rows` is less than 1.
     InfeasibleError
-        There are fewer than `copies` machines, or shards.
+        There are fewer than `copies` machines.
 
     Examples
     --------
@@ -267,15 +239,11 @@ def whole_row_load(
     """
     check_rows(rows)
     floats = check_speeds(speeds)
-    return whole_rows(fractional_load(floats, copies, shards), floats, copies, rows, shards)
+    return whole_rows(fractional_load(floats, copies), floats, copies, rows)
 
 
 def whole_rows(
-    load: FractionalLoad,
-    speeds: NDArray[np.float64],
-    copies: int,
-    rows: int,
-    shards: Sequence[int] | None = None,
+    load: FractionalLoad, speeds: NDArray[np.float64], copies: int, rows: int
 ) -> NDArray[np.int64]:
     """Return `whole_row_load` from the fractional load.
 
@@ -286,14 +254,13 @@ def whole_rows(
     mu = np.array(load.mu, dtype=np.float64)
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
-    most = [rows * c for c in shards or [1] * mu.size]
     units, _ = comparable(speeds.tolist())
-    queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < most[n]]
+    queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
     heapq.heapify(queue)
     for _ in range(copies * rows - int(loads.sum())):
         _, n = queue[0]
         loads[n] += 1
-        if loads[n] < most[n]:
+        if loads[n] < rows:
             heapq.heapreplace(queue, ((int(loads[n]) + 1) / units[n], n))
         else:
             heapq.heappop(queue)

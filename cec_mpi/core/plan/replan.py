@@ -8,8 +8,7 @@ has eligible machines of its own: this is a transport problem.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,11 +51,7 @@ class Share(NamedTuple):
     stop: int
 
 
-def replan(
-    missing: Sequence[Missing],
-    speeds: Sequence[float],
-    holder: Callable[[int], int] = lambda shard: shard,
-) -> list[Share]:
+def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
     """Share out rows so that the last of them is finished as soon as possible.
 
     Parameters
@@ -66,9 +61,6 @@ def replan(
     speeds : (N,) sequence of float
         Speed of machines 1..N, in rows per unit of time. A speed below 1e-250 times the fastest
         counts as that.
-    holder : callable, optional
-        Returns the machine of a shard, if machines have several shards: then `missing` and the
-        shares name shards.
 
     Returns
     -------
@@ -105,12 +97,12 @@ def replan(
             )
     if not wanted:
         return []
-    machines = sorted({holder(n) for each in wanted for n in each.eligible})
+    machines = sorted({n for each in wanted for n in each.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     present = np.ldexp(present, -int(np.frexp(present.max())[1]))
     present = np.maximum(present, _SLOWEST)
     total = sum((each.stop - each.start) * each.needed for each in wanted)
-    pairs, network = _network(wanted, machines, holder)
+    pairs, network = _network(wanted, machines)
     at = np.array(pairs)[:, 1]
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
     flow = network.flow(_rows_in(high, present, total))
@@ -129,42 +121,25 @@ def replan(
     return [
         share
         for each, rows in zip(wanted, of_machines, strict=True)
-        for share in _laid(each, _by_shard(each, rows, holder))
+        for share in _laid(each, [(n, rows[n]) for n in each.eligible])
     ]
 
 
 def _network(
-    wanted: Sequence[Missing], machines: Sequence[int], holder: Callable[[int], int]
+    wanted: Sequence[Missing], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
     """Groups and machines that are pairs, and the network of them."""
     at = {machine: k for k, machine in enumerate(machines)}
     sizes = [each.stop - each.start for each in wanted]
     supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
-    shards = {
-        (g, at[n]): count
-        for g, each in enumerate(wanted)
-        for n, count in Counter(map(holder, each.eligible)).items()
-    }
-    limits = [sizes[g] * count for (g, _), count in shards.items()]
-    pairs = list(shards)
+    pairs = [(g, at[n]) for g, each in enumerate(wanted) for n in each.eligible]
+    limits = [sizes[g] for g, _ in pairs]
     return pairs, Network(supplies, limits, pairs, len(machines))
 
 
 def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
     """Return the whole rows that each machine computes in this time, at most `most`."""
     return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
-
-
-def _by_shard(
-    each: Missing, rows: dict[int, int], holder: Callable[[int], int]
-) -> list[tuple[int, int]]:
-    """Turn rows of machines into rows of shards; a machine uses its first shards."""
-    size, found = each.stop - each.start, []
-    for shard in each.eligible:
-        some = min(size, rows[holder(shard)])
-        rows[holder(shard)] -= some
-        found.append((shard, some))
-    return found
 
 
 def _laid(each: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:

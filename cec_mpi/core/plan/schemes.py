@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.plan.algorithm_1 import check_fillable, fill
 from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, pieces, whole_numbers
 from cec_mpi.core.plan.load import check_copies, check_rows
-from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
 # A path through F blocks costs F**2; more blocks than this are sorted.
@@ -83,15 +83,15 @@ def _placed(
     return Assignment(available, loads, stops - sizes, stops, machines)
 
 
-def cyclic(order: Sequence[int], copies: int, rows: int) -> Assignment:
+def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
     """Return the assignment of Yang et al.: N_t equal blocks, block b on machines b..b+copies-1.
 
     Block boundaries at ``floor(b * rows / N_t)`` make the loads differ by at most one row.
 
     Parameters
     ----------
-    order : (N_t,) sequence of int
-        Numbers of the available machines in cyclic order, or of shards in the order of `in_turns`.
+    available : (N_t,) sequence of int
+        Numbers of the available machines, ascending.
     copies : int
         Machines that compute each row.
     rows : int
@@ -106,16 +106,14 @@ def cyclic(order: Sequence[int], copies: int, rows: int) -> Assignment:
     >>> cyclic((1, 2, 5, 6), 2, 8).blocks[-1]
     Block(start=6, stop=8, machines=(1, 6))
     """
-    count = len(order)
+    count = len(available)
     check_copies(count, copies)
     check_rows(rows)
     bounds = _cyclic_bounds(count, rows)
-    names = np.asarray(order, dtype=np.int32)
+    names = np.asarray(available, dtype=np.int32)
     machines = np.sort(names[(np.arange(count)[:, None] + np.arange(copies)) % count], axis=1)
     kept = np.diff(bounds) > 0
-    ascending = names.argsort(kind="stable")
-    loads = cyclic_loads(count, copies, rows)[ascending]
-    available = names[ascending].tolist()
+    loads = cyclic_loads(count, copies, rows)
     return Assignment(available, loads, bounds[:-1][kept], bounds[1:][kept], machines[kept])
 
 
@@ -135,65 +133,6 @@ def cyclic_loads(count: int, copies: int, rows: int) -> Ints:
 
 def _cyclic_bounds(count: int, rows: int) -> Ints:
     return np.arange(count + 1, dtype=np.int64) * rows // count
-
-
-def in_turns(held: Sequence[Sequence[int]]) -> list[int]:
-    """Return shards in an order in which those of one machine are far apart.
-
-    The j-th of a machine's c shards (from 0) lies at ``(j + 1/2) / c`` of the way; ties go to the
-    machine that comes first.
-
-    Parameters
-    ----------
-    held : (N_t,) sequence of sequence of int
-        Shards of each available machine.
-
-    Examples
-    --------
-    >>> in_turns([(1,), (2,), (3, 4, 5)])
-    [3, 1, 2, 4, 5]
-    """
-    ways = [
-        ((2 * j + 1) / (2 * len(mine)), n, shard)
-        for n, mine in enumerate(held)
-        for j, shard in enumerate(mine)
-    ]
-    return [shard for *_, shard in sorted(ways)]
-
-
-def cyclic_most(held: Sequence[Sequence[int]], recovery: int, stragglers: int) -> int:
-    """Return the smallest b with which no machine has more than b of ``L + S b`` neighbours.
-
-    Raises
-    ------
-    InfeasibleError
-        No b fulfils this.
-
-    Examples
-    --------
-    >>> held = (1, 2), (3, 4), (5, 6)
-    >>> cyclic_most(held, 2, 1), cyclic_most(held, 4, 1)
-    (1, 2)
-    """
-    most = max(map(len, held))
-    if not stragglers:
-        return most
-    place = {shard: k for k, shard in enumerate(in_turns(held))}
-    for b in range(1, most + 1):
-        needed = recovery + stragglers * b
-        turns = [[place[shard] for shard in mine] for mine in held if len(mine) > b]
-        apart = (  # from a shard of a machine to the b-th after it
-            later - first
-            for mine in turns
-            for first, later in zip(mine, mine[b:] + [k + len(place) for k in mine], strict=False)
-        )
-        if needed <= len(place) and all(gap >= needed for gap in apart):
-            return b
-    raise InfeasibleError(
-        f"{plural(len(held), 'machine')} with {plural(len(place), 'shard')} available: the "
-        f"cyclic scheme cannot keep {recovery} shards of a row when any "
-        f"{plural(stragglers, 'machine', 'is', 'are')} late or lost"
-    )
 
 
 def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> NDArray[np.intp]:

@@ -8,16 +8,17 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.plan.placement import Intervals, Placement
+from cec_mpi.core.plan.assignment import Intervals
 
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Holders
 
 
-class ReplicaPlacement(Placement):
+class ReplicaPlacement:
     """Machines 1..N of a store of replicas: a step needs one machine for each part.
 
-    Machine n has shard n, which are the rows that it holds, and L = 1.
+    Machine n has shard n, which are the rows that it holds, and L = 1. What machines are enough for
+    a step, it says as `CodedPlacement` does.
 
     Parameters
     ----------
@@ -28,7 +29,8 @@ class ReplicaPlacement(Placement):
 
     Attributes
     ----------
-    holders : Holders
+    holders, bounds, machines
+        As given.
 
     Examples
     --------
@@ -41,43 +43,27 @@ class ReplicaPlacement(Placement):
     ((1, 2), [(5, 10, (1, 2)), (10, 12, (2, 3))])
     """
 
-    def __init__(
-        self,
-        holders: Holders,
-        bounds: Sequence[int],
-        machines: int,
-    ) -> None:
-        super().__init__((1,) * machines, machines)
-        self.holders = holders
+    def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
+        self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
         self._sets = [frozenset(each) for each in set(self.holders)]
         self._least = lru_cache(256)(self._least_copies)
 
-    @property
-    def _told(self) -> tuple[object, ...]:
-        return self.holders, self.bounds, self.machines
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplicaPlacement) and self._told == other._told
-
-    def __hash__(self) -> int:
-        return hash(self._told)
-
     def __reduce__(self) -> tuple[object, ...]:
-        return ReplicaPlacement, self._told
+        return ReplicaPlacement, (self.holders, self.bounds, self.machines)
 
     def count(self, machines: Sequence[int]) -> int:
         """How many of these machines hold a part, of the part that fewest of them hold."""
         return self._least(frozenset(machines))
 
     def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """How many of some machines, whichever they are, a step can miss; see `Placement`."""
-        machines = self._numbers if available is None else available
+        """How many of these machines, by default all, a step can miss, whichever they are."""
+        machines = range(1, self.machines + 1) if available is None else available
         return max(-1, self.count(machines) - recovery)
 
-    def largest(self, count: int) -> tuple[int, ...]:
-        """All machines: which of so many could hold all parts depends on who they are."""
-        return tuple(self._numbers) if count else ()
+    def could_spare(self, recovery: int, count: int) -> int:
+        """How many machines a step could miss, of all: whose parts `count` hold is not known."""
+        return self.to_spare(recovery) if count else -1
 
     def missing(self, needed: int, machines: Sequence[int]) -> int:
         """How many more machines are needed so that each part has so many holders.

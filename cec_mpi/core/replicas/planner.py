@@ -65,7 +65,7 @@ class ReplicaPlanner(Planner):
     """
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
-        super().__init__(1, int(parts.rows[-1]), stragglers=stragglers, placement=placement)
+        super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
         self._parts, self._held = parts, placement
         self._work: _Work | None = None
 
@@ -88,7 +88,7 @@ class ReplicaPlanner(Planner):
         assignment = Assignment(available, rows.astype(np.int64), starts, stops, machines)
         of_all = np.zeros(len(speeds))
         of_all[numbers - 1] = found.costs
-        return Plan(assignment, found.longest, bound, self._held, costs=of_all)
+        return Plan(assignment, found.longest, bound, costs=of_all)
 
 
 class _Blocks(NamedTuple):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Verdict
-from cec_mpi.core.checks.parity import Holders, Observation, ParityChecker
+from cec_mpi.core.checks.parity import Observation, ParityChecker
 from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
@@ -43,10 +42,9 @@ class RowAnswers:
     work : (L * R * k,) ndarray of float64
         Scratch.
     checker : ParityChecker, optional
-        Compares answers: rows are decoded when L + 1 machines agree (with several shards per
-        machine, when L shards are left without any one machine). If they disagree, further machines
-        are needed until it is certain which one is wrong: L + 3 are enough if at most two are
-        wrong.
+        Compares answers: rows are decoded when L + 1 machines agree. If they disagree, further
+        machines are needed until it is certain which one is wrong: L + 3 are enough if at most two
+        are wrong.
     sample : sequence of int, optional
         With a checker: only these rows are compared.
     able : callable, optional
@@ -61,8 +59,7 @@ class RowAnswers:
     undecoded : int
         Number of rows that are not decoded.
     accused : set of int
-        Machines whose answers were wrong, and are not used. If machines have several shards,
-        machines stand for shards here, and all shards of such a machine are in the set.
+        Machines whose answers were wrong, and are not used.
 
     Examples
     --------
@@ -105,7 +102,7 @@ class RowAnswers:
         self._columns = columns
         self._parts = parts
         self._work = work
-        self._holders = Holders(recovery) if checker is None else checker.holders
+        self._recovery = recovery
         self._starts = [0]
         self._segments = [Segment(0, rows, int(checker is not None and sample is None))]
         self.accused: set[int] = set()
@@ -190,7 +187,7 @@ class RowAnswers:
 
     def do_without(self, machine: int) -> None:
         """Do not use the answers of a machine that are not decoded yet."""
-        self._do_without(self._holders.mates(machine))
+        self._do_without((machine,))
 
     def compare_no_more(self) -> None:
         """Decode rows of a sample from any L answers, unless they already disagree."""
@@ -204,8 +201,9 @@ class RowAnswers:
         able = sorted(set(eligible) - self.accused)
         found = []
         for segment in self._segments:
-            there = segment.given, segment.expected
-            if segment.decoded or self._holders.are_enough(segment.needed, *there):
+            there = len(segment.given) + len(segment.expected)
+            needed = self._recovery + segment.needed - there
+            if segment.decoded or needed <= 0:
                 continue
             others = tuple(
                 n
@@ -214,8 +212,7 @@ class RowAnswers:
                 and n not in segment.expected
                 and (self._able is None or n in self._able(segment.start))
             )
-            lacking = self._holders.further(list(chain(*there)), segment.needed, others)
-            found.append(Missing(segment.start, segment.stop, *lacking))
+            found.append(Missing(segment.start, segment.stop, needed, others))
         return found
 
     def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -226,7 +223,7 @@ class RowAnswers:
             if segment.is_doubtful
         ]
 
-    def candidates(self) -> tuple[tuple[int, ...], ...]:
+    def candidates(self) -> tuple[int, ...]:
         """Return the machines of which each could explain all disagreements."""
         return self._verdict().candidates
 
@@ -251,15 +248,15 @@ class RowAnswers:
 
     def _look_at(self, segment: Segment) -> None:
         """Decode a segment if it has enough answers that agree."""
-        waits = segment.wanted or not self._holders.are_enough(segment.needed, segment.given)
-        if segment.decoded or waits:
+        is_short = len(segment.given) < self._recovery + segment.needed
+        if segment.decoded or segment.wanted or is_short:
             return
         if segment.enough:
             assert self._checker is not None
             seen = self._seen(segment)
             failed = self._checker.inconsistent(seen.machines, seen.answers, seen.scale)
             if failed.any():
-                segment.needed = self._holders.to_spare(segment.given) + 1
+                segment.needed = len(segment.given) - self._recovery + 1
                 self._name_the_wrong()
                 return
         self._decode(segment)

@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
@@ -26,6 +27,8 @@ from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.npy import npy_header
@@ -587,6 +590,14 @@ class Manifest:
         if self.replicas is not None:
             return self.replicas.machines - self.replicas.copies + 1
         return self.code.recovery
+
+    @cached_property
+    def placement(self) -> CodedPlacement | ReplicaPlacement:
+        """Which machines are enough for a step, and who holds which rows of a sparse X."""
+        if self.replicas is None:
+            return CodedPlacement(self.code.machines)
+        layout = self.replicas
+        return ReplicaPlacement(layout.holders, layout.bounds.tolist(), layout.machines)
 
     @property
     def rows_per_shard(self) -> int:

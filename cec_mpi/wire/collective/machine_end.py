@@ -8,8 +8,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.plan.placement import Intervals
+from cec_mpi.core.plan.assignment import Assignment, Intervals
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
 from cec_mpi.machine.emulation import Emulation
@@ -157,7 +156,6 @@ class _Served:
 
     def __init__(self, opening: Opening, machine: int) -> None:
         self.machine = machine
-        self._placement, self._rows = opening.placement, opening.manifest.rows_per_shard
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
         self.sizes = Sizes(opening)
@@ -169,13 +167,10 @@ class _Served:
 
     def assign(self, assignment: Assignment) -> Intervals:
         """Use this assignment from now on; returns the rows of this machine."""
-        mine = self._placement.of(self.machine) if self.machine else ()
-        self.count = sum(map(assignment.count, mine))
-        present = np.array(assignment.available) < (mine[0] if mine else 0)
-        self._before = int(assignment.loads[present].sum())
-        of_shards = {n: assignment.intervals(n) for n in mine}
-        found = self._placement.stacked(of_shards, self._rows)
-        return found.get(self.machine, ())
+        self.count = assignment.count(self.machine)
+        before = np.array(assignment.available) < self.machine
+        self._before = int(assignment.loads[before].sum())
+        return assignment.intervals(self.machine)
 
     def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
         """Return W, or the coefficients of this machine among those of all."""

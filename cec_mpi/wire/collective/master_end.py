@@ -159,8 +159,7 @@ class CollectiveMasterEnd:
         self._nothing = np.empty(0, self._dtype)
         self._no_report = np.zeros(Reported.size())
         self._reports = np.zeros((comm.size, Reported.size()))
-        self._placement = opening.placement
-        self._reported = np.zeros((Reported.size(), self._placement.machines))
+        self._reported = np.zeros((Reported.size(), manifest.code.machines))
         told = Reported(*range(Reported.size()))
         self._sizes_reported = self._reported[told.seconds : told.load_bytes + 1]
         self._flags = self._reported[told.failed : told.not_finite + 1]  # with leaving between
@@ -286,7 +285,7 @@ class CollectiveMasterEnd:
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""
-        counts = self._placement.rows(assignment.counts(self._placement.shards))
+        counts = assignment.counts(self._manifest.code.machines)
         others = np.delete(counts, self._machines)
         if others.any() or counts.sum() != self._answers:
             raise InputError(f"{assignment!r} does not fit the ranks or the store")

@@ -13,12 +13,12 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -80,7 +80,7 @@ class Shortage:
         self._roster = roster
         self._spare = spare
         self._since: float | None = None
-        self._said = 0  # shards that were missing
+        self._said = 0  # machines that were missing
         self._next_look = 0.0
 
     def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
@@ -90,15 +90,12 @@ class Shortage:
             return
         self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
-        missing, shards = 0, False
+        missing = 0
         for opening, _ in openings.values():
-            placement = opening.placement
-            able = [n for n in here if n <= placement.machines]
-            largest = sorted((placement.counts[n - 1] for n in able), reverse=True)
-            spare = max(sum(largest[: self._spare]), self._spare)
-            needed = opening.manifest.code.recovery + spare
-            missing = max(missing, placement.missing(needed, able))
-            shards = shards or not placement.is_plain
+            manifest = opening.manifest
+            able = [n for n in here if n <= manifest.code.machines]
+            needed = manifest.code.recovery + self._spare
+            missing = max(missing, manifest.placement.missing(needed, able))
         if not missing:
             self._since, self._said = None, 0
             return
@@ -106,10 +103,9 @@ class Shortage:
         if missing == self._said or now - self._since < SHORTAGE_SECONDS:
             return
         self._said = missing
-        of: Literal["machine", "shard"] = "shard" if shards else "machine"
         away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
-        self._roster.short(missing, of, here, away)
-        more = plural(missing, f"more {of}")
+        self._roster.short(missing, here, away)
+        more = plural(missing, "more machine")
         say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
 
 
@@ -292,8 +288,7 @@ class SocketHub:
             self.roster.expect((*filter(None, opening.machines), *opening.expected))
             ranks = {peer.rank: peer for peer in self._peers.values()}
             numbered = enumerate(opening.machines, start=1)
-            found = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
-            chosen = [(peer, n) for peer, n in found if _has_room(peer, n, opening)]
+            chosen = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
         content = pickle.dumps(opening)
         threads = self._threads()
         for peer, machine in chosen:
@@ -448,10 +443,9 @@ class SocketHub:
         if self._paused:
             return
         for spare in self._spares():
-            if self._chosen(spare, [machine]):
-                self.roster.hand_over(peer.rank)
-                self._become(spare, machine)
-                return
+            self.roster.hand_over(peer.rank)
+            self._become(spare, machine)
+            return
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
         """Give a machine no more jobs; a spare replaces it."""
@@ -528,7 +522,7 @@ class SocketHub:
 
     def _welcome(self, name: bytes, hello: Hello) -> None:
         peer = Peer(self.roster.come(), hello, partial(self._listener.send, name))
-        self.roster.settle(peer.rank, peer.host, peer.room)
+        self.roster.settle(peer.rank, peer.host)
         self._peers[name] = peer
         if self._last_words is not None:
             peer.order(Order(Kind.STOP), self._last_words)
@@ -602,25 +596,21 @@ class SocketHub:
         if self._paused or not self._openings:
             return
         for spare in self._spares():
-            if self.roster.vacant and (machine := self._chosen(spare, self.roster.vacant)):
-                self._become(spare, machine)
+            if self.roster.vacant:
+                self._become(spare, self._chosen(spare, self.roster.vacant))
 
-    def _chosen(self, peer: Peer, machines: Iterable[int]) -> int:
+    def _chosen(self, peer: Peer, machines: list[int]) -> int:
         """Return the machine that a process becomes: the one it asks for, or one of its host."""
-        able = [n for n in machines if self._can_be(peer, n)]
-        wanted = [n for n in able if n == self._wanted(peer.hello)]
-        its = [n for n in able if self._homes.get(n) == peer.host]
-        new = [n for n in able if n not in self._homes]
-        return (wanted or its or new or able or [0])[0]
+        wanted = [n for n in machines if n == self._wanted(peer.hello)]
+        its = [n for n in machines if self._homes.get(n) == peer.host]
+        new = [n for n in machines if n not in self._homes]
+        return (wanted or its or new or machines)[0]
 
     def _wanted(self, hello: Hello) -> int:
         """Return the machine that a process asks for; 0 for any."""
         if hello.machine or not 0 < hello.rank <= len(self._taking_part):
             return hello.machine
         return self._taking_part[hello.rank - 1]
-
-    def _can_be(self, peer: Peer, machine: int) -> bool:
-        return all(_has_room(peer, machine, opening) for opening, _ in self._openings.values())
 
     def _become(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
@@ -632,7 +622,7 @@ class SocketHub:
     def _open_next(self, peer: Peer) -> None:
         store = peer.unopened[0]
         opening, _ = self._openings[store]
-        machine = peer.machine if peer.machine <= opening.placement.machines else 0
+        machine = peer.machine if peer.machine <= opening.manifest.code.machines else 0
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, measured=False, inject=inject)
@@ -665,8 +655,7 @@ class SocketHub:
     def _await(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open a store, for slow ones only if they are needed."""
         assert self._opening is not None
-        placement, patience = self._opening.placement, Patience()
-        needed = self._opening.manifest.code.recovery + self._spare
+        manifest, patience = self._opening.manifest, Patience()
         last, before = time.monotonic(), -1
         while waited := [peer for peer in self._asked if not done(peer)]:
             self._listen()
@@ -675,8 +664,8 @@ class SocketHub:
             finished = [peer.machine for peer in self._asked if done(peer)]
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
-            are_enough = placement.count(finished) >= needed
-            limit = SETTLE_SECONDS if are_enough else OPEN_SECONDS
+            spare = manifest.placement.to_spare(manifest.code.recovery, finished)
+            limit = SETTLE_SECONDS if spare >= self._spare else OPEN_SECONDS
             if time.monotonic() - last > limit:
                 log.warning("slow to open: machines %s", [peer.machine for peer in waited])
                 return
@@ -702,10 +691,3 @@ class SocketHub:
 def _by_rank(found: tuple[bytes, Hello]) -> tuple[bool, int]:
     """Sort key: processes of the launcher come first, in the order of ranks."""
     return not found[1].rank, found[1].rank
-
-
-def _has_room(peer: Peer, machine: int, opening: Opening) -> bool:
-    """Whether a process can hold the shards of a machine."""
-    counts = opening.placement.counts
-    most = peer.room.most(opening.manifest.shard_bytes)
-    return machine > len(counts) or counts[machine - 1] <= most

@@ -17,7 +17,7 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.processes.places import network_here
-from cec_mpi.roster import Process, Room
+from cec_mpi.roster import Process
 from cec_mpi.times import END_LOOK_SECONDS, MISSED_LOOK_SECONDS, OWED_SECONDS, SILENCE_SECONDS
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import Opened, Order
@@ -105,11 +105,6 @@ class Peer:
     @property
     def host(self) -> str:  # noqa: D102
         return self.hello.place.host
-
-    @property
-    def room(self) -> Room:
-        """The most that it can hold."""
-        return Room(self.hello.shards, self.hello.memory)
 
     def order(self, order: Order, content: bytes = b"") -> bool:
         """Begin to send an order that is not a job; False if the connection has ended."""

@@ -51,7 +51,7 @@ _KIND = 8  # bytes, so that numbers behind it lie as they should
 
 _FIELDS = {
     "problem": str,
-    "shards": list,
+    "shard": str,
     "rate": float,
     "unseen": bool,
     "unlogged": str,
@@ -120,11 +120,8 @@ def heard(frame: bytes) -> Opened | str | None:
         raise ValueError(_NOTHING)
     if not all(isinstance(content[name], kinds) for name, kinds in _FIELDS.items()):
         raise ValueError(_NOTHING)
-    shards = tuple(content["shards"])
-    if not all(isinstance(file, str) for file in shards):
-        raise ValueError(_NOTHING)
     told = {name: _text(content[name]) for name in ("problem", "unlogged")}
-    return Opened(**content | told | {"shards": shards})
+    return Opened(**content | told)
 
 
 def _text(content: str) -> str:
@@ -210,10 +207,6 @@ class Hello:
         Its rank in the master's launcher; 0 if it was started otherwise.
     machine : int
         The machine that it asks to be, or was before; 0 for any.
-    shards : int or None
-        Most shards that it can hold.
-    memory : int or None
-        Most bytes of shards that it can hold.
     """
 
     package: tuple[str, str, str]
@@ -221,8 +214,6 @@ class Hello:
     place: Place
     rank: int = 0
     machine: int = 0
-    shards: int | None = None
-    memory: int | None = None
 
     def packed(self) -> bytes:
         """Return the message as JSON."""
@@ -243,13 +234,9 @@ class Hello:
             told = found.pop("place")
             names = [printable(str(told.pop(name))[:_MOST_NAME]) for name in ("host", "network")]
             numbers = {name: _number(value) for name, value in told.items()}
-            limits = [found.pop(name) for name in ("shards", "memory")]
-            shards, memory = (None if each is None else _number(each) for each in limits)
             others = {name: _number(value) for name, value in found.items()}
             place = Place(names[0], network=names[1], **numbers)
-            return cls(
-                (version, digest, where), place=place, shards=shards, memory=memory, **others
-            )
+            return cls((version, digest, where), place=place, **others)
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError):
             raise ValueError("not a hello") from None
 

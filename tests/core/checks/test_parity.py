@@ -575,9 +575,9 @@ def test_with_two_to_spare_nobody_is_named_and_who_it_can_be_is_known():
     checker, everybody = checker_of(code, "float64"), (1, 2, 3, 4, 5)
     answers[1] += 1e3 * scale
     verdict = checker.locate([Observation(everybody, answers, scale)])
-    assert (verdict.agree, verdict.wrong, verdict.candidates) == (False, (), ((2,),))
+    assert (verdict.agree, verdict.wrong, verdict.candidates) == (False, (), (2,))
     fewer = checker.locate([Observation(everybody[:4], answers[:4], scale)])
-    assert (fewer.wrong, fewer.candidates) == ((), ((1,), (2,), (3,), (4,)))
+    assert (fewer.wrong, fewer.candidates) == ((), (1, 2, 3, 4))
     answers[3] += 1e2 * scale
     both = checker.locate([Observation(everybody, answers, scale)])
     assert (both.agree, both.wrong, both.candidates) == (False, (), ())
@@ -598,7 +598,7 @@ def test_evidence_is_that_of_brute_force(family):
         for pair in combinations(everybody, 2):
             rest = [n for n in everybody if n not in pair]
             failed = checker.inconsistent(rest, wrong[indices(rest)], scale).any()
-            assert evidence.excludes(tuple((n,) for n in pair)) == failed
+            assert evidence.excludes(pair) == failed
 
 
 def test_l_machines_can_be_neither_right_nor_wrong():

@@ -111,30 +111,6 @@ def test_many_rows():
     assert max(loads(shares, 4) / speeds) == pytest.approx(optimum(missing, speeds), rel=1e-6)
 
 
-@given(problems(), st.data())
-def test_shards_of_one_machine_share_its_time(problem, data):
-    missing, _ = problem
-    shards = max(n for each in missing for n in each.eligible)
-    holders = data.draw(st.lists(st.integers(1, 3), min_size=shards, max_size=shards))
-    speeds = data.draw(st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
-    shares = replan(missing, speeds, lambda shard: holders[shard - 1])
-    check(missing, shares)
-    of_machines = np.zeros(3)
-    np.add.at(of_machines, np.array(holders) - 1, loads(shares, shards))
-    pairs = [(g, n) for g, each in enumerate(missing) for n in each.eligible]
-    equal, at_most = np.zeros((len(missing), len(pairs) + 1)), np.zeros((3, len(pairs) + 1))
-    at_most[:, -1] = -np.asarray(speeds)
-    for k, (g, n) in enumerate(pairs):
-        equal[g, k] = at_most[holders[n - 1] - 1, k] = 1
-    sizes = [each.stop - each.start for each in missing]
-    needed = [size * each.needed for size, each in zip(sizes, missing, strict=True)]
-    bounds = [(0, sizes[g]) for g, _ in pairs] + [(0, None)]
-    costs = np.append(np.zeros(len(pairs)), 1.0)
-    best = linprog(costs, at_most, np.zeros(3), equal, needed, bounds).fun
-    makespan = max(of_machines / speeds)
-    assert best * (1 - 1e-9) <= makespan <= best + 1 / min(speeds) + 1e-9
-
-
 @pytest.mark.parametrize(
     "speeds", [(1e-310, 1.0, 1.0), (1e-310,) * 3, (1e-310, 1e200, 2.0), (5e-324, 1e-100, 1e100)]
 )

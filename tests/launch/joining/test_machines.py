@@ -63,8 +63,8 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         (["stale"], 3, "the master cannot be reached: tried port 9 of 127.0.0.1 (Connection refu"),
         (["odd"], 3, "tried port 9 of ü.. (not a host name)"),
         (["stale", "--retry", "0"], 2, "argument --retry: '0': expected a positive time"),
-        (["stale", "--shards-per-machine", "0"], 2, "expected a whole number of at least 1"),
-        (["stale", "--memory-per-machine", "x"], 2, "expected a size"),
+        (["stale", "--shards-per-machine", "2"], 2, "start more ranks on this node"),
+        (["stale", "--memory-per-machine", "8G"], 2, "start more ranks on this node"),
     ],
 )
 def test_what_join_refuses(call, tmp_path, words, code, expected):

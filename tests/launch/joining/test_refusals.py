@@ -28,10 +28,6 @@ TOO = "this option needs an elastic run (--elastic)"
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
         ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "emulated speeds need a base (--emulate-base)"),
         ([*ACCEPT, "--speeds", "a=1,b=2"], "speeds of hosts cannot be used if all"),
-        (
-            [*ACCEPT, "--shards-per-machine", "auto"],
-            "shards per machine auto needs speeds (--speeds LIST) with accept, or if all",
-        ),
         ([*ACCEPT, *LISTEN], "accept and listen cannot be combined: expected one of them"),
         (LISTEN, "listen: expected a key in the environment variable CEC_MPI_KEY"),
         (["--serial", "--ports", "5000"], f"ports: {TOO}"),

@@ -133,15 +133,3 @@ def test_a_machine_that_fails_says_so_and_may_come_back(accepting, store, join, 
         (lost,) = [event for event in made.recorder.happened if "lost" in event]
         assert lost["reason"] == "ArithmeticError: no luck"
     assert codes(good) == [0] * 2
-
-
-def test_a_machine_has_no_more_shards_than_it_can(accepting, store, join):
-    size = 300 * 60 * 8
-    with accepting(store, shards_per_machine=[2, 1, 1]) as made:
-        join(1, "--shards-per-machine", 1)
-        join(1, "--memory-per-machine", 3 * size // 2)
-        due = time.monotonic() + 1.5
-        join(1, "--memory-per-machine", 3 * size)
-        made.until(lambda: len(made.happened("joined")) == 3 and time.monotonic() > due)
-        counts = made.recorder.common["shards_of_machine"]
-        assert sorted(len(counts[n - 1]) for n in made.happened("joined")) == [1, 1, 2]

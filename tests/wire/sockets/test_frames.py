@@ -55,7 +55,7 @@ def test_what_does_not_fill_the_room_is_told():
     assert together([bytes(16), b"", bytes(8)], room)
 
 
-@pytest.mark.parametrize("content", [None, "it raised", Opened("", ("a", "b"), 2.5, True, "full")])
+@pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, "full")])
 def test_what_a_machine_says_is_heard(content):
     assert heard(said(content)) == content
 
@@ -73,7 +73,7 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     [1, [], {}, {"problem": ""}]
     + [
         {**json.loads(said(Opened())), **wrong}
-        for wrong in ({"shards": [1]}, {"shards": 1}, {"rate": "fast"}, {"unseen": 2}, {"more": 1})
+        for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"unseen": 2}, {"more": 1})
     ],
 )
 def test_what_no_machine_says_is_refused(content):
@@ -88,13 +88,13 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
 
 
 def test_a_hello_comes_as_it_was_said():
-    hello = Hello(package_here(), 12, place_here(), 3, 2, 4, 1 << 30)
+    hello = Hello(package_here(), 12, place_here(), 3, 2)
     assert Hello.read(hello.packed()) == hello
 
 
 def test_most_of_a_hello_may_be_left_out():
     hello = Hello(package_here(), 12, place_here())
-    assert (hello.rank, hello.machine, hello.shards, hello.memory) == (0, 0, None, None)
+    assert (hello.rank, hello.machine) == (0, 0)
     assert Hello.read(hello.packed()) == hello
 
 
@@ -104,8 +104,6 @@ WRONG = {
     "pid": ["many", -1, None, float("inf"), [1]],
     "rank": [-1, 1 << 62, "first"],
     "machine": [-1, {}],
-    "shards": ["all", -1],
-    "memory": [float("nan"), -(1 << 30)],
     "place": [None, "node1", {}, SAID["place"] | {"ranks": -1}, SAID["place"] | {"more": 1}],
     "more": [1],
 }

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.plan.placement import Placement
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
@@ -84,7 +83,7 @@ class Process:
     def opens(self):
         """Open a store; the machine that it is in it."""
         order, content = self.order(Kind.OPEN)
-        self.say(SAID, said(Opened(shards=("file",))))
+        self.say(SAID, said(Opened(shard="file")))
         return announced(order, content).machine
 
     def verdict(self):
@@ -167,7 +166,7 @@ def gathered(make, come, manifest, meanwhile, tmp_path):
 
 def opening_of(manifest, numbers, **more):
     options = MachineOptions(threads=1)
-    served = "store", manifest, Placement.plain(3), numbers, options
+    served = "store", manifest, numbers, options
     return Opening(*served, (1,) * (len(numbers) + 1), **more)
 
 
@@ -284,25 +283,12 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
 # --- who lies about itself ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [{"memory": ROWS * COLUMNS * 8 - 1}, {"shards": 0}])
-def test_who_has_too_little_room_stays_a_spare(room, gathered, come):
-    hub, _, _ = gathered(machines=2)
-    small = come(**room)
-    until(lambda: list(hub.events()) or len(hub.roster.processes) == 3)
-    list(hub.events())
-    assert hub.roster.vacant == [3]
-    large = come(memory=1 << 40, shards=7)
-    until(lambda: list(hub.events()) or not hub.roster.vacant)
-    assert large.opens() == 3
-    assert small.connection.receive(0) is None
-
-
 @pytest.mark.parametrize("cores", [0, 2**61])
 def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered, come):
-    hub, _, _ = gathered(machines=2)
+    hub, _, _ = gathered(machines=1)
     lie = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    come(place=lie, machine=9, memory=1)
-    until(lambda: list(hub.events()) or len(hub.roster.processes) == 3)
+    come(place=lie, machine=2)
+    until(lambda: list(hub.events()) or hub.roster.vacant == [3])
     honest = come(machine=3)
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     order, _ = honest.order(Kind.OPEN)
@@ -337,7 +323,7 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     processes[1].close()
     assert [processes[n].opens() for n in (0, 2)] == [1, 3]
     told = opened.result(LIMIT)
-    assert [each.shards for each in told] == [("file",), (), ("file",), ()]
+    assert [each.shard for each in told] == ["file", "", "file", ""]
     hub.admit(None)
     assert hub.roster.there == {1, 3}
     assert processes[3].opens() == 2
@@ -375,7 +361,7 @@ def test_machines_are_measured_together_without_one_that_dies(make, come, manife
     third.close()
     for process in (first, second):
         assert process.verdict() is None  # all are ready
-        process.say(SAID, said(Opened(shards=("file",), rate=7.0)))
+        process.say(SAID, said(Opened(shard="file", rate=7.0)))
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
