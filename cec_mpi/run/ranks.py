@@ -7,7 +7,7 @@ than everything else that a machine does before its first step.
 from __future__ import annotations
 
 import signal
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from cec_mpi.options.elastic import CONNECTION
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.records.directory import has_checkpoint, removed_if_refused
 from cec_mpi.run.options import RunOptions
 from cec_mpi.session.gathering import gathered
 from cec_mpi.terminal import tell_terminal
@@ -31,6 +30,8 @@ def read_ahead() -> None:
 
 def tell_ending(out: str, received: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
+    from cec_mpi.records.directory import has_checkpoint
+
     if received is not signal.SIGTERM:
         return
     left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
@@ -50,11 +51,12 @@ def run_in_lockstep(
 
     A signal ends the run if rank 0 receives it; machines serve until the master leaves.
     """
-    out = Path(run.out)
-    with (
-        nullcontext() if comm.rank else removed_if_refused(out),
-        gathered(comm, out / "logs", options) as session,
-    ):
+    out, context = Path(run.out), ExitStack()
+    if comm.rank == 0:  # machines do not load its modules
+        from cec_mpi.records.directory import removed_if_refused
+
+        context.enter_context(removed_if_refused(out))
+    with context, gathered(comm, out / "logs", options) as session:
         if session is not None:
             from cec_mpi.run.task_run import TaskRun
 
@@ -64,6 +66,7 @@ def run_in_lockstep(
 
 def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
     """Run a task with all machines in this process."""
+    from cec_mpi.records.directory import removed_if_refused
     from cec_mpi.run.task_run import TaskRun
 
     with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
@@ -80,6 +83,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
     launcher = launched()
     if launcher is not None and launcher.rank:
         return serve_launched(options, file)
+    from cec_mpi.records.directory import removed_if_refused
     from cec_mpi.run.task_run import TaskRun
 
     options = replace(options, elastic=True)

@@ -255,7 +255,7 @@ NOT_MANIFESTS: dict[str, str | bytes] = {
 OTHER_FILES = ("a list", "a number", "of something else", "of no format")
 
 WRONG_ENTRIES: dict[str, tuple[Any, ...]] = {  # of a manifest
-    "version": (2, "1", None, ...),
+    "version": (1, "2", None, ...),
     "rows": (0, -1, None, "many", 13, float("inf"), float("nan"), ...),
     "columns": (0, [], "x", ...),
     "machines": (2, "3", ...),
@@ -874,7 +874,7 @@ def _rank_cases() -> Iterator[Case]:
         ("a missing store", "{here}/none", None),
         ("a file for a store", "{good}/W.npy", None),
         ("a directory that is no store", "{good}", None),
-        ("a store of another version", "{here}/S", with_entry("version", 2)),
+        ("a store of another version", "{here}/S", with_entry("version", 1)),
     ):
         words = f"run {words} --out {{here}}/out vectors={{good}}/W.npy"
         yield from _both(name, words, make=make)
