@@ -35,7 +35,7 @@ from cec_mpi.files.appearing import check_new, is_there
 from cec_mpi.files.durable import check_room, locked
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import reason_of
-from cec_mpi.options.option import with_keywords
+from cec_mpi.options.option import naming_keywords, with_keywords
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
@@ -118,24 +118,27 @@ def encode(
     (4, 3, 'float64')
     >>> place.cleanup()
     """
-    checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
-    if comm is None:
-        return encode_with(source, as_path(store), checked, runner or LocalRunner())
-    if runner is not None:
-        raise InputError("encode got both a runner and comm, expected only one of them")
-    if checked.recovery is None:
-        from cec_mpi.processes.together import check_start, on_master
+    with naming_keywords(*GROUPS, EncodeOptions):
+        checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
+        if comm is None:
+            return encode_with(source, as_path(store), checked, runner or LocalRunner())
+        if runner is not None:
+            raise InputError("encode got both a runner and comm, expected only one of them")
+        if checked.recovery is None:
+            from cec_mpi.processes.together import check_start, on_master
 
-        check_start(comm)
-        return on_master(comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()))
-    from cec_mpi.encoding.together import on_all_ranks
+            check_start(comm)
+            return on_master(
+                comm, lambda: encode_with(source, as_path(store), checked, LocalRunner())
+            )
+        from cec_mpi.encoding.together import on_all_ranks
 
-    return on_all_ranks(
-        comm,
-        source,
-        checked,
-        lambda own, runner: encode_with(own, as_path(store), checked, runner),
-    )
+        return on_all_ranks(
+            comm,
+            source,
+            checked,
+            lambda own, runner: encode_with(own, as_path(store), checked, runner),
+        )
 
 
 def encode_with(source: Any, directory: Path, options: EncodeOptions, runner: Runner) -> Manifest:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
 from cec_mpi.options.elastic import elastic_options, if_removed
-from cec_mpi.options.option import with_keywords
+from cec_mpi.options.option import naming_keywords, with_keywords
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import (
     ALL_TURNS,
@@ -308,7 +308,9 @@ def open_operator(
     def opened(close: Callable[[], None]) -> Iterator[CodedOperator | None]:
         known = {name: options[name] for name in options if name in _KEYWORDS}
         chosen = SessionOptions(**known)
-        with _gathered(comm, chosen) as session:
+        with ExitStack() as kept:
+            with naming_keywords(*GROUPS, SessionOptions):
+                session = kept.enter_context(_gathered(comm, chosen))
             if session is None:
                 yield None
                 return
@@ -320,7 +322,8 @@ def open_operator(
                     )
             from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-            master = session.open(store, chosen, recorder or Recorder())
+            with naming_keywords(*GROUPS, SessionOptions):
+                master = session.open(store, chosen, recorder or Recorder())
             yield CodedOperator(session, master, close)
 
     return Entrance(opened, call, comm)

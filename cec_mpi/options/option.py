@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import Field, field, fields
 from inspect import Parameter
 from numbers import Real
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+_FLAG = re.compile(r"(--[a-z][a-z-]*[a-z])(?: ([\w,-]*\w))?")
+_TRUTH = {"yes": True, "no": False}
 
 STUDIES = "for tests and studies: simulated availability, speeds and faults"
 """Title, in the help, of the options that simulate."""
@@ -190,6 +195,35 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+@contextmanager
+def naming_keywords(*groups: type[Any]) -> Iterator[None]:
+    """Name keywords in errors of input, such as ``recovery=L`` in place of ``--recovery L``."""
+    try:
+        yield
+    except InputError as error:
+        given = {}
+        for each in (each for group in groups for each in own_options(group)):
+            flag, _, _ = each.metadata["shown"]["flag"].partition(" ")
+            choices = each.metadata["shown"].get("choices") or ()
+            given[flag] = each.name, choices, isinstance(each.default, bool)
+
+        def keyword(found: re.Match[str]) -> str:
+            flag, value = found.groups()
+            if flag not in given:
+                return found[0]
+            name, choices, is_switch = given[flag]
+            if is_switch:
+                return f"{name}=True{f' {value}' if value else ''}"
+            if value in choices or value in _TRUTH:
+                return f"{name}={_TRUTH.get(value, value)!r}"
+            is_word = value is not None and value.isalpha() and value.islower()
+            return f"{name}= {value}" if is_word else f"{name}={value or ''}"
+
+        text, command, more = str(error).partition("cec-mpi ")  # commands stay as they are typed
+        error.args = (_FLAG.sub(keyword, text) + command + more,)
+        raise
 
 
 def check_choices(group: type[Any], options: Any) -> None:

@@ -2,9 +2,13 @@
 
 import inspect
 
+import numpy as np
+import pytest
+
 import cec_mpi
 from cec_mpi.cli import build_parser
 from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.errors import InputError
 from cec_mpi.options.option import from_flags
 
 OF_THE_COMMAND = {"help", "verbosity", "progress", "start_timeout", "source", "store"}
@@ -38,3 +42,11 @@ def test_help_in_python_says_what_each_keyword_is():
     described = [line.partition(" : ")[0] for line in parameters.splitlines() if line[0] != " "]
     names = {name.strip() for line in described for name in line.split(",")}
     assert names == keywords().keys() | OF_PROGRAMS
+
+
+def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
+    np.save(tmp_path / "X.npy", np.eye(4))
+    with pytest.raises(InputError, match=r"a recovery threshold \(recovery=L\)"):
+        cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 4)
+    _, _, err = call(["encode", "X.npy", "store", "--machines", 4], tmp_path)
+    assert "a recovery threshold (--recovery L)" in err

@@ -59,7 +59,7 @@ def test_every_source_is_treated_alike(tmp_path, make, missing, expected):
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 def test_they_are_refused_with_their_number(tmp_path, make):
     rows = int(np.isnan(X).any(axis=1).sum())
-    with pytest.raises(InputError, match=rf"{rows} rows and 6 columns have .*--missing drop-rows"):
+    with pytest.raises(InputError, match=rf"{rows} rows and 6 columns have .*missing='drop-rows'"):
         encode(make(tmp_path), tmp_path / "store", 4, 2)
     assert not (tmp_path / "store").exists()
 

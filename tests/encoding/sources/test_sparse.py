@@ -492,7 +492,7 @@ BAD = {
         "one of ",
     ),
     "one dimension": (lambda d: sp.coo_array(np.array([0, 1.0])), "has shape (2,): expected"),
-    "dense": (lambda d: X.toarray(), "a dense X needs a recovery threshold (--recovery L)"),
+    "dense": (lambda d: X.toarray(), "a dense X needs a recovery threshold (recovery=L)"),
     "dense npy": (
         lambda d: np.save(d / "X.npy", X.toarray()) or str(d / "X.npy"),
         "X.npy is not a sparse matrix",
@@ -589,7 +589,7 @@ def test_missing_values_of_dense_shards_are_those_of_other_matrices(tmp_path):
     given = np.arange(12.0).reshape(4, 3)
     given[2, 1] = np.nan
     path = saved(tmp_path / "X.npz", sp.csc_array(given))
-    with pytest.raises(InputError, match=r"row 2, column 1.*--missing"):
+    with pytest.raises(InputError, match=r"row 2, column 1.*missing="):
         encode(path, tmp_path / "S", 3, 2)
     encode(path, tmp_path / "S", 3, 2, missing="drop-rows")
     decode(tmp_path / "S", tmp_path / "back.npy")
@@ -623,7 +623,7 @@ def test_options_that_cannot_be(options, says, tmp_path):
 
 
 def test_numbers_that_single_precision_cannot_hold(tmp_path):
-    with pytest.raises(InputError, match="use --dtype float64"):
+    with pytest.raises(InputError, match="use dtype='float64'"):
         encode(X * 1e300, tmp_path / "S", 3, copies=2, dtype="float32")
     assert not list(tmp_path.iterdir())
 
@@ -730,7 +730,7 @@ def matlab(path, X):
 def test_a_sparse_matrix_of_matlab_has_the_shape_that_matlab_shows(tmp_path):
     back = decoded(matlab(tmp_path / "X.mat", X), tmp_path)
     assert np.array_equal(back.toarray(), X.toarray())
-    with pytest.raises(InputError, match=r"is a sparse matrix.*expected no --recovery"):
+    with pytest.raises(InputError, match=r"is a sparse matrix.*expected no recovery="):
         encode(f"{tmp_path}/X.mat::/X", tmp_path / "code", 3, 2)
 
 

@@ -36,7 +36,7 @@ def table(tmp_path):
 )
 def test_a_first_line_that_may_be_numbers_is_refused(table, tmp_path, first):
     path = table(f"{first}\n4,5,6\n")
-    with pytest.raises(InputError, match=r"t\.csv: line 1 has .*--header yes .*--header no"):
+    with pytest.raises(InputError, match=r"t\.csv: line 1 has .*header=True .*header=False"):
         encode(path, tmp_path / "store", 2, 1)
     assert not (tmp_path / "store").exists()
 
@@ -237,13 +237,13 @@ def test_delimiters(table, name, content, delimiter):
     [
         (
             "\n# x\na,b\n\n1,2\n3,\n",
-            r"line 6, column 2 \(b\) is an empty cell, expected finite numbers: .*, --drop 2 ",
+            r"line 6, column 2 \(b\) is an empty cell, expected finite numbers: .*, drop=2 ",
         ),
         ('a,"b\nc"\n1,2\n3,x\n', r"line 4, column 2 .* is 'x'"),
         ("a,b\r\n1,2\r\n\r\n3,4,5\r\n", r"line 4 has 3 columns, but line 1 has 2"),
         ("a,b\n1\n", r"line 2 has 1 column, but line 1 has 2"),
-        ("1;2\n3;4\n", r"line 1 has no names: '1;2' in column 1: .*or --delimiter semicolon"),
-        ("a;b\n3;4\n", r"line 2, column 1 \(a;b\) is '3;4', .* \(or --delimiter semicolon\)"),
+        ("1;2\n3;4\n", r"line 1 has no names: '1;2' in column 1: .*or delimiter= semicolon"),
+        ("a;b\n3;4\n", r"line 2, column 1 \(a;b\) is '3;4', .* \(or delimiter= semicolon\)"),
         ("1 2\n3 4\n", r"line 2, column 1 \(1 2\) is '3 4'"),
         ('a,b\n1,2\n"3,4\n5,6\n', r"line 3 opens a quote that is never closed"),
         (b"\xff\xfe1\x00,\x002\x00\n\x00", r"is UTF-16 or binary"),
@@ -456,7 +456,7 @@ def test_a_target_leaves_X_and_gets_a_file(table, tmp_path):
 def test_a_target_that_is_no_number_leaves_nothing_behind(table, tmp_path):
     path = table("a,b\n1,2\n3,yes\n")
     with pytest.raises(
-        InputError, match=r"line 3, column 2 \(b\) is 'yes', expected a number; --drop 2 "
+        InputError, match=r"line 3, column 2 \(b\) is 'yes', expected a number; drop=2 "
     ):
         encode(path, tmp_path / "store", 2, 1, target={"b": tmp_path / "y.npy"})
     assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
