@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cec_mpi.errors import CecError, InputError, ShortageError
@@ -204,12 +205,22 @@ def as_cec_error(error: Exception) -> CecError:
     if isinstance(error, CecError):
         return error
     if isinstance(error, OSError):
+        if error.filename is None and not _has_working_directory():
+            return InputError("the working directory has been removed: change to another one")
         return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
     if (shortage := shortage_of(error)) is not None:
         return shortage
     log.critical("unexpected error", exc_info=error)
     tell(_traceback_of(error))
     return CecError(f"{type(error).__name__}{words_of(error)}")
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def complain_unexpected(error: BaseException) -> None:

@@ -845,3 +845,13 @@ def test_too_small_a_limit_of_memory_is_named(tmp_path, kilobytes):
         f"{kilobytes} (kB), expected a larger limit"
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_working_directory_that_has_been_removed_is_named(tmp_path):
+    line = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m cec_mpi run ../store power --out out'
+    words = ["sh", "-c", line, sys.executable]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "cec-mpi: error: the working directory has been removed: change to another one\n"
+    )
