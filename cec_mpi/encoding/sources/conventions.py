@@ -179,12 +179,20 @@ class Decoder:
         decoded: NDArray[Any] = xarray.decode_cf(
             xarray.Dataset({"X": packed}), decode_times=False, decode_coords=False
         )["X"].values
+        if self._is_long and decoded.dtype.kind == "f":  # which float64 may have rounded
+            decoded = np.where(np.isnan(decoded), decoded, numbers.astype(np.longdouble))
         if self.limits != (None, None) and decoded.dtype.kind != "f":
-            decoded = decoded.astype(np.float64)
+            decoded = decoded.astype(np.longdouble if self._is_long else np.float64)
         missing = _outside(numbers, self.limits) | _outside(decoded, self.unpacked_limits)
         for value in self.missing:
             missing |= numbers == value
         return np.where(missing, decoded.dtype.type(np.nan), decoded) if missing.any() else decoded
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether decoded numbers are integers of 64 bits, whose rounding is then counted."""
+        is_packed = {"scale_factor", "add_offset"} & set(self.attributes)
+        return self.stored.kind in "iu" and self.stored.itemsize == 8 and not is_packed
 
     @property
     def dtype(self) -> np.dtype[Any]:
