@@ -220,11 +220,8 @@ def hdf5_view(
             ),
         )
     for axis, scales in enumerate(dataset.dims):
-        lengths = [scale.shape[0] for scale in scales.values() if scale.shape]
-        if max(lengths, default=0) > dataset.shape[axis]:
-            said = (
-                f"{name} holds {dataset.shape[axis]} of the {max(lengths)} entries of axis {axis}"
-            )
+        if (length := _length_of(scales)) > dataset.shape[axis]:
+            said = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
             view = replace(view, warnings=(*view.warnings, f"{said}: the others were not written"))
     view = replace(view, files=files)
     attributes = dataset.attrs if attributes is None else attributes
@@ -464,17 +461,14 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
         attributes.setdefault("_FillValue", array.fill_value)
     view = View(name, np.dtype(array.dtype))
     missing = array.nchunks - array.nchunks_initialized
-    if missing > 0 and array.fill_value is None:
-        raise InputError(
-            f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')} and has no fill "
-            "value, so their numbers are undefined: expected all chunks"
-        )
     if missing > 0:
+        fill = array.fill_value  # zarr leaves chunks of zeros out, too, if there is none
+        read_as = "0, since it has no fill value" if fill is None else f"its fill value {fill}"
         view = replace(
             view,
             warnings=(
                 f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, which are read "
-                f"as its fill value {array.fill_value}",
+                f"as {read_as}",
             ),
         )
     return with_attributes(view, attributes, options)
