@@ -1,10 +1,8 @@
-"""What steps cost, what other shares would have cost, and which machines cost it.
+"""What steps cost, what the cyclic assignment would have cost, and which machines cost it.
 
 In each step machine n showed so many seconds per row. At these, the *cyclic* assignment takes the
-time of the slowest of its equal loads; *equal shares without a code* take as long to compute, since
-each of N_t machines has 1/N_t of X either way, and further time for reading: whenever machines come
-or go, the shares change, and what a machine does not hold it reads anew. With stragglers the
-records lack the answers that did not count, and none of this can be told.
+time of the slowest of its equal loads. With stragglers the records lack the answers that did not
+count, and this cannot be told.
 
 A step takes longer than its makespan if reading delays it, or machines that are lost, given up,
 late or wrong: the records say by how much. Later steps take longer without a lost machine.
@@ -69,9 +67,8 @@ class Costs:
     compared : int
         Steps in which each available machine computed at least a tenth of its equal load, in a
         time that is not 0: of less it cannot be told what more rows would have taken.
-    measured, cyclic, equal : float
-        Seconds of computing in these, as they were, and with the cyclic assignment and equal
-        shares.
+    measured, cyclic : float
+        Seconds of computing in these, as they were, and with the cyclic assignment.
     slowest : (N,) ndarray
         In how many steps each machine was the last to have computed.
     excess, over_plan : (N,) ndarray
@@ -79,8 +76,6 @@ class Costs:
     loads : (N,) ndarray
         Seconds by which reading held up the steps, but the first of a part, in which each machine
         was the last to have read and computed.
-    waited_for_loads : float
-        Seconds of these in the steps that are compared.
     held_up : (K,) ndarray
         Seconds by which reading held up each step of the last chunk.
     stalls : (N,) ndarray
@@ -98,24 +93,14 @@ class Costs:
         Seconds of these by which steps took longer.
     uncounted : int
         S of a part in which each row was on L + S machines, and answers did not count; 0 for none.
-    load_bytes, load_seconds : float
-        All that was read, and how long that took.
-    changes : int
-        How often other machines were available than in the step before.
-    shared_anew : int
-        How often that was so in steps that are compared.
-    reload_rows : float
-        Rows of X that a machine would have read then for its new equal share: the most of each
-        time, added up.
     paces : list of (N,) ndarray
         Of each stretch of the last chunk: seconds per row that machines had shown, NaN for none.
     """
 
     def __init__(self) -> None:
-        self.known = self.compared = self.changes = self.shared_anew = 0
+        self.known = self.compared = 0
         self.uncounted = 0
-        self.computing = self.hindsight = self.measured = self.cyclic = self.equal = 0.0
-        self.waited_for_loads = self.load_bytes = self.load_seconds = self.reload_rows = 0.0
+        self.computing = self.hindsight = self.measured = self.cyclic = 0.0
         self.slowest: Floats = np.zeros(0)
         self.excess: Floats = np.zeros(0)
         self.over_plan: Floats = np.zeros(0)
@@ -130,7 +115,6 @@ class Costs:
         self.short_seconds: Floats = np.zeros(0)
         self._waits: set[int] = set()  # steps before which, or in which, the run waited
         self._pace = np.zeros(0)  # seconds per row that machines showed last, NaN for none
-        self._before: tuple[NDArray[np.bool_], float] | None = None  # who was here, and a share
         self._idle: Floats | None = None  # reads that were none
         self.paces: list[Floats] = []
 
@@ -138,7 +122,6 @@ class Costs:
         """Take the steps of a chunk, which follow those before."""
         machines = chunk.seconds.shape[1]
         if chunk.begins:
-            self._before = None
             self._pace = np.full(machines, np.nan)
         self._grow(machines)
         self.paces = []
@@ -172,10 +155,7 @@ class Costs:
         self.hindsight += float(best[known].sum())
         self._add_loads(chunk)
         self._add_stalls(chunk)
-        waited = self.held_up.copy()
-        waited[: int(chunk.begins)] = 0.0
-        told = self._compare(chunk, took, recovery, rows_per_shard, counts)
-        self.waited_for_loads += float(waited[told].sum())
+        self._compare(chunk, took, recovery, rows_per_shard, counts)
         self._note_paces(chunk)
         self._add_absences(chunk, took, recovery + stragglers, rows_per_shard)
 
@@ -219,12 +199,6 @@ class Costs:
                 self._share = max(1 - best / without, 0.0) if without else 0.0
             self._charge(gone, self._share * float(took[stretch.begin : stretch.end].sum()))
 
-    def reload_seconds(self, bytes_per_row: int) -> float | None:
-        """Return what reading `reload_rows` takes at the measured pace; None if it is unknown."""
-        if not self.load_bytes or not self.load_seconds:
-            return 0.0 if not self.reload_rows else None
-        return self.reload_rows * bytes_per_row * self.load_seconds / self.load_bytes
-
     def _compare(
         self,
         chunk: Chunk,
@@ -232,8 +206,8 @@ class Costs:
         recovery: int,
         rows_per_shard: int,
         counts: bool,
-    ) -> NDArray[np.bool_]:
-        """Add up what other shares would have taken; return in which steps that is known."""
+    ) -> None:
+        """Add up what the cyclic assignment would have taken in the steps that tell it."""
         rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
         count = here.sum(axis=1)
         shard = np.full(len(rows), rows_per_shard, np.float64)
@@ -244,39 +218,18 @@ class Costs:
                 shard[at] = bounds.rows
                 copies[at] = round(float(bounds.loads().sum()) / (bounds.rows or 1))
         share = copies * shard / np.maximum(count, 1)
-        changed, read = self._change(chunk, share)
         least = np.min(rows, axis=1, where=here, initial=np.inf)
         can = (count >= np.maximum(copies, 1)) & (least >= _LEAST * share) & (shard > 0)
         told: NDArray[np.bool_] = (counts & can)[which]
         told[told] = ((chunk.seconds > 0) | ~here[which])[told].all(axis=1)
         if not told.any():
-            return told
+            return
         self.compared += int(told.sum())
-        first = told[chunk.begins_of]  # the steps in which they changed
-        self.shared_anew += int((changed & first).sum())
-        self.reload_rows += float(read[first].sum())
         self.measured += float(took[told].sum())
         of = which[told]
         paces = chunk.seconds[told] / np.where(here, rows, np.inf)[of]
-        self.equal += float((paces.max(axis=1) * share[of]).sum())
         paces *= cyclic_rows(here, copies, shard)[of]
         self.cyclic += float(paces.max(axis=1).sum())
-        return told
-
-    def _change(self, chunk: Chunk, share: Floats) -> tuple[NDArray[np.bool_], Floats]:
-        """Return where the available machines changed, and rows that equal shares read then."""
-        here = chunk.here
-        before, shared = self._before or (here[0], share[0])
-        if len(before) != here.shape[1]:
-            wide = max(len(before), here.shape[1])
-            before, here = _as_wide(before, wide), _as_wide(here, wide)
-        self._before = here[-1], float(share[-1])
-        before = np.vstack((before, here[:-1]))
-        changed = (here != before).any(axis=1)
-        joined = (here & ~before).any(axis=1)
-        more = np.maximum(np.diff(share, prepend=shared), 0.0)
-        self.changes += int(changed.sum())
-        return changed, np.where(changed, np.where(joined, share, more), 0.0)
 
     def _note_paces(self, chunk: Chunk) -> None:
         """Take seconds per row that machines have shown, as each stretch ends."""
@@ -298,9 +251,6 @@ class Costs:
                 self._idle = loads
                 continue
             steps = slice(stretch.begin, stretch.end)
-            count = stretch.end - stretch.begin
-            self.load_seconds += count * float(loads.sum())
-            self.load_bytes += count * float(stretch.step["load_bytes"].sum(dtype=np.float64))
             ends = chunk.seconds[steps] + loads
             waited = np.round(ends.max(axis=1) - chunk.seconds[steps].max(axis=1), 9)
             self.held_up[steps] = waited  # as times are recorded
@@ -337,12 +287,6 @@ class Costs:
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
         if len(self._pace) != machines:
             self._pace = np.full(machines, np.nan)
-
-
-def _as_wide(here: NDArray[np.bool_], machines: int) -> NDArray[np.bool_]:
-    wide = np.zeros((*here.shape[:-1], machines), np.bool_)
-    wide[..., : here.shape[-1]] = here
-    return wide
 
 
 def _sums(which: NDArray[np.int64], values: Floats, machines: int) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from cec_mpi.records.events import KINDS
 from cec_mpi.report.assignments import shown
 from cec_mpi.report.bins import binned, listed
-from cec_mpi.report.comparisons import comparisons_of
+from cec_mpi.report.cyclic import cyclic_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
 from cec_mpi.report.reading import Floats
@@ -75,7 +75,7 @@ def _run(run: Run) -> dict[str, Any]:
         "words": words_of(run),
         "figures": [each._asdict() for each in figures_of(run)],
         "sum": sum_of(run) if run.steps else None,
-        "comparisons": comparisons_of(run),
+        "cyclic": cyclic_of(run),
         "longest": longest_of(run),
         "warnings": [*warnings_of(run), *_too_large(run)],
         "machines": run.machines,

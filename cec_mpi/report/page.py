@@ -21,7 +21,7 @@ _STYLES = ("uPlot.min.css", "report.css")
 # In this order, since each uses what is before it.
 _SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
 # Of a run: what is read as HTML, and what charts have taken.
-_READ = {"facts", "figures", "words", "sum", "comparisons", "longest", "warnings", "by_machine"}
+_READ = {"facts", "figures", "words", "sum", "cyclic", "longest", "warnings", "by_machine"}
 _CHARTED = {"series", "parts", "progress", "time"}
 _LARGE = 500_000  # characters
 # What would end the script that the data are in, or a line of it.

@@ -95,8 +95,8 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
     if run["by_machine"]:
         made.append(_machines(run, number, runs))
     left = [_sum(run["sum"])] if run["sum"] else []
-    if run["comparisons"]:
-        left.append(_otherwise(run["comparisons"]))
+    if run["cyclic"]:
+        left.append(_cyclic(run["cyclic"]))
     right = [_longest(run, number, data)] if run["longest"] else []
     facts = (tag("div", tag("dt", f["label"]), tag("dd", f["text"])) for f in run["facts"])
     right.append(tag("dl", *facts, class_="facts"))
@@ -149,24 +149,17 @@ def _sum(its: Mapping[str, Any]) -> Html:
     return tag("div", bar, table, class_="sum")
 
 
-def _otherwise(comparisons: Iterable[Mapping[str, Any]]) -> Html:
-    """Return a table of what the same steps would have taken with other shares."""
-    rows = []
-    for each in comparisons:
-        note = [each["note"]]
-        if each["theirs_of"]:
-            note.append(f"Of it {each['theirs_of']}.")
-        if each["mine_of"]:
-            note.append(f"Of this run's {each['mine_of']}.")
-        note.append(f"From {counted(each['steps'], 'step')}.")
-        times = tag("td", duration(each["theirs"])), tag("td", duration(each["mine"]))
-        rows.append(
-            tag("tr", tag("th", each["label"], scope="row"), *times, tag("td", each["text"]))
-        )
-        rows.append(tag("tr", tag("td", " ".join(note), colspan=4), class_="note"))
-    caption = "What other shares of rows would have taken"
-    names = "Shares", "Would have taken", "This run took", "That is"
-    return _table(caption, names, rows, "otherwise")
+def _cyclic(found: Mapping[str, Any]) -> Html:
+    """Return a table of what the same steps would have taken with the cyclic assignment."""
+    note = (
+        "The coded scheme without speeds: each available machine computes as many rows as any "
+        f"other. From {counted(found['steps'], 'step')}."
+    )
+    times = tag("td", duration(found["theirs"])), tag("td", duration(found["mine"]))
+    row = tag("tr", tag("th", "Cyclic", scope="row"), *times, tag("td", found["text"]))
+    rows = [row, tag("tr", tag("td", note, colspan=4), class_="note")]
+    names = "Assignment", "Would have taken", "This run took", "That is"
+    return _table("What the cyclic assignment would have taken", names, rows, "otherwise")
 
 
 def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:

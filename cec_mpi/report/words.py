@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.records.events import KINDS
 from cec_mpi.report.away import Absence
-from cec_mpi.report.comparisons import unknown_of
+from cec_mpi.report.cyclic import unknown_of
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
 from cec_mpi.report.reading import Floats
 from cec_mpi.text import counted, duration, few, listed, plural

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode
-from cec_mpi.report.comparisons import comparisons_of
+from cec_mpi.report.cyclic import cyclic_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.sums import sum_of
 from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
@@ -56,11 +56,8 @@ def test_a_small_run_in_words(make_run):
         "Rows": 500,
         "Available": 1,
     }
-    compared = comparisons_of(Run(str(run)))
-    assert [(each["label"], each["steps"], each["text"]) for each in compared] == [
-        ("Cyclic", 10, "as long"),
-        ("Equal shares without a code", 10, "as long"),
-    ]
+    compared = cyclic_of(Run(str(run)))
+    assert (compared["steps"], compared["text"]) == (10, "as long")
     assert warnings_of(Run(str(run))) == ["mind the gap"]
     facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
     assert facts["X"] == "200 x 10, float64"
@@ -77,7 +74,7 @@ def test_copies_are_not_called_a_code(tmp_path, call):
     facts = {each["label"]: each["text"] for each in facts_of(run)}
     assert facts["Copies"] == "each row is on 2 machines: any 4 of 5 machines are enough"
     assert "Code" not in facts
-    assert "Cyclic" not in [each["label"] for each in comparisons_of(run)]
+    assert cyclic_of(run) is None
 
 
 def test_what_others_would_have_cost_when_machines_leave(make_run):
@@ -93,42 +90,13 @@ def test_what_others_would_have_cost_when_machines_leave(make_run):
         ]
     )
     costs = Run(str(run)).costs
-    assert (costs.known, costs.compared, costs.changes) == (4, 4, 2)
+    assert (costs.known, costs.compared) == (4, 4)
     assert costs.measured == pytest.approx(3 * 0.067 + 0.08)
     # equal loads: 50 rows at 0.002 s with four machines; 67 (or 66.7) with three
     assert costs.cyclic == pytest.approx(3 * 0.1 + 67 * 0.002)
-    assert costs.equal == pytest.approx(3 * 0.1 + 200 / 3 * 0.002)
-    # shared anew: 16.7 rows more for each of three; 50 rows for the one that comes back
-    assert costs.reload_rows == pytest.approx(200 / 3 - 50 + 50)
-    # 16,000 bytes were read in 2 s by one machine after the other: 80 bytes a row
-    assert costs.reload_seconds(80) == pytest.approx(200 / 3 * 80 / 8000)
     assert table(run)[4]["Left"] == "step 2 (lost), back in step 3"
-    *_, equal = comparisons_of(Run(str(run)))
-    assert equal["theirs_of"] == "433 ms computing and 667 ms reading (2 times)"
-    assert equal["theirs"] == pytest.approx(3 * 0.1 + 200 / 3 * 0.002 + 2 / 3)
-    assert (equal["mine"], equal["mine_of"]) == (pytest.approx(3 * 0.067 + 0.08), "")
-
-
-def test_equal_shares_are_compared_with_all_that_held_this_run_up(make_run):
-    """Its reading in the steps that tell, and its stalls, which nobody counts for the others."""
-    three = {"rows": (80, 80, 40, 0), "seconds": (0.08, 0.08, 0.08, 0)}
-    reading = {"load_seconds": [0.0, 0.0, 0.0, 0.3], "load_bytes": [0, 0, 0, 80]}
-    run = make_run(
-        [
-            step_of(0, **LOADED),
-            step_of(
-                1,
-                **three,
-                collect_seconds=2.09,
-                events=[{"lost": 4, "reason": "gone"}],
-                delays={4: 2.0},
-            ),
-            step_of(2, **reading),
-        ]
-    )
-    *_, equal = comparisons_of(Run(str(run)))
-    assert equal["mine"] == pytest.approx(0.2 + 0.08 + 0.2 + 0.3 + 2)
-    assert equal["mine_of"] == "480 ms computing, 300 ms reading and 2.00 s stalls"
+    found = cyclic_of(Run(str(run)))
+    assert (found["theirs"], found["mine"]) == (costs.cyclic, costs.measured)
 
 
 def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
@@ -138,13 +106,7 @@ def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     assert "What equal loads would have taken is not known" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).costs.compared == 1
-    assert [each["steps"] for each in comparisons_of(Run(str(some)))] == [1, 1]
-
-
-def test_reading_is_not_guessed_where_none_was_seen(make_run):
-    gone = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
-    run = make_run([step_of(0), step_of(1, **gone), step_of(2)])
-    assert "which this run has not measured" in words(run)
+    assert cyclic_of(Run(str(some)))["steps"] == 1
 
 
 def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
@@ -155,7 +117,6 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     steps = [step_of(0, **reading), step_of(1, **none), step_of(2, **reading)]
     run = make_run([*steps, step_of(3, **unnoticed)])
     assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
-    assert Run(str(run)).costs.waited_for_loads == pytest.approx(8.9)
     assert table(run)[2]["of it reading"] == pytest.approx(8.9)
 
 
@@ -247,10 +208,9 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     assert (costs.known, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
     said = words(run)
     assert "With stragglers the records lack the answers that did not count" in said
-    assert comparisons_of(Run(str(run))) == []
+    assert cyclic_of(Run(str(run))) is None
     assert figures(run)[2] == ("Imbalance over the best", "not known", "")
-    for other in ("would have computed", "What equal loads"):
-        assert other not in said
+    assert "What equal loads" not in said
 
 
 def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
