@@ -1,4 +1,4 @@
-"""Check launcher, ranks, cores, network and store: doctor."""
+"""Check launcher, ranks, cores and store: doctor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cec_mpi.processes.together import run_together
 def add_doctor(commands: Any) -> None:
     """``cec-mpi doctor``."""
     p = commands.add_parser(
-        "doctor", help="check MPI, ranks, cores, threads, nodes and the network before a run"
+        "doctor", help="check MPI, ranks, cores, threads and nodes before a run"
     )
     p.add_argument(
         "store",

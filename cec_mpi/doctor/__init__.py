@@ -1,1 +1,1 @@
-"""Check processes, cores, network and store before a run: facts, findings, measurements."""
+"""Check processes, cores, network and store before a run: facts and findings."""

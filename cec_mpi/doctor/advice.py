@@ -1,9 +1,8 @@
-"""Findings of doctor: how to start ranks better, and what is slow."""
+"""Findings of doctor: how to start ranks better, and which versions differ."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median_high
 
 from cec_mpi.processes.findings import Finding, binding, where_found
 from cec_mpi.processes.launcher import Launcher
@@ -65,47 +64,3 @@ def different_versions(
             which = "; ".join(f"{v} on {listed(where)}" for v, where in by_version.items())
             findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
     return findings
-
-
-def bandwidth_text(rate: float) -> str:
-    """Return a bandwidth with its unit.
-
-    Examples
-    --------
-    >>> bandwidth_text(11.7e6), bandwidth_text(2.14e9)
-    ('11.7 MB/s', '2.14 GB/s')
-    """
-    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
-
-
-def slow_wires(places: Sequence[Place], bandwidths: Sequence[float]) -> list[Finding]:
-    """Warn of nodes that rank 0 reaches at less than a quarter of the usual bandwidth.
-
-    The usual bandwidth is the median of the other nodes, each by its best rank. The node of rank 0
-    is left out, because it uses no network.
-
-    Parameters
-    ----------
-    places : sequence of Place
-        Place of each rank.
-    bandwidths : sequence of float
-        Bytes per second to ranks 1 and on.
-    """
-    best = {
-        node: max(bandwidths[rank - 1] for rank in ranks)
-        for node, ranks in by_node(places).items()
-        if node.node != places[0].node
-    }
-    if not best:
-        return []
-    usual = median_high(best.values())
-    slow = {node: bandwidth_text(rate) for node, rate in best.items() if rate < usual / 4}
-    if not slow:
-        return []
-    return [
-        Finding(
-            "warning",
-            f"the network between rank 0 and {where_found(slow)} is slow ({bandwidth_text(usual)} "
-            "is usual): leave this node out, or check its network",
-        )
-    ]

@@ -1,17 +1,12 @@
-"""Findings of doctor from its facts, and an estimate of step times.
-
-These functions measure nothing.
-"""
+"""Findings of doctor from its facts, and its report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from statistics import median
 from typing import Any
 
-from cec_mpi.core.step.costs import BYTES, terms_of
-from cec_mpi.doctor.advice import advise_binding, bandwidth_text, different_versions, slow_wires
+from cec_mpi.doctor.advice import advise_binding, different_versions
 from cec_mpi.doctor.facts import Facts
 from cec_mpi.processes.findings import Finding, find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.library import maker_of
@@ -30,7 +25,6 @@ def findings(facts: Facts) -> list[Finding]:
         *_of_store(facts),
         *different_versions(facts.versions, hosts),
         *find_crowds(facts.places, facts.threads, facts.launcher),
-        *(slow_wires(facts.places, [w.bandwidth for w in facts.wires]) if facts.wires else ()),
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
@@ -81,16 +75,17 @@ def _of_store(facts: Facts) -> Iterator[Finding]:
 
 
 def report(facts: Facts) -> str:
-    """Return the report as text: a table of nodes, findings, and an estimate of step times."""
+    """Return the report as text: facts, a table of nodes, and findings."""
     launcher = facts.launcher.name if facts.launcher else "none (one process)"
     pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
     if facts.continuity is not None:
         pairs.append(("losses", str(facts.continuity)))
     if facts.srun is not None:
         pairs.append(("srun --mpi", ", ".join(facts.srun)))
+    if facts.manifest is not None:
+        shape = f"{facts.manifest.rows} x {facts.manifest.columns} {facts.manifest.dtype}"
+        pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
     lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
-    if facts.wires or facts.manifest:
-        lines += [facts_table(_good_for(facts), _WIDTH), ""]
     found = findings(facts)
     lines += [printable(f"{finding.kind}: {finding.text}", kept="\n") for finding in found]
     if not found:
@@ -105,98 +100,27 @@ def report(facts: Facts) -> str:
 
 
 def _nodes(facts: Facts) -> list[str]:
-    """Return a line for each node, with network and products of its slowest ranks."""
-    numbers = ["ranks", "cores", "NUMA", "threads", "latency", "woken", "bandwidth", "X w"]
+    """Return a line for each node."""
+    numbers = ["ranks", "cores", "NUMA", "threads"]
     rows = []
     for node, ranks in by_node(facts.places).items():
         threads = min(facts.threads[rank] for rank in ranks)
-        wires = [facts.wires[rank - 1] for rank in ranks if rank]
-        latency = waking = bandwidth = product = "-"
-        if wires:
-            latency = f"{1e3 * median(wire.latency for wire in wires):.3f} ms"
-            waking = f"{1e3 * median(wire.waking for wire in wires):.3f} ms"
-            bandwidth = bandwidth_text(min(wire.bandwidth for wire in wires))
-        if rate := sum(facts.products[rank] for rank in ranks):
-            product = bandwidth_text(rate)
         counts = map(str, [len(ranks), node.cores, node.domains, threads])
-        rows.append([node.host, *counts, latency, waking, bandwidth, product])
+        rows.append([node.host, *counts])
     return aligned(["node", *numbers], rows, numbers)
 
 
-def _good_for(facts: Facts) -> Iterator[tuple[str, str]]:
-    costs, manifest = facts.costs, facts.manifest
-    if costs is not None:
-        n = costs.even()
-        several = plural(costs.machines, "machine")
-        seconds = costs.computation(n, n) + costs.overhead(n, n)
-        messages = terms_of(costs.machines, costs.recovery, n, n).messages
-        yield (
-            "estimate",
-            f"X of {n} x {n} ({_size(BYTES * n * n)}) or more: a step of {several} takes "
-            f"{_time(seconds)} there, half of it computing (bytes of X / "
-            f"{bandwidth_text(costs.rate)}, against rank 0's work, {messages:.0f} x "
-            f"{1e3 * costs.latency:.3f} ms, w and rows / {bandwidth_text(costs.bandwidth)}, and "
-            "decoding)",
-        )
-        few = costs.fewest_columns()
-        yield (
-            "bottleneck",
-            f"rank 0, for X of fewer than {plural(few, 'column')}; of {n} x {n} with more than "
-            f"{plural(costs.most_machines(n, n), 'machine')}",
-        )
-    if manifest is not None:
-        rows, columns = manifest.rows, manifest.columns
-        says = f"{rows} x {columns} {manifest.dtype} on {plural(facts.machines, 'machine')}"
-        if costs is not None and costs.machines == facts.machines:
-            compute = costs.computation(rows, columns)
-            if (layout := manifest.replicas) is not None:  # one copy of its nonzeros
-                compute *= float(layout.sizes.sum()) / (BYTES * rows * columns)
-            says += f": a step takes {_time(compute)} of computing and "
-            says += f"{_time(costs.overhead(rows, columns))} of all else"
-        yield "store", says
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-
-
-def _size(count: float) -> str:
-    """Return a size with its unit."""
-    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count / 1e3:.3g} kB"
-
-
 def to_json(facts: Facts) -> dict[str, Any]:
-    """Return facts of ranks, findings and the estimate as plain values."""
-    ranks: list[dict[str, Any]] = []
-    each = zip(facts.places, facts.threads, facts.products, strict=True)
-    for rank, (place, threads, product) in enumerate(each):
-        entry = {"rank": rank, **asdict(place), "threads": threads}
-        if rank:
-            entry |= {f"wire_{name}": x for name, x in facts.wires[rank - 1]._asdict().items()}
-        ranks.append(entry | {"product_bytes_per_second": product})
-    costs, manifest = facts.costs, facts.manifest
-    estimate: dict[str, Any] | None = None
-    if costs is not None:
-        n = costs.even()
-        estimate = {
-            **asdict(costs),
-            "even_rows": n,
-            "even_seconds": 2 * costs.computation(n, n),
-            "even_most_machines": costs.most_machines(n, n),
-            "fewest_columns": costs.fewest_columns(),
-        }
+    """Return facts of ranks and findings as plain values."""
+    ranks = [
+        {"rank": rank, **asdict(place), "threads": threads}
+        for rank, (place, threads) in enumerate(zip(facts.places, facts.threads, strict=True))
+    ]
+    manifest = facts.manifest
     store: dict[str, Any] | None = None
     if manifest is not None:
-        shape = manifest.rows, manifest.columns
-        store = {"path": facts.store, "rows": shape[0], "columns": shape[1]}
+        store = {"path": facts.store, "rows": manifest.rows, "columns": manifest.columns}
         store |= {"machines": facts.machines, "shards": [asdict(each) for each in facts.seen]}
-        if costs is not None:
-            store["computation_seconds"] = costs.computation(*shape)
-            store["overhead_seconds"] = costs.overhead(*shape)
-            store["most_machines"] = costs.most_machines(*shape)
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,
@@ -206,6 +130,5 @@ def to_json(facts: Facts) -> dict[str, Any]:
         "srun_problem": facts.srun_problem,
         "ranks": ranks,
         "findings": [asdict(finding) for finding in findings(facts)],
-        "estimate": estimate,
         "store": store,
     }

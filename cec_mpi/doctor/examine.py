@@ -1,4 +1,4 @@
-"""Collect facts on MPI, ranks, cores, threads, nodes and network, and print the report."""
+"""Collect facts on MPI, ranks, cores, threads and nodes, and print the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
-from cec_mpi.doctor.measure import measure_products, measure_wires
 from cec_mpi.processes.launcher import (
     detect_launcher,
     present_continuity,
@@ -65,8 +64,6 @@ def examine(
     threads_of_ranks = [threads or place.threads for place in places]
     versions = comm.gather(_versions(), root=0) or []
     seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
-    wires = measure_wires(comm)
-    products = measure_products(comm, threads_of_ranks[comm.rank])
     if comm.rank:
         return 0
     facts = Facts(
@@ -77,8 +74,6 @@ def examine(
         versions,
         places,
         threads_of_ranks,
-        wires,
-        products,
         store or "",
         manifest,
         [_compared(store or "", each) for here in seen for each in here],

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cec_mpi.core.step.costs import StepCosts
-from cec_mpi.doctor.measure import Wire
 from cec_mpi.processes.launcher import Continuity, Launcher
 from cec_mpi.processes.library import Library
-from cec_mpi.processes.places import Place, by_node
+from cec_mpi.processes.places import Place
 from cec_mpi.store.format.manifest import Manifest
 
 
@@ -54,10 +52,6 @@ class Facts:
         Place of each rank.
     threads : list of int
         BLAS threads of each rank.
-    wires : list of Wire
-        Network to ranks 1, 2, ...
-    products : list of float
-        Bytes of a shard that each rank multiplies per second; 0 for rank 0 of several.
     store : str
         Name of the store; empty if none was given.
     manifest : Manifest or None
@@ -75,8 +69,6 @@ class Facts:
     versions: list[dict[str, str]]
     places: list[Place]
     threads: list[int]
-    wires: list[Wire]
-    products: list[float]
     store: str = ""
     manifest: Manifest | None = None
     seen: list[Seen] = field(default_factory=list)
@@ -87,17 +79,3 @@ class Facts:
     def machines(self) -> int:
         """Return the number of machines of the store."""
         return 0 if self.manifest is None else self.manifest.code.machines
-
-    @property
-    def costs(self) -> StepCosts | None:
-        """Return the costs of a step on the started machines; None for a single process."""
-        if not self.wires:
-            return None
-        return StepCosts(
-            len(self.wires),
-            max(wire.waking for wire in self.wires),
-            min(wire.bandwidth for wire in self.wires),
-            sum(self.products),
-            recovery=1 if self.manifest is None else self.manifest.code.recovery,
-            several_nodes=len(by_node(self.places)) > 1,
-        )

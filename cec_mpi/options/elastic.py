@@ -37,6 +37,7 @@ _REMOVED = {
     "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "adopt": _ONE_SHARD,
+    "doctor": "give rate, latency and bandwidth (--rate, --latency, --bandwidth)",
     "figures": "use --csv FILE, a table with a row for each step",
     "trace": "use --csv FILE, a table with a row for each step",
     "shards_per_machine": _ONE_SHARD,

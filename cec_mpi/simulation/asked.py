@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -13,7 +12,6 @@ import numpy as np
 from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
-from cec_mpi.files.regular import read_given
 from cec_mpi.options.available import Available
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.directory import STEPS
@@ -26,7 +24,6 @@ from cec_mpi.store.staging import node_directory
 from cec_mpi.text import plural
 
 _COSTS = ("latency", "bandwidth", "disk", "decode")
-_OF_DOCTOR = ("latency", "bandwidth", "fixed", "each", "decode")
 
 
 def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
@@ -56,21 +53,10 @@ def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
 
 
 def model_of(given: SimulateOptions) -> tuple[float, Costs]:
-    """Return how many bytes a machine of speed 1 multiplies in a second, and all other costs.
-
-    Raises
-    ------
-    InputError
-        The file of doctor cannot be read.
-    """
-    rate: float | None = given.rate
-    costs = Costs()
-    if given.doctor is not None:
-        costs, measured = _of_doctor(given.doctor)
-        rate = rate or measured
+    """Return how many bytes a machine of speed 1 multiplies in a second, and all other costs."""
     chosen = {name: getattr(given, name) for name in _COSTS}
-    costs = replace(costs, **{name: value for name, value in chosen.items() if value is not None})
-    return rate or RATE, costs
+    costs = Costs(**{name: value for name, value in chosen.items() if value is not None})
+    return given.rate or RATE, costs
 
 
 def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
@@ -166,21 +152,3 @@ def _with_ticks(options: SessionOptions, scenario: Scenario) -> SessionOptions:
     availability = Available.found(options, scenario.machines)["availability"]
     gap = availability.gap_seconds if isinstance(availability, Listed) else None
     return options if gap is None else replace(options, tick_seconds=gap)
-
-
-def _of_doctor(path: str) -> tuple[Costs, float]:
-    """Return the costs that doctor has measured, and how many bytes a machine multiplies."""
-    try:
-        estimate = json.loads(read_given(as_path(path)))["estimate"]
-        found = {name: float(estimate[name]) for name in _OF_DOCTOR}
-        rate = float(estimate["rate"]) / int(estimate["machines"])
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
-        found, rate = {}, 0.0
-    if not found or min(*found.values(), rate) < 0 or not found["bandwidth"] > 0 or not rate > 0:
-        raise InputError(
-            f"{path}: expected what cec-mpi doctor --json prints on several ranks, with an "
-            '"estimate" of latency, bandwidth and products'
-        )
-    return replace(Costs(), **found), rate

@@ -133,13 +133,6 @@ class SimulateOptions:
         values.size,
         below=_MODEL,
     )
-    doctor: str | None = option(
-        None,
-        "--doctor FILE",
-        "output of cec-mpi doctor --json, whose network and products are used",
-        values.path,
-        below=_MODEL,
-    )
     latency: float | None = option(
         None,
         "--latency TIME",

@@ -193,7 +193,6 @@ class Model:
             machines,
             costs.latency,
             costs.bandwidth,
-            rate=1.0,
             recovery=decoded,
             several_nodes=not self.scenario.options.is_elastic,
             fixed=costs.fixed,

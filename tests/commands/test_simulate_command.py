@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.step.costs import StepCosts
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.scenario import Happening, Scenario
 from cec_mpi.simulation.simulate import simulate
@@ -120,15 +119,6 @@ def test_speeds_of_a_recorded_run(cec, store, tmp_path):
     assert "found a run of 6 machines, expected 2 machines" in done.err
 
 
-def test_costs_that_doctor_measured(cec, tmp_path):
-    costs = StepCosts(3, latency=0.1, bandwidth=1e9, rate=3e9)
-    (tmp_path / "doctor.json").write_text(json.dumps({"estimate": asdict(costs)}))
-    slow = cec("simulate", *X, "--doctor", tmp_path / "doctor.json", "--json")
-    fast = cec("simulate", *X, "--rate", "1e9", "--json")
-    seconds = [json.loads(done.out)["heterogeneous"]["seconds"] for done in (slow, fast)]
-    assert seconds[0] - seconds[1] == pytest.approx(100 * 5 * 0.1, rel=0.05)
-
-
 @pytest.mark.parametrize("more", [[], ["--compare"]])
 def test_too_few_machines_for_good(cec, more):
     done = cec("simulate", *X, "--available-probability", 0.01, *more)
@@ -147,7 +137,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
-        ([*X, "--doctor", "none.json"], "none.json cannot be read"),
+        ([*X, "--doctor", "doctor.json"], "it was removed; give rate, latency and bandwidth"),
         ([*X, "--availability-command", "date"], "a command cannot be asked"),
         (["nowhere"], "nowhere does not exist"),
     ],

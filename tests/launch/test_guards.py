@@ -221,18 +221,13 @@ def test_a_file_that_was_changed_in_one_place(run, tmp_path):
 # --- doctor -----------------------------------------------------------------------------------
 
 
-def test_doctor_measures_the_wire_and_says_what_the_machine_is_good_for(cec, small_store):
+def test_doctor_has_values_of_each_rank(cec, small_store):
     done = cec("doctor", small_store.path, "--json", ranks=4)
     assert done.returncode == 0, done.stderr
     assert done.told == ""
     found = json.loads(done.stdout)
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
-    assert all(rank["wire_latency"] > 0 for rank in found["ranks"][1:])
-    assert all(rank["wire_bandwidth"] > 0 for rank in found["ranks"][1:])
-    assert all(rank["product_bytes_per_second"] > 0 for rank in found["ranks"][1:])
-    assert found["ranks"][0]["product_bytes_per_second"] == 0  # it waits
-    assert found["estimate"]["machines"] == 3
-    assert found["estimate"]["even_rows"] > 1
+    assert all(rank["threads"] > 0 for rank in found["ranks"])
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
 
 

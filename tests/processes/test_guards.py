@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cec_mpi.doctor.advice import advise_binding, different_versions, slow_wires
+from cec_mpi.doctor.advice import advise_binding, different_versions
 from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launcher import Launcher
 from cec_mpi.processes.places import Place, count_cores, count_domains
@@ -220,24 +220,6 @@ def test_shards_that_are_not_seen():
     assert "file system that all nodes share" in one
     many = unseen_shards("/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)})
     assert many.startswith("machines 5, 6, 7 and 97 more on n1, n2, n3 and 17 more cannot see ")
-
-
-def test_a_node_behind_a_slow_wire():
-    places = nodes(*[5] * 20)
-    fast = [1e9 + rank for rank in range(1, 100)]
-    assert slow_wires(places, fast) == []
-    fast[34:39] = [12e6] * 5
-    (found,) = slow_wires(places, fast)
-    assert found.kind == "warning"
-    assert "between rank 0 and n8 (12 MB/s) is slow (1 GB/s is usual): leave" in found.text
-
-
-def test_memory_that_ranks_share_is_no_wire_to_compare_others_with():
-    near, far = [12.1e9] * 3, [1.17e9] * 3
-    assert slow_wires(nodes(4, 3), near + far) == []
-    assert slow_wires(nodes(4), near) == []
-    (found,) = slow_wires(nodes(4, 3, 3), [*near, *far, *[12e6] * 3])
-    assert "between rank 0 and n3 (12 MB/s) is slow (1.17 GB/s is usual)" in found.text
 
 
 def test_names_in_a_list():

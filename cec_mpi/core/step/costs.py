@@ -1,16 +1,14 @@
-"""The time of a step besides its products, and when the master is the bottleneck."""
+"""The time of a step besides its products."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 
 BYTES = 8  # of a number that is sent or multiplied
-
-_MOST_MACHINES = 1 << 20
 
 # About what a core of 2.5 GHz takes.
 # FIXED is measured: 2 ranks, each on a core of its own, take 0.22 to 0.36 ms for a step that
@@ -83,11 +81,7 @@ def terms_of(
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Seconds of a step X w, for machines and a wire of known rates.
-
-    X has q rows and r columns of float64, or of float32, which takes as long because it is
-    converted. Each row is computed L times on shards with 1/L of the rows of X: together the
-    machines read as many bytes as X has.
+    """Seconds of a step X w besides its products, for a wire of known rates.
 
     Attributes
     ----------
@@ -97,8 +91,6 @@ class StepCosts:
         Seconds of a short message.
     bandwidth : float
         Bytes per second of a long message.
-    rate : float
-        Bytes of shards per second that all machines multiply together.
     recovery : int
         L.
     several_nodes : bool
@@ -111,17 +103,14 @@ class StepCosts:
 
     Examples
     --------
-    >>> costs = StepCosts(3, latency=0.0, bandwidth=1e9, rate=1e10, fixed=0, each=0, decode=0)
-    >>> costs.overhead(1000, 1000), costs.computation(1000, 1000)
-    (2.4e-05, 0.0008)
-    >>> costs.even()
-    30
+    >>> costs = StepCosts(3, latency=0.0, bandwidth=1e9, fixed=0, each=0, decode=0)
+    >>> costs.overhead(1000, 1000)
+    2.4e-05
     """
 
     machines: int
     latency: float
     bandwidth: float
-    rate: float
     recovery: int = 1
     several_nodes: bool = True
     fixed: float = FIXED
@@ -139,48 +128,3 @@ class StepCosts:
             + sent / self.bandwidth
             + decoded * self.decode
         )
-
-    def computation(self, rows: int, columns: int) -> float:
-        """Return the seconds of multiplying, if all machines are available and finish together."""
-        return BYTES * rows * columns / self.rate
-
-    def even(self) -> int:
-        """Return the smallest n so that a step of an n x n matrix mostly computes."""
-        low, high = 0, 1
-        while self.computation(high, high) < self.overhead(high, high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.computation(middle, middle) < self.overhead(middle, middle):
-                low = middle
-            else:
-                high = middle
-        return high
-
-    def fewest_columns(self) -> int:
-        """Return the number of columns below which the master is the bottleneck.
-
-        Then receiving and decoding a row of X w takes longer than computing it, for any number of
-        rows.
-        """
-        row = BYTES / self.bandwidth + self.recovery * self.decode
-        return math.ceil(row * self.rate / BYTES)
-
-    def most_machines(self, rows: int, columns: int) -> int:
-        """Return the number of machines above which a step of this X takes longer."""
-        one = self.rate / self.machines
-
-        def seconds(machines: int) -> float:
-            costs = replace(self, machines=machines, rate=machines * one)
-            return costs.overhead(rows, columns) + costs.computation(rows, columns)
-
-        best = machines = max(1, self.recovery)
-        shortest = seconds(machines)
-        while machines < _MOST_MACHINES:
-            machines += max(1, machines // 16)
-            taken = seconds(machines)
-            if taken < shortest:
-                best, shortest = machines, taken
-            elif machines > 4 * best:
-                break
-        return best
