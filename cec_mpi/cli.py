@@ -61,7 +61,9 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "task": "task",
     "doctor": "doctor",
     "slurm": "cluster",
-    "hostfile": "cluster",
+}
+_REMOVED = {
+    "hostfile": "copy an example from hostfiles/ in a clone of the project, one for each MPI",
 }
 _INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
@@ -210,6 +212,7 @@ def build_parser(name: str = "") -> Parser:
         module = importlib.import_module(f"cec_mpi.commands.{_COMMANDS[each]}")
         getattr(module, f"add_{each.replace('-', '_')}")(commands)
     parser.commands = commands.choices
+    parser.removed = _REMOVED
     for _, command in parser.named():
         if command.processes is Processes.SHARED:
             add_option(command, Elastic, "start_timeout")

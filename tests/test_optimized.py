@@ -40,7 +40,6 @@ run store --serial --out a vectors=X.npy
 run store --serial --out b power
 run store --serial --out c svd k=2
 slurm run store --out d
-hostfile --format mpich a:2
 doctor store"""
 
 

@@ -8,7 +8,7 @@ import re
 
 from cec_mpi.errors import InputError
 
-HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 _MOST_HOSTS = 100_000  # so that a mistyped node list does not fill the memory
 
 
@@ -34,7 +34,7 @@ def expand_nodelist(text: str) -> list[str]:
         if math.prod(map(len, choices)) > _MOST_HOSTS:
             raise InputError(f"nodes {text!r}: expected at most {_MOST_HOSTS} hosts")
         names += map("".join, itertools.product(*choices))
-    if wrong := [name for name in names if not re.fullmatch(HOST_NAME, name)]:
+    if wrong := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
         raise InputError(
             f"nodes {text!r}: found {wrong[0]!r}, expected a list such as n[1-4],login"
         )

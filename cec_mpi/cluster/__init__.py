@@ -1,1 +1,1 @@
-"""Files for clusters: Slurm batch scripts and hostfiles."""
+"""Batch scripts of Slurm."""

@@ -1,10 +1,9 @@
-"""Write files for clusters: slurm, hostfile."""
+"""Write batch scripts for clusters: slurm."""
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.cluster.hostfile import FORMATS, hostfile_text, hosts_of_job, read_host
 from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, elastic_scripts
 from cec_mpi.errors import CecError, InputError, StoreError
 from cec_mpi.files.regular import read_given
@@ -106,35 +104,6 @@ def add_slurm(commands: Any) -> None:
         "run", nargs=argparse.REMAINDER, help="the run of the job: run STORE --out DIR ..."
     )
     p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
-
-
-def add_hostfile(commands: Any) -> None:
-    """``cec-mpi hostfile``."""
-    p = commands.add_parser("hostfile", help="write a hostfile for mpirun")
-    add_flag(p, "--format", "format of this MPI", required=True, choices=FORMATS)
-    add_flag(
-        p, "--from-slurm", "read the hosts from the Slurm allocation of this process", default=False
-    )
-    p.add_argument(
-        "hosts",
-        nargs="*",
-        metavar="HOST:RANKS",
-        help="host and number of its ranks, such as node01:4",
-    )
-    p.set_defaults(command=_hostfile)
-
-
-def _hostfile(arguments: argparse.Namespace) -> int:
-    if arguments.from_slurm:
-        if arguments.hosts:
-            raise InputError(
-                f"--from-slurm cannot be combined with hosts, found {arguments.hosts[0]}"
-            )
-        hosts = hosts_of_job(os.environ)
-    else:
-        hosts = [read_host(text) for text in arguments.hosts]
-    put(hostfile_text(arguments.format, hosts).removesuffix("\n"))
-    return 0
 
 
 def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -> int:

@@ -45,6 +45,8 @@ class Parser(argparse.ArgumentParser):
     hint : callable
         Called with an unknown option and the values of others; returns a suggestion, or an empty
         text.
+    removed : mapping of str to str
+        What to use instead of commands that were removed, by their names.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -53,6 +55,7 @@ class Parser(argparse.ArgumentParser):
         self.processes = Processes.ONE
         self.common: set[str] = set()
         self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
+        self.removed: Mapping[str, str] = {}
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
 
     def show_common(self, names: Iterable[str]) -> None:
@@ -124,6 +127,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check choices as argparse does, and suggest the closest one."""
         if action.choices is not None and value not in action.choices:
+            if value in self.removed:
+                raise InputError(f"{value} was removed: {self.removed[value]}")
             words = [str(choice) for choice in action.choices]
             meant = closest(str(value), words)
             raise argparse.ArgumentError(

@@ -20,7 +20,7 @@ from helpers import ROOT
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((120, 80))
-COMMANDS = ["encode", "info", "verify", "plan", "run", "task", "doctor", "slurm", "hostfile"]
+COMMANDS = ["encode", "info", "verify", "plan", "run", "task", "doctor", "slurm"]
 
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
@@ -658,7 +658,7 @@ def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, 
         ("slurm --sbatch --mem=4G run {}/store --out {}/out", ["--sbatch=--mem=4G"]),
         ("slurm --time 5 run {}/store --out {}/out --overwrit", ["did you mean --overwrite?"]),
         ("info {}/store --memry", ["--memry"]),
-        ("hostfile --formt mpich", ["did you mean --format?"]),
+        ("hostfile --format mpich a:2", ["hostfile was removed: ", "hostfiles/"]),
         ("--vesion", ["did you mean --version?"]),
     ],
 )

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.cluster.hostfile import Host, hostfile_text
 from cec_mpi.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import Done, environment, mpirun, run_to_end
@@ -158,9 +157,10 @@ def start(hosts, tmp_path, nothing_is_left):
     launcher += ["--bind-to", "none", "--hostfile"] if open_mpi else ["-machinefile"]
 
     def start(*words, ranks: Sequence[int] = (2, 1, 1), options=(), on=hosts):
-        named = [Host(*pair) for pair in zip(on.names, ranks, strict=True) if pair[1]]
+        pairs = [pair for pair in zip(on.names, ranks, strict=True) if pair[1]]
+        form = "{} slots={}\n" if open_mpi else "{}:{}\n"
         file = tmp_path / "hostfile"
-        file.write_text(hostfile_text("openmpi" if open_mpi else "mpich", named))
+        file.write_text("".join(form.format(*pair) for pair in pairs))
         command = [*launcher, file, *options, "-n", sum(ranks), BESIDE / "cec-mpi", *words]
         # All "hosts" share the cores of this computer, which Open MPI cannot know.
         return on.on("node1", *command, variables={"OMPI_MCA_mpi_yield_when_idle": "1"})

@@ -268,28 +268,6 @@ def test_sbatch_reads_values_as_they_are(desk):
 
 
 @pytest.mark.any_mpi
-def test_the_hostfile_of_a_job(desk):
-    script = desk.directory / "job.sbatch"
-    script.write_text("#!/bin/bash\ncec-mpi hostfile --format mpich --from-slurm\n")
-    job = desk.submit(script)
-    assert job.wait() == "COMPLETED", job.output()
-    hosts = [line for line in job.output().splitlines() if not line.startswith("#")]
-    nodes = desk.run("scontrol", "show", "hostnames", job.says("NodeList")).split()
-    assert hosts == [f"{node}:2" for node in nodes]
-
-
-@pytest.mark.any_mpi
-def test_the_hostfile_of_a_job_of_two_components(desk):
-    script = desk.directory / "job.sbatch"
-    script.write_text("#!/bin/bash\ncec-mpi hostfile --format mpich --from-slurm\n")
-    words = ["sbatch", "--parsable", "--ntasks=1", ":", "--ntasks=2", "--nodes=2", script]
-    job = Job(desk, desk.run(*words).strip())
-    assert job.wait() == "COMPLETED", job.output()
-    hosts = [line for line in job.output().splitlines() if not line.startswith("#")]
-    assert [host.partition(":")[2] for host in hosts] == ["1", "1", "1"]
-
-
-@pytest.mark.any_mpi
 def test_a_job_that_a_shell_of_srun_has_submitted(desk, symmetric):
     """Whose variables srun in the job would take for options that exclude each other."""
     script = desk.write(f"--launcher pmi2 --ntasks 4 run {symmetric.path} svd --out out --elastic")
