@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.commands.shared import add_json, balance_of, losses_of
 from cec_mpi.drawing.shares import Shares, letter
 from cec_mpi.drawing.steps import steps_table
-from cec_mpi.drawing.typed import left_out, typed
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
@@ -72,12 +70,6 @@ def add_plan(commands: Any) -> None:
         "machines that were available in the previous step; the figure shows what changes",
         values.machines,
     )
-    add_flag(
-        p,
-        "--draw",
-        "print the assignment as letters (default: yes on a terminal)",
-        choices=["yes", "no"],
-    )
     add_json(p)
     p.hint = lambda option, given: if_removed(option)
     p.set_defaults(command=_plan)
@@ -88,8 +80,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     everyone = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
-    if arguments.draw == "yes" and arguments.json:
-        raise InputError("--draw yes cannot be combined with --json")
     speeds = plural(len(everyone), "speed", "is", "are")
     for flag in ("available", "before"):
         given = getattr(arguments, flag)
@@ -259,16 +249,13 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """Return a plan as text: machines, then blocks in the order of their rows."""
-    seen, width = _is_seen(), shutil.get_terminal_size().columns
-    drawn = seen if arguments.draw is None else arguments.draw == "yes"
-    lines, notes = _machines(plan, arguments.speeds), list[str]()
-    if drawn:
-        lines, notes = _with_lanes(lines, _shares(plan, arguments.speeds), width)
-    lines += ["", *_blocks(plan, lettered=drawn), *notes, ""]
-    lines.append(_makespan(plan))
+    lines = [*_machines(plan, arguments.speeds), "", *_blocks(plan), "", _makespan(plan)]
     lines += _fractions(plan)
     if "iterations" in plan:
-        lines += ["", *steps_table(plan["available"], plan["iterations"], width if seen else None)]
+        # Standard output is None if it was closed before.
+        is_seen = sys.stdout is not None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_seen else None
+        lines += ["", *steps_table(plan["available"], plan["iterations"], width)]
     return "\n".join(lines)
 
 
@@ -282,40 +269,14 @@ def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
     return aligned(["machine", "speed", "rows"], rows, ["machine", "speed"])
 
 
-def _blocks(plan: dict[str, Any], lettered: bool) -> list[str]:
+def _blocks(plan: dict[str, Any]) -> list[str]:
     """The blocks in the order of the rows, with their machines."""
     rows = []
     for f, block in enumerate(plan["blocks"], start=1):
         members = " ".join(map(str, block["machines"]))
         span = f"{block['start']}..{block['stop'] - 1}"
-        rows.append((block["start"], [letter(f)] * lettered + [span, members]))
-    head = ["block"] * lettered + ["rows", "machines"]
-    return aligned(head, [row for _, row in sorted(rows)])
-
-
-def _with_lanes(lines: list[str], shares: Shares, width: int) -> tuple[list[str], list[str]]:
-    """The table of machines with a picture beside it; and what that leaves out."""
-    first = max(map(len, lines))
-    room = width - first - 2
-    fine = _encodes("\u00b7\u2571")
-    coloured = _is_seen() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lanes = ["each machine's shard", *typed(shares, room, fine=fine, coloured=coloured)]
-    both = [f"{line:{first}}  {lane}" for line, lane in zip(lines, lanes, strict=True)]
-    return both, [f"({note})" for note in left_out(shares, room)]
-
-
-def _is_seen() -> bool:
-    """Whether standard output is a terminal; it is None when it was closed before."""
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def _encodes(text: str) -> bool:
-    """Whether standard output can hold these letters."""
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
+        rows.append((block["start"], [letter(f), span, members]))
+    return aligned(["block", "rows", "machines"], [row for _, row in sorted(rows)])
 
 
 def _makespan(plan: dict[str, Any]) -> str:

@@ -38,6 +38,7 @@ _REMOVED = {
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "adopt": _ONE_SHARD,
     "doctor": "give rate, latency and bandwidth (--rate, --latency, --bandwidth)",
+    "draw": "use --figure FILE, a picture of the assignment",
     "figures": "use --csv FILE, a table with a row for each step",
     "trace": "use --csv FILE, a table with a row for each step",
     "shards_per_machine": _ONE_SHARD,

@@ -12,7 +12,6 @@ from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.drawing.lanes import draw
 from cec_mpi.drawing.pictures import BLOCKS, INK, saved, style
 from cec_mpi.drawing.shares import Shares, new_rows
-from cec_mpi.drawing.typed import left_out, typed
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -135,44 +134,3 @@ def test_new_rows_are_marked():
     marked = texts(picture([before, example(new=new)]))
     assert "black line: new to the machine" in marked
     assert "black line: new to the machine" not in texts(picture([before, after]))
-
-
-# --- on a terminal ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [1, 16, 45, 120])
-def test_a_lane_has_the_letters_of_its_blocks(width):
-    shares = example()
-    lanes = typed(shares, width, fine=False)
-    assert len({len(lane) for lane in lanes}) == 1
-    assert lanes[3] == "/" * len(lanes[3])
-    for n, lane in enumerate(lanes, start=1):
-        letters = {"abcd"[f] for f, block in enumerate(shares.blocks) if n in block.machines}
-        assert set(lane) <= letters | {"/", "."}
-    for column in zip(*lanes, strict=True):
-        (shown,) = set(column) - {".", "/"}
-        assert column.count(shown) == 3
-    if width >= 16:
-        assert {letter for lane in lanes for letter in lane} == set("abcd./")
-        assert left_out(shares, width) == []
-
-
-def test_few_rows_have_equal_columns():
-    assert typed(shares_of(2, (1, 2), 1, 2), 11, fine=False) == ["aaaaa.....", ".....bbbbb"]
-
-
-def test_what_letters_cannot_show_is_said():
-    speeds = tuple(1 + (7 * n % 31) / 31 for n in range(40))
-    shares = shares_of(40, range(1, 41), 10, 4000, speeds)
-    assert len(shares.blocks) > 26
-    few, again = left_out(shares, 60)
-    assert re.fullmatch(r"\d+ of \d+ blocks are too narrow to be drawn", few)
-    assert again == "the letters of blocks begin again after z"
-
-
-def test_colours_begin_and_end_within_a_lane():
-    plain, coloured = (typed(example(), 60, coloured=on) for on in (False, True))
-    assert [re.sub(r"\x1b\[[\d;]*m", "", lane) for lane in coloured] == plain
-    for lane in coloured:
-        found = re.findall(r"\x1b\[[\d;]*m", lane)
-        assert not found or found[-1] == "\x1b[0m"

@@ -88,9 +88,9 @@ def test_the_smallest_number_there_is_and_one_that_is_almost_too_large(operator)
 
 def test_what_is_too_large_is_refused_and_the_next_one_is_right(operator):
     for _ in range(2):
-        with pytest.raises(MachineError, match=r"^X w is too large for float64$"):
+        with pytest.raises(MachineError, match=r"^X w is too large for float64, .* step \d+"):
             operator @ np.full(COLUMNS, 1.7e308)
-        with pytest.raises(MachineError, match=r"^X' v is too large for float64$"):
+        with pytest.raises(MachineError, match=r"^X' v is too large for float64, .* step \d+"):
             operator.rmatmat(np.full((ROWS, 2), [1.7e308, 1.0]))
         assert error(operator @ np.ones(COLUMNS), EXACT.sum(axis=1)) < 2e-15
 
@@ -126,5 +126,5 @@ def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):
         v = RNG.standard_normal((60, 2)) / sizes
         v[:, 1] = np.where(np.arange(60) == 50, 1e-200, 0)
         np.testing.assert_allclose(operator.H @ v, matrix.T @ v, rtol=1e-12)
-        with pytest.raises(MachineError, match=r"^X w is too large for float64$"):
+        with pytest.raises(MachineError, match=r"^X w is too large for float64, .* step \d+"):
             operator @ np.full(7, 1e20)
