@@ -32,9 +32,6 @@ def test_an_operator_says_what_it_is_and_who_is_available(store):
         assert repr(X) == f"{about}, available 1,3>"
         X.available = ()
         assert repr(X) == f"{about}, available none>"
-        with X.open(store) as Y:
-            assert repr(Y) == repr(X)
-        assert repr(Y) == f"{about}, closed>"
         assert "31x12" in repr(X.H @ X) or "12x12" in repr(X.H @ X)
     assert repr(X) == f"{about}, closed>"
 

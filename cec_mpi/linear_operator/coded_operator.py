@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from math import prod
 from typing import Any, NoReturn
@@ -14,11 +12,8 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from cec_mpi.core.masks import as_unmasked
-from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.errors import InputError
-from cec_mpi.linear_operator.opening import Entrance
 from cec_mpi.master.master import Master
-from cec_mpi.options.sharing import SpeedsOption
 from cec_mpi.session.session import Session
 from cec_mpi.store.format.manifest import Manifest
 
@@ -86,6 +81,10 @@ def _refusing_copy(kind: Any, state: dict[str, Any]) -> Any:
 @cache
 def _refusing_class(kind: Any) -> Any:
     return type(kind.__name__, (_MaskRefusing, kind), {})
+
+
+class _NoFurtherStoreError(InputError, AttributeError):
+    """An attribute that operators do not have, so that `hasattr` is False."""
 
 
 class CodedOperator(_MaskRefusing):
@@ -175,48 +174,18 @@ class CodedOperator(_MaskRefusing):
         """
         return self._session.pids
 
-    def open(
-        self,
-        store: str | os.PathLike[str],
-        *,
-        speeds: SpeedsOption = "learn",
-        scheme: Scheme = "heterogeneous",
-    ) -> Entrance[CodedOperator]:
-        """Open another store on the same machines, until the end of a ``with``.
-
-        Without a ``with``, ``Y = X.open(store).start()`` opens it, and ``Y.close()`` closes it.
-
-        Parameters
-        ----------
-        store : path
-            A store; machines with a number above its number of machines do not serve it.
-        speeds, scheme
-            See `open_operator`.
-
-        Returns
-        -------
-        Entrance
-            Gives in a ``with`` a `CodedOperator`.
-
-        Raises
-        ------
-        CecError
-            The store or an option cannot be used, or a shard cannot be opened. X can still be used.
-        """
-
-        @contextmanager
-        def opened(close: Callable[[], None]) -> Iterator[CodedOperator]:
-            with self._session.open_another(store, speeds, scheme) as master:
-                yield CodedOperator(self._session, master, close)
-
-        return Entrance(opened, f"X.open({str(store)!r})")
+    @property
+    def open(self) -> NoReturn:
+        """Raise: an operator serves one store."""
+        raise _NoFurtherStoreError(
+            "an operator serves one store: open_operator(store) opens an operator for each store"
+        )
 
     def close(self) -> None:
         """Close the operator and release its machines.
 
-        An operator from ``X.open`` is closed, and the machines continue to serve X. The end of a
-        ``with`` does the same, and closing an operator again does nothing. Products for which other
-        threads wait raise `InputError`.
+        The end of a ``with`` does the same, and closing an operator again does nothing. Products
+        for which other threads wait raise `InputError`.
 
         Raises
         ------

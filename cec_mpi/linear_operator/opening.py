@@ -55,7 +55,7 @@ class _NotOpenError(InputError, AttributeError):
 
 
 class Entrance(Generic[T]):
-    """The return value of `open_operator` and ``X.open``: opens an operator in a ``with``.
+    """The return value of `open_operator`: opens an operator in a ``with``.
 
     Any other use of it, such as a product, raises `InputError`.
 

@@ -82,7 +82,6 @@ class Master:
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._end = end
-        self._store = store.number
         self._warnings = PostponedWarnings()
         self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic, self._warnings)
         rows, largest = store.scaling.exponents, store.scaling.largest
@@ -307,7 +306,7 @@ class Master:
         self._condition = done.condition
         known = self.steps.learn(step, done.rows, seconds)
         now = self.recorder.now()
-        self.recorder.step(step.record(done, known, self._store, deviation, now))
+        self.recorder.step(step.record(done, known, deviation, now))
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Return the arrays for k columns; those for k = 1 and for the last k are kept."""

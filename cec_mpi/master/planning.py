@@ -31,7 +31,7 @@ class StepPlanner:
     Parameters
     ----------
     schedule : Schedule
-        The schedule of the session, which all stores share.
+        The schedule of the session.
     speeds : Speeds
         Speeds of machines 1..N.
     placement : CodedPlacement or ReplicaPlacement
@@ -177,8 +177,6 @@ class OpenStore:
         Powers of two by which rows of X were divided, and sizes of columns.
     steps : StepPlanner
     recorder : Recorder
-    number : int
-        Number of the store in the session, for the records.
     arithmetic : numpy.dtype
         The dtype in which vectors and answers are sent and products are computed.
     """
@@ -188,5 +186,4 @@ class OpenStore:
     scaling: Scaling
     steps: StepPlanner
     recorder: Recorder
-    number: int
     arithmetic: np.dtype[Any]

@@ -116,9 +116,9 @@ class Step:
             )
 
     def record(
-        self, done: Multiplied, known: Makespans, store: int, deviation: Deviation, now: str
+        self, done: Multiplied, known: Makespans, deviation: Deviation, now: str
     ) -> StepRecord:
-        """Return the record of the step, for the store with this number."""
+        """Return the record of the step."""
         answers = done.answers
         seconds = answers.seconds.tolist()
         return StepRecord(
@@ -144,7 +144,6 @@ class Step:
             unanswered=self.unanswered,
             delays=self.delays,
             plan_changed=self.changed,
-            store=store,
             rows=done.rows,
             predicted_makespan=known.predicted,
             bound=known.bound,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
-from cec_mpi.core.plan.assignment import Scheme, check_scheme
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough
@@ -15,12 +13,9 @@ from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, whole_number
-from cec_mpi.options.sharing import Reading, Sharing, SpeedsOption, as_speeds
-from cec_mpi.text import plural
+from cec_mpi.options.sharing import Reading, Sharing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cec_mpi.store.format.manifest import Manifest
 
 GROUPS = (Elastic, Sharing, Available, Emulated, Reading)
@@ -91,60 +86,6 @@ class SessionOptions(Reading, Emulated, Available, Sharing, Elastic):
             raise
         except (TypeError, ValueError) as error:
             raise InputError(f"an option has the wrong type: {error}") from None
-
-    def further(
-        self,
-        served: Sequence[int],
-        path: Path,
-        manifest: Manifest,
-        speeds: SpeedsOption,
-        scheme: Scheme,
-    ) -> SessionOptions:
-        """Return these checked options for a further store of the same session.
-
-        Parameters
-        ----------
-        served : sequence of int
-            Machines that serve the first store.
-        path : Path
-            Directory of the further store.
-        manifest : Manifest
-            Manifest of the further store.
-        speeds, scheme
-            As the user gives them.
-
-        Raises
-        ------
-        InputError
-            An option does not fit the further store.
-        InfeasibleError
-            Too few machines serve it.
-        """
-        placement, code = manifest.placement, manifest.code
-        total, recovery = code.machines, code.recovery
-        machines = tuple(n for n in served if n <= total)
-        if placement.to_spare(recovery, machines) < 0:
-            raise InfeasibleError(
-                f"{plural(len(machines), 'machine', 'serves', 'serve')} {path}, but "
-                f"{placement.needs(recovery, machines)}"
-            )
-        check_scheme(scheme)
-        emulated = self.emulate_speeds
-        if emulated is not None:
-            emulated = (emulated + (1.0,) * total)[:total]
-        found = replace(
-            self,
-            stragglers=min(self.stragglers, placement.to_spare(recovery)),
-            speeds=as_speeds(speeds, total),
-            scheme=scheme,
-            machines=machines,
-            staged=None,
-            emulate_speeds=emulated,
-            emulate_changes=tuple(c for c in self.emulate_changes if c.machine <= total),
-        )
-        found.check_store(manifest)
-        check_sensitivity(self.check, self.precision, manifest)
-        return found
 
 
 class _Checked(SessionOptions):

@@ -126,8 +126,6 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
         Ticks with too few machines before this step.
     available : tuple of int
         Numbers of the available machines.
-    store : int
-        Which store, in the order in which they were opened; 0 is the run's own.
     adjoint : bool
         X' V instead of X W.
     columns : int
@@ -196,7 +194,6 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
     tick: Count
     time: str
     available: tuple[Machine, ...]
-    store: Count
     adjoint: bool
     columns: Count
     rows: list[Count]

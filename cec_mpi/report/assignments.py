@@ -79,10 +79,8 @@ class Assignments:
         self._last: Bounds | None = None
 
     def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
-        """Take a stretch that begins with this step of the run; other stores are passed over."""
+        """Take a stretch that begins with this step of the run."""
         step = stretch.step
-        if step["store"]:
-            return
         index, bounds = first + stretch.begin, step["assignment"]
         wanted, numbers = bool(step["events"]), stretch.end - stretch.begin
         asked = any(0 <= number - step["step"] < numbers for number in self._asked)

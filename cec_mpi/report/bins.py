@@ -82,7 +82,7 @@ class MachineBins:
             sums[lowest : self.bins, :machines] += found
 
         add(self.rows, chunk.rows)
-        add(self.shares, chunk.rows / self._shards(chunk, rows_per_shard))
+        add(self.shares, chunk.rows / rows_per_shard)
         add(self.present, chunk.here)
         away: Away | None = None
         for stretch in chunk.stretches:
@@ -130,14 +130,6 @@ class MachineBins:
             return np.asarray(seconds.reshape(-1, self.width, machines).sum(axis=1))
         starts = np.arange(lowest, self.bins) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
-
-    def _shards(self, chunk: Chunk, rows_per_shard: int) -> Floats:
-        """Rows per shard by stretch: of a further store, as far as its assignment says."""
-        found = [
-            rows_per_shard if not stretch.step["store"] else stretch.step["assignment"].rows
-            for stretch in chunk.stretches
-        ]
-        return np.array([each or rows_per_shard for each in found], np.float64)[:, None]
 
     def _widen(self, machines: int) -> None:
         self._most = max(_FEWEST, min(self._limit, _MOST_CELLS // machines)) // 2 * 2

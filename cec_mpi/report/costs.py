@@ -28,30 +28,28 @@ _LONG = 0.1  # seconds of a delay that counts though nothing is known of the mac
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
-def cyclic_rows(here: NDArray[np.bool_], copies: Floats, shard: Floats) -> Floats:
+def cyclic_rows(here: NDArray[np.bool_], copies: int, rows: int) -> Floats:
     """Return rows of each machine by stretch if all available machines had equal loads.
 
     Parameters
     ----------
     here : (K, N) ndarray of bool
         Which machines are available.
-    copies, shard : (K,) ndarray
+    copies, rows : int
         Machines that compute each row, and rows of a shard.
 
     Examples
     --------
-    >>> cyclic_rows(np.array([[True, True, True, False]]), np.array([2.0]), np.array([60.0]))
+    >>> cyclic_rows(np.array([[True, True, True, False]]), 2, 60)
     array([[40., 40., 40.,  0.]])
     """
     loads = np.zeros(here.shape)
-    known: dict[tuple[int, int, int], Counts] = {}
-    counts = here.sum(axis=1).tolist()
-    for at, (count, of, rows) in enumerate(zip(counts, copies, shard, strict=True)):
-        if 0 < of <= count:
-            key = count, int(of), int(rows)
-            if key not in known:
-                known[key] = cyclic_loads(*key)
-            loads[at, here[at]] = known[key]
+    known: dict[int, Counts] = {}
+    for at, count in enumerate(here.sum(axis=1).tolist()):
+        if count >= copies:
+            if count not in known:
+                known[count] = cyclic_loads(count, copies, rows)
+            loads[at, here[at]] = known[count]
     return loads
 
 
@@ -184,7 +182,7 @@ class Costs:
         for at, (stretch, pace) in enumerate(zip(chunk.stretches, self.paces, strict=True)):
             away = stretch.step["away"]
             gone = [n for why in GOING for n in away.get(why, ()) if not np.isnan(pace[n - 1])]
-            if not gone or stretch.step["store"]:
+            if not gone:
                 continue
             key = chunk.here[at].tobytes(), gone
             if key != self._without:
@@ -210,16 +208,9 @@ class Costs:
         """Add up what the cyclic assignment would have taken in the steps that tell it."""
         rows, here, which = chunk.rows, chunk.here, chunk.stretch_of
         count = here.sum(axis=1)
-        shard = np.full(len(rows), rows_per_shard, np.float64)
-        copies = np.full(len(rows), recovery, np.float64)
-        for at, stretch in enumerate(chunk.stretches):
-            if stretch.step["store"]:  # of which the records say no more than this
-                bounds = stretch.step["assignment"]
-                shard[at] = bounds.rows
-                copies[at] = round(float(bounds.loads().sum()) / (bounds.rows or 1))
-        share = copies * shard / np.maximum(count, 1)
+        share = recovery * rows_per_shard / np.maximum(count, 1)
         least = np.min(rows, axis=1, where=here, initial=np.inf)
-        can = (count >= np.maximum(copies, 1)) & (least >= _LEAST * share) & (shard > 0)
+        can = (count >= recovery) & (least >= _LEAST * share)
         told: NDArray[np.bool_] = (counts & can)[which]
         told[told] = ((chunk.seconds > 0) | ~here[which])[told].all(axis=1)
         if not told.any():
@@ -228,7 +219,7 @@ class Costs:
         self.measured += float(took[told].sum())
         of = which[told]
         paces = chunk.seconds[told] / np.where(here, rows, np.inf)[of]
-        paces *= cyclic_rows(here, copies, shard)[of]
+        paces *= cyclic_rows(here, recovery, rows_per_shard)[of]
         self.cyclic += float(paces.max(axis=1).sum())
 
     def _note_paces(self, chunk: Chunk) -> None:

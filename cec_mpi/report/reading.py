@@ -41,7 +41,6 @@ NUMBERS = (
     "tick",
     "waited_ticks",
     "waited_seconds",
-    "store",
     "adjoint",
     "columns",
     "predicted_makespan",
@@ -76,7 +75,6 @@ _CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 """Fields with which another stretch begins, and what they become; ``bytes`` are their sum."""
 
-_IN_STRETCHES = {*_CHANGES, "store"}
 _LENGTHS = [name for name in PER_MACHINE if name != "seconds"]
 _CELLS = 1 << 20  # of a chunk: steps by machines
 _FEW = 8  # steps, where their machines are not known: it may be many
@@ -115,7 +113,7 @@ class Stretch:
     begin, end : int
         Which steps of the chunk.
     step : dict
-        Of its first one: ``step``, ``store``, and the fields that begin a stretch.
+        Of its first one: ``step``, and the fields that begin a stretch.
     """
 
     begin: int
@@ -275,14 +273,14 @@ class _Taken:
             self._unanswered.append((count, told.pop("unanswered")))
         eventful = bool(state["events"])
         state.update(_DEFAULTS)
-        changed = not _IN_STRETCHES.isdisjoint(told)
+        changed = not _CHANGES.keys().isdisjoint(told)
         for name, value in told.items():
             state[name] = nan if value is None else value
         if changed:
             for name in _CHANGES.keys() & told.keys():
                 state[name] = _CHANGES[name](told[name])
         if changed or eventful or not count:
-            step = {name: state[name] for name in _IN_STRETCHES if name in state}
+            step = {name: state[name] for name in _CHANGES if name in state}
             self._stretches.append(Stretch(count, count + 1, {"step": told["step"], **step}))
         else:
             self._stretches[-1].end = count + 1
@@ -414,9 +412,9 @@ class _Joiner:
         if chunk.times[0] is None:
             chunk.times = [self._time if each is None else each for each in chunk.times]
         for stretch in chunk.stretches:
-            before, self._state = self._state, {**self._state, **stretch.step}
-            if self._state["store"] == -np.inf:
-                self._state["store"] = before["store"]
+            self._state = {**self._state, **stretch.step}
+            if missing := _CHANGES.keys() - self._state.keys():
+                raise KeyError(min(missing))
             step = stretch.step = self._state
             lengths = {name: len(step[name]) for name in _LENGTHS if name != "assignment"}
             lengths |= {"assignment": len(step["assignment"].ends)}

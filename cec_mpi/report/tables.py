@@ -15,7 +15,6 @@ _COLUMNS = (
     "step",
     "tick",
     "waited_ticks",
-    "store",
     "adjoint",
     "columns",
     "time",
@@ -30,7 +29,7 @@ _COLUMNS = (
     "plan_changed",
     "available",
 )
-_WHOLE = {"step", "tick", "waited_ticks", "store", "adjoint", "columns", "bytes", "plan_changed"}
+_WHOLE = {"step", "tick", "waited_ticks", "adjoint", "columns", "bytes", "plan_changed"}
 _WHOLE |= {"available"}
 
 

@@ -132,8 +132,8 @@ def _once(comm: MPI.Intracomm) -> Iterator[None]:
             raise raised_together(
                 comm,
                 InputError(
-                    "the machines of this communicator serve another operator: open another "
-                    "store with X.open(store)"
+                    "the machines of this communicator serve another operator: close it first, or "
+                    "give each operator a communicator of other ranks"
                 ),
             )
         this_process.serving.append(group)

@@ -1,15 +1,14 @@
-"""A session: the master's side of its machines, and the stores that they open."""
+"""A session: the master's side of its machines, and the store that they open."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 
-from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.errors import CecError, InputError, MachineError, SlowWarning
 from cec_mpi.files.paths import as_path
 from cec_mpi.machine.emulation import Emulation, fit_base
@@ -17,7 +16,7 @@ from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.sharing import SpeedsOption, speeds_by_machine
+from cec_mpi.options.sharing import speeds_by_machine
 from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.places import Place, limit_threads
@@ -64,7 +63,7 @@ class Session:
     Attributes
     ----------
     schedule : Schedule
-        The availability at each step, of all stores.
+        The availability at each step.
     slow : list of str
         Warnings from the start: reasons why the run is slower than it could be.
     unlogged : list of str
@@ -93,8 +92,6 @@ class Session:
         self._running = running
         self._gather = gather
         self._logs = logs
-        self._options = SessionOptions()
-        self._machines: tuple[int, ...] = ()
         self.slow: list[str] = []
         self.unlogged: list[str] = []
 
@@ -104,14 +101,14 @@ class Session:
         options: SessionOptions,
         recorder: Recorder,
     ) -> Master:
-        """Make the machines open their first store.
+        """Make the machines open a store.
 
         Parameters
         ----------
         store : path or Store
         options : SessionOptions
         recorder : Recorder
-            Receives a record of each step, also of further stores.
+            Receives a record of each step.
 
         Raises
         ------
@@ -141,15 +138,11 @@ class Session:
             tick=recorder.next_tick,
             clock=self._hub.clock,
         )
-        self._recorder = recorder
         self.schedule.short = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.short = recorder.waiting
-        self._stores = 0
-        self._machines = machines
-        self._options = options
         self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
-        master = self._open(path, opened, options, self._logs)
+        master = self._open(path, opened, options, recorder)
         self._kept.callback(self._end, master)
         return master
 
@@ -188,63 +181,26 @@ class Session:
         if not self.turns.elsewhere:
             self.turns.run(master.close)
 
-    @contextmanager
-    def open_another(
-        self,
-        store: str | os.PathLike[str],
-        speeds: SpeedsOption,
-        scheme: Scheme,
-    ) -> Iterator[Master]:
-        """Open another store on the same machines, until the end of the ``with``.
-
-        Machines with a number above its number of machines do not serve it.
-
-        Parameters
-        ----------
-        store : path
-        speeds, scheme
-            See `SessionOptions`.
-
-        Raises
-        ------
-        CecError
-            See `open`.
-        """
-        path = as_path(store)
-        opened = open_store(node_directory(path))
-        options = self._options.further(self._machines, path, opened.manifest, speeds, scheme)
-        master = self.turns.run(self._open_further, path, opened, options)
-        try:
-            yield master
-        finally:
-            if not self._ended and not self.turns.elsewhere:
-                self.turns.run(master.close)
-
-    def _open_further(self, path: Path, store: Store, options: SessionOptions) -> Master:
-        self._check_open()
-        return self._open(path, store, options)
-
     def _open(
         self,
         path: Path,
         store: Store,
         options: SessionOptions,
-        logs: Path | None = None,
+        recorder: Recorder,
     ) -> Master:
-        manifest = store.manifest
+        manifest, logs, machines = store.manifest, self._logs, options.machines or ()
         staged = options.staged
         if staged is None:
             staged = remembered_stage(node_directory(path)) or ""
-        part = tuple(n if n in (options.machines or ()) else 0 for n in self._machines)
         if self._running is Running.ELASTIC:  # a machine may be on another host
             path, logs = path.absolute(), logs and logs.absolute()
-        numbers, places = self._hub.assigned(part, self._places)
+        numbers, places = self._hub.assigned(machines, self._places)
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
         scaling = store.scaling()
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
-        later = tuple(n for n in part if n and n not in numbers)
+        later = tuple(n for n in machines if n not in numbers)
         served = path, manifest, numbers, options.of_machines(staged)
         opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
@@ -254,17 +210,13 @@ class Session:
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
-        number, self._stores = self._stores, self._stores + 1
-        opened_store = OpenStore(
-            path, manifest, scaling, steps, self._recorder, number, opening.arithmetic
-        )
+        opened_store = OpenStore(path, manifest, scaling, steps, recorder, opening.arithmetic)
         master = Master(self._hub.admit(emulation), options, opened_store)
-        if number == 0:
-            at = zip(opening.machines, hosts, strict=True)
-            self._hub.roster.hosts = {n: host for n, host in at if n}
-            self.unlogged = [each.unlogged for each in opened if each.unlogged]
-            header = run_header(opening, options, speeds, opened, emulation, places, self._library)
-            self._recorder.header(header)
+        at = zip(opening.machines, hosts, strict=True)
+        self._hub.roster.hosts = {n: host for n, host in at if n}
+        self.unlogged = [each.unlogged for each in opened if each.unlogged]
+        header = run_header(opening, options, speeds, opened, emulation, places, self._library)
+        recorder.header(header)
         return master
 
     def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:

@@ -37,7 +37,6 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="pr
         "tick": number,
         "time": f"2026-01-02T03:04:{6 + number % 50:02}.000+00:00",
         "available": available,
-        "store": 0,
         "adjoint": False,
         "columns": 1,
         "rows": list(rows),

@@ -37,7 +37,6 @@ def step(number, machines=6, preempted=(), events=(), away=None, **others):
         "time": ended.isoformat(timespec="milliseconds"),
         "waited_ticks": 0,
         "available": [n for n in range(1, machines + 1) if n not in preempted],
-        "store": 0,
         "adjoint": False,
         "columns": 1,
         "rows": rows,

@@ -137,8 +137,7 @@ with cec_mpi.open_operator(store, {given}) as X:
             if i % 5 == 4:
                 return np.abs(X.H @ V[:, i % 64] - M.T @ V[:, i % 64]).max()
             if i % 20 == 10:
-                with X.open(store) as Y:
-                    return np.abs(Y @ W - M @ W).max()
+                return np.abs(X @ W - M @ W).max()
             w = W[:, i % 64] * (1j if i % 7 == 3 else 1)
             return np.abs(X @ w - M @ w).max()
 

@@ -36,13 +36,6 @@ def test_machines_are_processes_that_end_with_the_operator(small_store):
     assert psutil.wait_procs(machines, 60)[1] == []
 
 
-def test_a_further_store_is_served_by_the_same_machines(small_store, square_store):
-    with cec_mpi.open_operator(small_store.path, local=3) as operator:
-        with operator.open(square_store.path) as further:
-            check_products(further, square_store.X)
-        check_products(operator, small_store.X)
-
-
 def test_fewer_machines_are_enough_if_they_are_as_many_as_a_step_needs(small_store):
     with cec_mpi.open_operator(small_store.path, local=2) as operator:
         check_products(operator, small_store.X)

@@ -137,15 +137,15 @@ def test_pagerank_warns_too_and_what_is_exact_enough_does_not(tmp_path):
     cec_mpi.encode(links, tmp_path / "links", 4, 2)
     cec_mpi.encode(links, tmp_path / "double", 4, 2, dtype="float64")
     cec_mpi.encode(links, tmp_path / "whole", 2, 2)
-    with cec_mpi.open_operator(tmp_path / "links", None) as A:
-        with pytest.warns(ToleranceWarning, match="pagerank: tol 1e-10"):
-            pagerank(A, tol=1e-10)
-        with A.open(tmp_path / "double") as C, warnings.catch_warnings():
+    with (
+        cec_mpi.open_operator(tmp_path / "links", None) as A,
+        pytest.warns(ToleranceWarning, match="pagerank: tol 1e-10"),
+    ):
+        pagerank(A, tol=1e-10)
+    for exact in "double", "whole":  # which has one set of machines
+        with cec_mpi.open_operator(tmp_path / exact, None) as C, warnings.catch_warnings():
             warnings.simplefilter("error", ToleranceWarning)
             pagerank(C, tol=1e-10)
-    with cec_mpi.open_operator(tmp_path / "whole", None) as D, warnings.catch_warnings():
-        warnings.simplefilter("error", ToleranceWarning)  # there is one set of machines alone
-        pagerank(D, tol=1e-10)
     with (
         cec_mpi.open_operator(tmp_path / "whole", None, precision="shard") as D,
         pytest.warns(ToleranceWarning),

@@ -133,11 +133,10 @@ def test_views_can_be_copied_but_go_nowhere_else(X, A, view):
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_what_stands_before_an_operator_cannot_be_copied(store, A, make):
-    entrance, further = cec_mpi.open_operator(store, None), A.open(store)
-    for each in entrance, further:
-        with pytest.raises(InputError, match=r"open.*\(.* cannot be pickled or copied"):
-            make(each)
+def test_what_stands_before_an_operator_cannot_be_copied(store, make):
+    entrance = cec_mpi.open_operator(store, None)
+    with pytest.raises(InputError, match=r"open_operator\(.* cannot be pickled or copied"):
+        make(entrance)
     with entrance as B:
         with pytest.raises(InputError, match="cannot be pickled or copied"):
             make(entrance)

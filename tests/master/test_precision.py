@@ -104,16 +104,6 @@ def test_another_precision_is_refused(stores, wrong):
         pass
 
 
-@pytest.mark.parametrize("precision", ["double", "shard"])
-def test_further_stores_and_emulated_machines_compute_in_it_too(stores, precision):
-    w = RNG.standard_normal(COLUMNS)
-    options = {"precision": precision, "emulate_speeds": (9, 9, 9, 9)}
-    with cec_mpi.open_operator(stores / "float64", None, **options) as operator:
-        operator.available = MACHINES
-        with operator.open(stores / "float32") as other:
-            assert (error(other @ w, EXACT @ w) < 2e-15) == (precision == "double")
-
-
 def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):
     """What the one has too much the other has too little: nothing overflows on the way."""
     sizes = np.ldexp(1.0, np.linspace(-1000, 1000, 60).astype(int))[:, np.newaxis]

@@ -178,15 +178,6 @@ def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most, piec
     check(path, Sizes(most, piece))
 
 
-def test_stores_of_other_machines_within_a_part(make_run):
-    """A second store has other machines, and its steps lie between those of the first."""
-    two = {"rows": (60, 60), "seconds": (0.1, 0.2), "store": 1}
-    run = make_run([step_of(0), step_of(1, **two), step_of(2), step_of(3, **two), step_of(4)])
-    check(run / "steps.jsonl")
-    found = Run(str(run))
-    assert (found.steps, found.machines) == (5, 4)
-
-
 @pytest.fixture
 def many(make_run):
     """A run that is read in pieces."""

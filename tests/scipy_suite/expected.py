@@ -123,15 +123,6 @@ A_PART = (
     "test_onenormest.py::TestOnenormest::test_onenormest_table_5_t_1",
 )
 
-# Under mpirun, where `tests/ranks/test_operator.py` has solvers too.
-ON_RANKS = (
-    "test_interface.py::*::test_dot*",
-    "test_lsqr.py::*",
-    "test_lsmr.py::*",
-    "test_svds.py::*::test_svd_linop",
-    "test_lobpcg.py::test_ElasticRod[*",
-)
-
 
 def name_of(nodeid: str) -> str:
     """As a test is named here."""

@@ -27,7 +27,7 @@ EXACT = {1, 2}  # hold the rows of X themselves, where the code is systematic
 
 
 class Operators:
-    """Makes the operators of one session of tests, all of the same machines.
+    """Makes the operators of one session of tests.
 
     Parameters
     ----------
@@ -52,21 +52,6 @@ class Operators:
         self._one_at_a_time = Lock()
         self._exact = False
         self._first_tick: int | None = None
-
-    def entrance(self, comm: Any) -> Any:
-        """The first operator, whose machines serve all others."""
-        first = self._directory / "first"
-        if comm is None or comm.rank == 0:
-            cec_mpi.encode(np.eye(2), first, MACHINES, RECOVERY)
-        if comm is not None:
-            comm.Barrier()
-        return cec_mpi.open_operator(
-            first, comm, recorder=self._recorder, availability=self._available, speeds=(1, 2, 3)
-        )
-
-    def serve_with(self, first: CodedOperator) -> None:
-        """Take the machines of this operator."""
-        self._first = first
 
     @property
     def products(self) -> int:
@@ -117,7 +102,9 @@ class Operators:
         with self._one_at_a_time:
             if not store.exists():
                 cec_mpi.encode(array, store, MACHINES, RECOVERY, systematic=self._exact)
-        operator = self._first.open(store, speeds=(1, 2, 3)).start()
+        operator = cec_mpi.open_operator(
+            store, None, recorder=self._recorder, availability=self._available, speeds=(1, 2, 3)
+        ).start()
         self._open.append(operator)
         return operator
 

@@ -23,12 +23,10 @@ _PRODUCTS = "coded products"
 
 def pytest_configure(config):
     os.fsync = lambda file: None  # no store here has to outlive the computer
-    replacing = [p for p in config.pluginmanager.get_plugins() if isinstance(p, Replacing)]
-    if not replacing:
-        replacing = [InOneProcess(os.environ.get(STORES, ""))]
-        if not config.getoption("numprocesses", None):  # other processes run the tests
-            config.pluginmanager.register(replacing[0])
-    config.pluginmanager.register(Counts(replacing[0].expected))
+    replacing = Replacing(os.environ.get(STORES, ""))
+    if not config.getoption("numprocesses", None):  # other processes run the tests
+        config.pluginmanager.register(replacing)
+    config.pluginmanager.register(Counts(replacing.expected))
 
 
 class Replacing:
@@ -36,14 +34,18 @@ class Replacing:
 
     Parameters
     ----------
-    operators : Operators
-    expected : Expected
+    stores : str
+        The dtype of all stores, or nothing.
     """
 
-    def __init__(self, operators: Operators, expected: Expected) -> None:
-        self._operators = operators
-        self.expected = expected
+    def __init__(self, stores: str) -> None:
+        self._directory = TemporaryDirectory()
+        self._operators = Operators(Path(self._directory.name), stores)
+        self.expected = Expected(stores, A_PART) if stores else Expected(stores)
         self._before = 0
+
+    def pytest_sessionfinish(self):
+        self._directory.cleanup()
 
     def pytest_collection_modifyitems(self, config, items):
         self.expected.mark(config, items)
@@ -107,23 +109,6 @@ class Replacing:
             products = self._operators.products - self._before
             report.user_properties.append((_PRODUCTS, products))
         return report
-
-
-class InOneProcess(Replacing):
-    """With operators whose machines are in this process."""
-
-    def __init__(self, stores: str) -> None:
-        self._directory = TemporaryDirectory()
-        operators = Operators(Path(self._directory.name), stores)
-        super().__init__(operators, Expected(stores, A_PART) if stores else Expected(stores))
-
-    def pytest_sessionstart(self):
-        self._first = self._operators.entrance(None).start()
-        self._operators.serve_with(self._first)
-
-    def pytest_sessionfinish(self):
-        self._first.close()
-        self._directory.cleanup()
 
 
 class Counts:

@@ -61,12 +61,12 @@ def test_products_from_several_threads_are_all_right(store, X):
     assert wrong(found, [X @ W[:, i % 64] for i in range(200)]) == 0
 
 
-def test_all_kinds_of_products_mix_on_two_stores(store, other, X):
+def test_all_kinds_of_products_mix_on_two_operators(store, other, X):
     rng = np.random.default_rng(2)
     recorder = Recorder()
     with (
         cec_mpi.open_operator(store, None, recorder=recorder) as A,
-        A.open(other) as B,
+        cec_mpi.open_operator(other, None, recorder=recorder) as B,
         ThreadPoolExecutor(8) as pool,
     ):
         kinds = [
@@ -86,19 +86,6 @@ def test_all_kinds_of_products_mix_on_two_stores(store, other, X):
         found = list(pool.map(lambda work: work[0](work[2]), works))
     assert wrong(found, [matrix @ v for _, matrix, v in works]) == 0
     assert recorder.summary()["steps"] == 160 + 160 // len(kinds)
-
-
-def test_stores_are_opened_and_closed_while_other_threads_multiply(store, other, X):
-    def with_another(_):
-        with A.open(other) as B:
-            return B @ np.ones(1201)
-
-    with cec_mpi.open_operator(store, None) as A, ThreadPoolExecutor(6) as pool:
-        products = [pool.submit(lambda: A @ np.ones(60)) for _ in range(60)]
-        others = list(pool.map(with_another, range(12)))
-        found = [product.result(SECONDS) for product in products]
-    assert wrong(found, [X.sum(axis=1)] * 60) == 0
-    assert wrong(others, [X.sum(axis=0)] * 12) == 0
 
 
 # --- whose turn it is -----------------------------------------------------------------------
@@ -289,18 +276,15 @@ def test_a_function_for_availability_cannot_make_a_product(store, X):
         assert wrong([A @ np.ones(60)], [X.sum(axis=1)]) == 0
 
 
-@pytest.mark.parametrize("use", ["product", "adjoint", "open"])
-def test_a_recorder_cannot_use_the_operator_but_may_say_who_is_available(store, other, X, use):
+@pytest.mark.parametrize("use", ["product", "adjoint"])
+def test_a_recorder_cannot_use_the_operator_but_may_say_who_is_available(store, X, use):
     def watch(record):
         A.available = {1, 2, 3} if len(A.available) == 6 else None
         if record.step == 2:
             if use == "product":
                 A.matmat(np.ones((60, 2)))
-            elif use == "adjoint":
-                A.H @ np.ones(1201)
             else:
-                with A.open(other):
-                    pass
+                A.H @ np.ones(1201)
 
     with cec_mpi.open_operator(store, None, recorder=Recorder(watch)) as A:
         A @ np.ones(60)
@@ -410,18 +394,13 @@ def in_a_child(work):
     return text
 
 
-def test_a_forked_process_is_refused_and_its_parent_goes_on(store, other, X):
-    def opens():
-        with A.open(other):
-            return "opened"
-
+def test_a_forked_process_is_refused_and_its_parent_goes_on(store, X):
     with cec_mpi.open_operator(store, None) as A:
         A @ np.ones(60)
         for work in (
             lambda: str(A @ np.ones(60)),
             lambda: str(A.H @ np.ones((1201, 2))),
             lambda: str(A @ (1j * np.ones(60))),
-            opens,
         ):
             told = in_a_child(work)
             assert told.startswith("InputError: process ")
@@ -459,7 +438,7 @@ def fails():
 ways = (lambda: sys.exit(0), lambda: sys.exit(3), lambda: os._exit(4), fails, lambda: None)
 parent, store, w = os.getpid(), sys.argv[1], np.ones(60)
 started = cec_mpi.open_operator(store, None).start()
-with cec_mpi.open_operator(store, None) as A, A.open(store) as B:
+with cec_mpi.open_operator(store, None) as A, cec_mpi.open_operator(store, None) as B:
     first = A @ w
     for leave in ways:
         process = os.fork()
