@@ -144,7 +144,7 @@ class ErrorBounds:
 
     def of_terms(self, plan: Plan, parts: int) -> AnswerErrors:
         """Return the errors of the parts of X' V, for a plan and a number of parts."""
-        terms = plan.most_rows + parts + 1  # the last of the coefficient
+        terms = int(plan.assignment.loads.max()) + parts + 1  # the last of the coefficient
         if terms != self._of_terms[0]:
             self._of_terms = terms, self._errors(terms)
         return self._of_terms[1]

@@ -161,7 +161,7 @@ class StepInFlight(ABC):
 
     def _go(self) -> None:
         step = self.step
-        kind, rows = step.product, step.plan.counts(len(self._rows))
+        kind, rows = step.product, step.plan.assignment.counts(len(self._rows))
         self._plan_seconds = self.master.steps.speeds.predict(kind, step.plan.amounts(rows))
         self.master.steps.begin(step)
         with step.timed("announce"):

@@ -284,7 +284,8 @@ class Master:
         at, outstanding = row // step.product.columns, answers > answers.max() * _OUTSTANDING
         found = [n for n in step.available if outstanding[n - 1]]
         if not step.events:  # only machines of the plan have answered
-            found = [n for n in found if any(a <= at < b for a, b in step.plan.intervals(n))]
+            rows = step.plan.assignment.intervals
+            found = [n for n in found if any(a <= at < b for a, b in rows(n))]
         if found and len(found) < len(step.available):  # otherwise X or w is large
             whose = "machine" if len(found) == 1 else "one of machines"
             self._huge += f", the largest in an answer of {whose} {listed(found, len(found))}"

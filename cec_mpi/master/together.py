@@ -77,7 +77,7 @@ class MadeTogether:
         """Return the rows of each machine; they are counted once for a plan."""
         counted, rows = self._counted
         if counted is not plan:
-            rows = plan.counts(self._steps.placement.machines).tolist()
+            rows = plan.assignment.counts(self._steps.placement.machines).tolist()
             self._counted = plan, rows
         return rows
 
@@ -99,7 +99,7 @@ class MadeTogether:
         answers, place, found = NotFinite(columns), 0, []
         for machine in step.available:
             end = place + rows[machine - 1] * columns
-            intervals = step.plan.intervals(machine)
+            intervals = step.plan.assignment.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:
                 return step.both_wrong(unusable)

@@ -38,4 +38,4 @@ def test_thirteen_ranks_are_the_master_and_three_computers_of_four_machines(
     assert header["machine_of_rank"] == list(range(13))
     assert [tuple(step["available"]) for step in steps] == ticks
     for step, tick in zip(steps, ticks, strict=True):
-        assert step["rows"] == plan_step(tick, SPEEDS, 8, 20).counts(12).tolist()
+        assert step["rows"] == plan_step(tick, SPEEDS, 8, 20).assignment.counts(12).tolist()

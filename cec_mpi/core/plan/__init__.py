@@ -1,1 +1,1 @@
-"""Plans: which machine holds which shards, the optimal loads, and Algorithm 1."""
+"""Plans: which machine computes which rows, the optimal loads, and Algorithm 1."""

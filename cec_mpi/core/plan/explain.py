@@ -79,7 +79,7 @@ def explain_plan(
         "available": list(available),
         "recovery": recovery,
         "rows": rows,
-        "loads": plan.counts(machines).tolist(),
+        "loads": plan.assignment.counts(machines).tolist(),
         "blocks": [
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks

@@ -13,7 +13,6 @@ from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.assignment import (
     Assignment,
-    Intervals,
     Ints,
     Scheme,
     check_available,
@@ -72,7 +71,7 @@ class Plan:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
 
     def bounds(self, machines: int) -> list[list[int]]:
-        """Return the bounds of the `intervals` of each of the machines 1..`machines`.
+        """Return the bounds of the intervals of each of the machines 1..`machines`.
 
         ``[0, 7, 9, 12]`` stands for the rows 0..6 and 9..11. The list is made once.
         """
@@ -84,10 +83,6 @@ class Plan:
             ]
         return self._bounds[machines]
 
-    def intervals(self, machine: int) -> Intervals:
-        """Return the rows of a machine: ascending and merged."""
-        return self.assignment.intervals(machine)
-
     def amounts(self, rows: Ints) -> NDArray[np.number]:
         """What so many rows of each machine, (N,), come to: rows, or nonzeros of a sparse X.
 
@@ -95,19 +90,10 @@ class Plan:
         """
         if self.costs is None:
             return rows
-        planned = self.counts(rows.size)
+        planned = self.assignment.counts(rows.size)
         mean = self.costs.sum() / max(1, planned.sum())
         each = np.where(planned > 0, self.costs / np.maximum(planned, 1), mean)
         return rows * each
-
-    @property
-    def most_rows(self) -> int:
-        """The largest number of rows of a machine."""
-        return int(self.assignment.loads.max())
-
-    def counts(self, machines: int) -> Ints:
-        """Return the rows of each of the machines 1..`machines`."""
-        return self.assignment.counts(machines)
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """Return the decoder of each block, made on first use and kept with the plan."""

@@ -73,7 +73,7 @@ def explain_copies(
         "available": list(available),
         "rows": rows,
         "copies": copies,
-        "loads": plan.counts(machines).tolist(),
+        "loads": plan.assignment.counts(machines).tolist(),
         "costs": costs,
         "held": held,
         "blocks": [
