@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.csr import check_shape, checked_rows
 from cec_mpi.encoding.sources.source import unreadable
-from cec_mpi.encoding.sources.table import EXACT
+from cec_mpi.encoding.sources.table import float_precision
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shown
 
@@ -185,7 +185,6 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
     """Return the columns of lines that fit their pattern; huge integers are objects."""
     import pandas
 
-    version = tuple(map(int, pandas.__version__.split(".")[:2]))
     plain = re.sub(rb"%[^\n]*", b"", block)
     try:
         frame = pandas.read_csv(
@@ -196,7 +195,7 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
             dtype={"value": np.float64} if is_real else None,
             na_filter=False,
             quoting=QUOTE_NONE,
-            **({} if version >= EXACT else {"float_precision": "round_trip"}),
+            float_precision=float_precision(),
         )
     except pandas.errors.EmptyDataError:  # comments and empty lines
         return [np.empty(0, np.int64) for _ in names]

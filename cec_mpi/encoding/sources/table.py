@@ -19,7 +19,7 @@ from io import BytesIO, StringIO
 from itertools import islice, pairwise
 from pathlib import Path
 from string import whitespace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,14 @@ from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, plural
 
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
-"""Spellings of missing values, in capitals or not."""
-EXACT = (3, 1)
-"""The version of pandas that reads all digits by default."""
-_MISSING = {word.lower() for word in MISSING}
-_SPELLINGS = {way(word) for word in MISSING for way in (str, str.lower, str.upper, str.capitalize)}
+_MISSING_WORDS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
+_MISSING = {word.lower() for word in _MISSING_WORDS}
+_SPELLINGS = {
+    way(word) for word in _MISSING_WORDS for way in (str, str.lower, str.upper, str.capitalize)
+}
 _NO_NAMES = {*_MISSING, "-", "--", "missing"}
 _BLOCK_BYTES = 8 << 20
+_EXACT_PANDAS = (3, 1)  # reads all digits by default
 _WIDE = 500  # columns from which a frame of many columns is slow
 _COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -340,12 +340,18 @@ class TextTable(Unread):
         return found
 
 
+def float_precision() -> Literal["round_trip"] | None:
+    """Return the option of pandas with which it reads all digits of numbers."""
+    import pandas
+
+    version = tuple(map(int, pandas.__version__.split(".")[:2]))
+    return None if version >= _EXACT_PANDAS else "round_trip"
+
+
 def _parsed(text: bytes, **options: Any) -> NDArray[np.float64]:
     """Parse a text with pandas; a cell that is no number raises ValueError."""
     import pandas
 
-    if tuple(map(int, pandas.__version__.split(".")[:2])) < EXACT:
-        options["float_precision"] = "round_trip"
     numbers: NDArray[np.float64] = pandas.read_csv(
         BytesIO(text),
         header=None,
@@ -353,6 +359,7 @@ def _parsed(text: bytes, **options: Any) -> NDArray[np.float64]:
         keep_default_na=False,
         na_values=_SPELLINGS,
         encoding="latin-1",  # which any text is; numbers are ASCII
+        float_precision=float_precision(),
         **options,
     ).to_numpy()
     # pandas reads true and false as 1 and 0 if a column has nothing else.
