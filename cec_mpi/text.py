@@ -36,6 +36,17 @@ def listed(names: Iterable[object], most: int = 3) -> str:
     return " and ".join(filter(None, [", ".join(each[:-1]), each[-1]]))
 
 
+def as_text(value: object) -> str:
+    """Return the text that a file holds, which some programs write as bytes.
+
+    Examples
+    --------
+    >>> as_text(b"csr"), as_text("csr"), as_text(3)
+    ('csr', 'csr', '3')
+    """
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
 def few(names: Sequence[object], most: int) -> str:
     """Return the first few names, and the number of all if some are left out.
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
-from cec_mpi.encoding.sources.arrays import is_a, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.arrays import is_sparse, name_of, shape_and_dtype
 from cec_mpi.encoding.sources.containers import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.csr import (
     check_finite,
@@ -34,14 +34,14 @@ from cec_mpi.encoding.sources.csr import (
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import READ_AS_HDF5, library
+from cec_mpi.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, library
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
 from cec_mpi.files.replacing import temporary
+from cec_mpi.text import as_text
 
 _TOGETHER = 1 << 20  # entries that are read at once
-_SUFFIXES = (".npz", ".mtx", ".mtx.gz", *READ_AS_HDF5)
 _LISTED = 5  # groups of a file
 _DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
 _AS_STORED = EncodeOptions(raw_values=True)
@@ -82,10 +82,6 @@ class _Pieces:
     pieces: Callable[[], Iterator[Any]]
 
 
-def _is_sparse(array: Any) -> bool:
-    return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
-
-
 def check_is_sparse(source: Any) -> None:
     """Raise if a file has no format of sparse matrices.
 
@@ -98,7 +94,7 @@ def check_is_sparse(source: Any) -> None:
         path, *_ = split_path(str(as_path(source)))
         if not path.exists():
             raise InputError(f"{path} does not exist")
-        if not path.name.lower().endswith(_SUFFIXES):
+        if not path.name.lower().endswith((*SPARSE_SUFFIXES, *READ_AS_HDF5)):
             raise InputError(
                 f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
                 f"in HDF5); {_DENSE}"
@@ -129,7 +125,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
         options.refuse_of_containers(name)
-        is_held = _is_sparse(source)
+        is_held = is_sparse(source)
         array = _in_memory(name, checked_rows(name, source)) if is_held else _sliced(source)
         with _in_rows(array, store) as rows:
             yield rows
@@ -219,7 +215,7 @@ def _sliced(array: Any) -> _Pieces:
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
-            if not _is_sparse(some):
+            if not is_sparse(some):
                 raise InputError(
                     f"{name} gives rows as {type(some).__name__}, not as a sparse array of SciPy; "
                     f"{_DENSE}"
@@ -312,7 +308,7 @@ def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str
     shape = group.attrs.get("shape", group.attrs.get("h5sparse_shape"))
     if shape is None:
         raise InputError(f"{name} has no attribute shape: expected that of AnnData")
-    kind = kind.decode("latin-1") if isinstance(kind, bytes) else str(kind)
+    kind = as_text(kind)
     if not kind.startswith(("csr", "csc")):
         raise InputError(f"{name} holds {kind}: expected csr_matrix or csc_matrix")
     return kind[:3], check_shape(name, shape), ("data", "indices", "indptr")

@@ -11,6 +11,8 @@ from cec_mpi.errors import InputError
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".h5ad")
 READ_AS_HDF5 = (*HDF5_SUFFIXES, ".nc", ".nc4", ".mat")  # with those that others alone write
+MARKET_SUFFIXES = (".mtx", ".mtx.gz")
+SPARSE_SUFFIXES = (".npz", *MARKET_SUFFIXES)
 _EXTRAS = {"h5py": "hdf5", "zarr": "zarr", "xarray": "xarray"}  # extra that installs a library
 _NAMES = {"comma": ",", "tab": "\t", r"\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 

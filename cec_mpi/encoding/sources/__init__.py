@@ -31,7 +31,7 @@ from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, Unread
 from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5
+from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
 from cec_mpi.files.npy import check_real
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.regular import check_regular
@@ -152,7 +152,7 @@ def open_array(
 
 def _sparse_file(path: Path) -> Unread | None:
     """Return the matrix of a file of sparse matrices, or None if it is another file."""
-    if not path.name.lower().endswith((".npz", ".mtx", ".mtx.gz")):
+    if not path.name.lower().endswith(SPARSE_SUFFIXES):
         return None
     from cec_mpi.encoding.sources.sparse_files import is_sparse_file, sparse_file  # with SciPy
 

@@ -82,7 +82,7 @@ def array_source(array: Any, options: EncodeOptions) -> HeldSource:
             shape_and_dtype(array)
             return viewed_source(array, see(array, name_of(array), options))
     options.refuse_of_containers(name_of(array))
-    if is_a(array, "scipy", "_spbase", "spmatrix", "sparray"):
+    if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
     by_rows = not is_a(array, "numpy", "ndarray")  # whose columns are cut by any thread
@@ -135,6 +135,11 @@ def is_a(array: Any, library: str, *names: str) -> bool:
         each.__name__ in names and each.__module__.partition(".")[0] == library
         for each in type(array).__mro__
     )
+
+
+def is_sparse(array: Any) -> bool:
+    """Whether an object is a sparse array or matrix of SciPy."""
+    return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
 
 
 def name_of(array: Any) -> str:

@@ -26,7 +26,7 @@ from cec_mpi.encoding.sources.conventions import (
 from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import library
-from cec_mpi.text import few, plural
+from cec_mpi.text import as_text, few, plural
 
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _LISTED = 5
@@ -260,7 +260,7 @@ def _found(file: Any, path: Path, inner: str) -> Any:
             f"{path}::{inner} is a sparse matrix, which is stored as copies of its rows: "
             "expected no --recovery"
         )
-    kind = _text(item.attrs.get("MATLAB_class", ""))
+    kind = as_text(item.attrs.get("MATLAB_class", ""))
     what = f"a {kind} of MATLAB, expected an array of numbers" if kind else "a group"
     raise InputError(f"{path}::{inner} is {what if kind else what + ', expected a dataset'}")
 
@@ -282,10 +282,6 @@ def not_hdf5(path: Path) -> InputError | None:
     return None
 
 
-def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
 def _is_of_columns(dataset: Any) -> bool:
     """Whether MATLAB or Octave wrote a dataset: HDF5 then has the dimensions in reverse order."""
     return "MATLAB_class" in dataset.attrs or (
@@ -295,7 +291,7 @@ def _is_of_columns(dataset: Any) -> bool:
 
 def _check_matlab(dataset: Any, name: str) -> None:
     """Refuse arrays of MATLAB that do not hold numbers."""
-    kind = _text(dataset.attrs.get("MATLAB_class", "double"))
+    kind = as_text(dataset.attrs.get("MATLAB_class", "double"))
     numbers = re.fullmatch(r"u?int(8|16|32|64)|single|double|logical", kind)
     if not numbers:
         raise InputError(f"{name} is a {kind} array of MATLAB, expected numbers")
@@ -315,7 +311,7 @@ def _check_filters(dataset: Any, name: str) -> None:
         importlib.import_module("hdf5plugin")  # registers its filters
     for number, *_, described in filters:
         if not h5py.h5z.filter_avail(number):
-            what = _text(described).split(";")[0]
+            what = as_text(described).split(";")[0]
             raise InputError(
                 f"{name} is compressed by filter {number}{f' ({what})' if what else ''}, which is "
                 "not installed: try pip install hdf5plugin"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import library
-from cec_mpi.text import few
+from cec_mpi.text import as_text, few
 
 _LISTED = 6
 # Names without case and punctuation. Readers of CF decode the first group; formulas of the others
@@ -94,7 +94,7 @@ def _value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
     values = np.ravel(np.asarray(given))
     if values.dtype.kind in "biuf":
         return values
-    texts = [each.decode("latin-1") if isinstance(each, bytes) else str(each) for each in values]
+    texts = list(map(as_text, values))
     for kind in (np.int64, np.float64):
         try:
             return np.array([kind(text) for text in texts])

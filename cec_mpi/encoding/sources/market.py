@@ -22,7 +22,6 @@ from cec_mpi.encoding.sources.table import float_precision
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shown
 
-MARKET_SUFFIXES = (".mtx", ".mtx.gz")
 _BLOCK_BYTES = 16 << 20
 _LONGEST_LINE = 1 << 16  # bytes
 _INTEGER = rb"[-+]?[0-9]+"

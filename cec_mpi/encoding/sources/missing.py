@@ -30,7 +30,8 @@ class RowsOf(Unread):
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Read some rows at a time."""
         count, width = self.shape
-        together = max(1, _TOGETHER_BYTES // (width * self.dtype.itemsize))
+        row_bytes = width * self.dtype.itemsize
+        together = max(1, _TOGETHER_BYTES // row_bytes)
         rounding = NOTHING_ROUNDED
         for start in range(0, count, together):
             stop = min(start + together, count)
@@ -41,7 +42,7 @@ class RowsOf(Unread):
                 raise unreadable(self.name, error) from None
             yield start, 0, rows
             if self.watch is not None:
-                self.watch(stop, count)
+                self.watch(stop * row_bytes, count * row_bytes)
         warn_of_rounding(self.name, rounding, self.dtype.name)
 
 

@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, rows_of_arrays, sparse_warning
-from cec_mpi.encoding.sources.market import MARKET_SUFFIXES, read_market
-from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
+from cec_mpi.encoding.sources.market import read_market
+from cec_mpi.encoding.sources.missing import rows_of
+from cec_mpi.encoding.sources.source import Source, Unread, stamps_of, unreadable
 from cec_mpi.errors import InputError
-
-_TOGETHER_BYTES = 8 << 20
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SparseFile(Unread):
-    """The checked rows of a file, of which some are made dense at a time."""
-
-    rows: Any = field(repr=False)
-
-    def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Yield some rows at a time, dense."""
-        together = max(1, _TOGETHER_BYTES // (self.shape[1] * self.dtype.itemsize))
-        for start in range(0, self.shape[0], together):
-            stop = min(start + together, self.shape[0])
-            yield (
-                start,
-                0,
-                self.checked(self.rows[start:stop], start, 0, (stop - start, self.shape[1])),
-            )
+from cec_mpi.files.formats import MARKET_SUFFIXES
+from cec_mpi.text import as_text
 
 
-def sparse_file(path: Path) -> SparseFile:
+def sparse_file(path: Path) -> Unread:
     """Return the matrix of a file with a suffix of sparse matrices, for dense shards."""
     stamps = stamps_of(path)
     rows = read_sparse(path)
-    return SparseFile(
+    source = Source(
         name=str(path),
         shape=rows.shape,
         dtype=rows.dtype,
         stamps=stamps,
         stamps_now=partial(stamps_of, path),
         warning="" if isinstance(rows, np.ndarray) else sparse_warning(path, rows),
-        rows=rows,
+        array=rows,
+        by_rows=True,
     )
+    return rows_of(source)
 
 
 def is_sparse_file(path: Path) -> bool:
@@ -91,8 +73,7 @@ def read_sparse(path: Path) -> Any:
                 raise InputError(
                     f"{path} holds no sparse matrix: expected what scipy.sparse.save_npz writes"
                 )
-            form, shape = file["format"].item(), file["shape"].tolist()
-            form = form.decode("latin-1") if isinstance(form, bytes) else str(form)
+            form, shape = as_text(file["format"].item()), file["shape"].tolist()
             if form not in ARRAYS:
                 raise InputError(f"{path} has format {form!r}: expected one of {', '.join(ARRAYS)}")
             size = check_shape(path, shape)
