@@ -83,6 +83,18 @@ def test_functions_name_the_scheme_of_a_url(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["store"]
 
 
+def test_an_empty_path_is_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # which has parts of a matrix
+    np.save(tmp_path / "X.npy", X)
+    for use in (
+        lambda: cec_mpi.encode("", tmp_path / "new", 4, 3),
+        lambda: cec_mpi.encode(X, "", 4, 3),
+        lambda: cec_mpi.open_store(""),
+    ):
+        with pytest.raises(InputError, match=r"^'': expected the name of a file or directory$"):
+            use()
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -23,7 +23,7 @@ def as_path(given: str | os.PathLike[str]) -> Path:
     Raises
     ------
     InputError
-        It is not a path, or it is a URL.
+        It is not a path, it is empty, or it is a URL.
 
     Examples
     --------
@@ -38,6 +38,8 @@ def as_path(given: str | os.PathLike[str]) -> Path:
         raise InputError(
             f"{shown(given)} has type {type(given).__name__}: expected a path, a str or os.PathLike"
         ) from None
+    if not text:  # a variable of a shell that is not set; Path takes it for the working directory
+        raise InputError("'': expected the name of a file or directory")
     url = _URL.match(text)
     if url is not None and not os.path.lexists(text):
         raise InputError(

@@ -22,9 +22,7 @@ LEAST, MOST = 1e-100, 1e100
 
 
 def path(text: str) -> str:
-    """Parse a name that is not empty."""
-    if not text:
-        raise argparse.ArgumentTypeError("'': expected the name of a file or directory")
+    """Parse the name of a file or directory."""
     try:
         as_path(text)
     except InputError as error:
