@@ -257,8 +257,6 @@ class Elastic(Group):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         seconds_to_meet(self.start_timeout, manifest.code.machines)
         check_choices(Elastic, self)
-        if self.local is not None and whole_number("local", self.local) < 1:
-            raise InputError(f"local {self.local}: expected at least 1 machine")
         for name, is_given in (
             ("interface", self.interface is not None),
             ("ports", self.ports is not None),
@@ -307,13 +305,15 @@ class Elastic(Group):
             )
 
     def check_listening(self) -> None:
-        """Raise if the options do not say clearly where rank 0 listens.
+        """Raise if the options do not say clearly where rank 0 listens, and for how many machines.
 
         Raises
         ------
         InputError
             Names the option, what was found and what was expected.
         """
+        if self.local is not None and whole_number("local", self.local) < 1:
+            raise InputError(f"local {self.local}: expected at least 1 machine")
         if self.accept is not None:
             name = str(self.accept) if isinstance(self.accept, str | Path) else ""
             if not name or "\0" in name:
