@@ -87,7 +87,7 @@ class Master:
         rows, largest = store.scaling.exponents, store.scaling.largest
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
-        self._huge = ""  # about the last product whose square overflows
+        self._huge = ""  # about the last product, if its square overflows
         self._buffers: dict[int, Buffers] = {}
         self._made: MadeOneByOne | MadeTogether
         if isinstance(end, JobsEnd):
@@ -226,7 +226,9 @@ class Master:
                 else:
                     buffers.take(name, block, self.scales)
             except InputError as error:
-                raise InputError(f"{error}{self._huge and f' ({self._huge})'}") from None
+                if not self._huge or block.dtype.kind != "f":  # others cannot be NaN
+                    raise
+                raise InputError(f"{error} ({self._huge})") from None
             self._check_open()
             step = self._made.next(adjoint)
             step.product = Product(adjoint, columns)
@@ -272,6 +274,7 @@ class Master:
         """
         with np.errstate(over="ignore"):
             size = float(np.max(np.ldexp(largest.decoded, largest.exponents)))
+        self._huge = ""
         if size < _HUGE:
             return
         about = f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"

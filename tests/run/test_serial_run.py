@@ -419,6 +419,11 @@ def test_a_product_whose_square_overflows_is_named_with_its_step_and_machine(tmp
             r"the largest in an answer of machine 2\)",
             str(caught.value),
         )
+        with pytest.raises(InputError, match=r"w has dtype <U1: expected real numbers$"):
+            A @ np.full(COLUMNS, "1")
+        A @ np.zeros(COLUMNS)
+        with pytest.raises(InputError, match=r"w\[0\] is nan: expected finite float64 numbers$"):
+            A @ np.full(COLUMNS, np.nan)
 
 
 def test_threads_that_outlive_their_task_are_told_that_it_is_over(run, tmp_path, monkeypatch):
