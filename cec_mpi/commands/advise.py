@@ -13,7 +13,6 @@ from cec_mpi.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import AvailabilityFlags, Available
-from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 def add_advise(commands: Any) -> None:
     """``cec-mpi advise``."""
     p = commands.add_parser("advise", help="say which code or copies to choose for machines")
-    p.hint = lambda option, given: if_removed(option)
     add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
     for name in ("density", "dtype"):
         add_option(p, SimulateOptions, name)

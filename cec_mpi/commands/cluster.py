@@ -15,7 +15,7 @@ from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, elastic_scripts
 from cec_mpi.errors import CecError, InputError, StoreError
 from cec_mpi.files.regular import read_given
 from cec_mpi.options import values
-from cec_mpi.options.elastic import CONNECTION, Elastic, if_removed
+from cec_mpi.options.elastic import CONNECTION, Elastic
 from cec_mpi.options.option import add_flag, from_flags
 from cec_mpi.run.options import run_options
 from cec_mpi.terminal import put, warn
@@ -37,7 +37,6 @@ def add_slurm(commands: Any) -> None:
         "takes STORE, DIR and options of cec-mpi run as its arguments. With --elastic, write two "
         "scripts into the current directory.",
     )
-    p.hint = lambda option, given: if_removed(option)
     add_flag(
         p,
         "--launcher",

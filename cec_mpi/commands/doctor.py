@@ -7,7 +7,7 @@ from typing import Any
 
 from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.shared import add_json
-from cec_mpi.options.elastic import Elastic, if_removed
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.processes.together import run_together
@@ -28,7 +28,6 @@ def add_doctor(commands: Any) -> None:
     add_option(p, Sharing, "threads", text="BLAS threads of each machine, the same as for run")
     add_json(p, "print one JSON object, with values for each rank")
     add_option(p, Elastic, "start_timeout")
-    p.hint = lambda option, given: if_removed(option)
     p.processes = Processes.RANKS
     p.set_defaults(command=_doctor)
 

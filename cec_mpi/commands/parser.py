@@ -115,10 +115,16 @@ class Parser(argparse.ArgumentParser):
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
         if read.unknown:
+            from cec_mpi.options.elastic import if_removed  # with NumPy, which help does not need
+
             word, before = read.unknown
             option = word.partition("=")[0]
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-            meant = self.hint(option, read.given) or closest(option.strip("-"), known, "--")
+            meant = (
+                if_removed(option, self.prog.rpartition(" ")[2])
+                or self.hint(option, read.given)
+                or closest(option.strip("-"), known, "--")
+            )
             if before and not meant:
                 meant = f" after {before}; to give {before} this value, write {before}={word}"
             self.error(f"unknown option {option}{meant}")

@@ -16,7 +16,7 @@ from cec_mpi.drawing.steps import steps_table
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
-from cec_mpi.options.elastic import Elastic, if_removed
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
 from cec_mpi.tables import aligned, facts_table
@@ -71,7 +71,6 @@ def add_plan(commands: Any) -> None:
         values.machines,
     )
     add_json(p)
-    p.hint = lambda option, given: if_removed(option)
     p.set_defaults(command=_plan)
 
 

@@ -15,7 +15,6 @@ from cec_mpi.files.regular import open_regular
 from cec_mpi.files.saving import store_all
 from cec_mpi.live.shown import shown
 from cec_mpi.options import values
-from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.records.directory import STEPS, SUMMARY
 from cec_mpi.records.reading import LONGEST_LINE
@@ -50,7 +49,6 @@ def add_report(commands: Any) -> None:
         "progress",
         text="how --watch shows progress: auto, plain (lines) or off (default: auto)",
     )
-    p.hint = lambda option, given: if_removed(option)
     p.set_defaults(command=_report)
 
 

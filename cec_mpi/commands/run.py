@@ -12,7 +12,6 @@ from cec_mpi.commands.parser import Processes
 from cec_mpi.commands.task import option_of_task, task_text
 from cec_mpi.errors import InputError
 from cec_mpi.options import values
-from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_options, common_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import NotedSignals
@@ -33,7 +32,7 @@ def add_run(commands: Any) -> None:
         "MPI; with --elastic the run continues without lost ranks.",
     )
     p.special_help = _help_of_task
-    p.hint = _hint
+    p.hint = option_of_task
     groups = (RunOptions, SessionOptions, *GROUPS)
     p.show_common(name for group in groups for name in common_options(group))
     p.add_argument(
@@ -79,7 +78,6 @@ def add_join(commands: Any) -> None:
         "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run was given "
         "--listen",
     )
-    p.hint = lambda option, given: if_removed(option)
     add_options(p, JoinOptions)
     p.processes = Processes.EACH
     p.set_defaults(command=_join)
@@ -89,11 +87,6 @@ def _help_of_task(given: Mapping[str, str]) -> str:
     """Return the help of the task, if the words name one."""
     task = given.get("TASK", "")
     return task_text(task) if task and not is_setting(task) else ""
-
-
-def _hint(option: str, given: Mapping[str, str]) -> str:
-    """Suggest what to write instead of an unknown option."""
-    return if_removed(option) or option_of_task(option, given)
 
 
 def _join(arguments: argparse.Namespace) -> int:

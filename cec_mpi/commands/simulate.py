@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_json
 from cec_mpi.options.available import Available
-from cec_mpi.options.elastic import Elastic, if_removed
+from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.option import STUDIES, add_option, add_options, from_flags
 from cec_mpi.options.session import SessionOptions
@@ -38,7 +38,6 @@ def add_simulate(commands: Any) -> None:
         "Machines have the speeds --emulate-speeds (default: --speeds, or 1); --speeds is what "
         "the run knows of them.",
     )
-    p.hint = lambda option, given: if_removed(option)
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)
     more = p.add_argument_group(Elastic.title)

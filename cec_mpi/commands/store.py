@@ -10,7 +10,6 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.available import Available
-from cec_mpi.options.elastic import if_removed
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.launcher import detect_launcher
@@ -243,7 +242,6 @@ def add_stage(commands: Any) -> None:
     add_option(
         p, Available, "machines", text="copy only the shards of these machines, such as 1-3,5"
     )
-    p.hint = lambda option, given: if_removed(option)
 
 
 def _stage(arguments: argparse.Namespace) -> int:

@@ -30,17 +30,20 @@ Check = Literal["none", "parity", "sample"]
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _ONE_SHARD = "a machine holds one shard; start more ranks on this node"
-_REMOVED = {
+_COSTS = "give rate, latency and bandwidth (--rate, --latency, --bandwidth)"
+_TABLE = "use --csv FILE, a table with a row for each step"
+_REMOVED = {  # options of runs; and a command with its option
     "task": "write the task after the store, such as cec-mpi run STORE svd k=5",
     "set": "write options of the task after its name, such as cec-mpi run STORE svd k=5",
     "on_loss": "use elastic (--elastic) to continue without lost machines",
     "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "adopt": _ONE_SHARD,
-    "doctor": "give rate, latency and bandwidth (--rate, --latency, --bandwidth)",
-    "draw": "use --figure FILE, a picture of the assignment",
-    "figures": "use --csv FILE, a table with a row for each step",
-    "trace": "use --csv FILE, a table with a row for each step",
+    "simulate doctor": _COSTS,
+    "advise doctor": _COSTS,
+    "plan draw": "use --figure FILE, a picture of the assignment",
+    "report figures": _TABLE,
+    "report trace": _TABLE,
     "shards_per_machine": _ONE_SHARD,
     "memory_per_machine": _ONE_SHARD,
 }
@@ -333,9 +336,10 @@ class Elastic(Group):
             raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
 
 
-def if_removed(option: str) -> str:
+def if_removed(option: str, command: str = "") -> str:
     """Say what to use instead of an option that was removed, or return an empty text."""
-    instead = _REMOVED.get(option.strip("-").replace("-", "_"))
+    name = option.strip("-").replace("-", "_")
+    instead = _REMOVED.get(name) or _REMOVED.get(f"{command} {name}")
     return f": it was removed; {instead}" if instead else ""
 
 

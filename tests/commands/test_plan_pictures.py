@@ -92,6 +92,7 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
         ),
         (["--before", "x", "--figure", "{}/a.svg"], r"expected different machine numbers"),
         (["--draw", "yes"], r"--draw: it was removed; use --figure FILE"),
+        (["--figures", "p.svg"], r"--figures \(did you mean --figure\?\)"),  # of report, removed
         (["--steps", "--scheme", "cyclic"], r"cyclic scheme has no steps"),
     ],
 )
