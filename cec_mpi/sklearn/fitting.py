@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
 from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import as_path
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.text import few
 
@@ -151,7 +151,7 @@ def scored(estimator: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
     """Return what `score` of scikit-learn compares predictions with, and the weights."""
     y = targets(estimator, y)
     if isinstance(y, str | os.PathLike):
-        y = np.asarray(open_npy(Path(y)))
+        y = np.asarray(open_npy(as_path(y)))
     return y, as_unmasked("sample_weight", sample_weight)
 
 
