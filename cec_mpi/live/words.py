@@ -59,13 +59,9 @@ def event_words(event: Event) -> str:
     --------
     >>> event_words({"lost": 3, "reason": "its connection ended"})
     'machine 3 was lost: its connection ended'
-    >>> event_words({"rebuilt": 2, "rows": 40, "first": 0, "last": 39})
-    'machine 2 rebuilt rows 0..39'
     """
     kind, machine = kind_and_machine(event)
     text = f"machine {machine} {KIND_OF[kind].words}"
-    if kind == "rebuilt":
-        text += f" {event['first']}..{event['last']}"
     if event.get("reason"):
         text += f": {event['reason']}"
     text = printable(text)

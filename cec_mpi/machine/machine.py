@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import CecError, MachineError
+from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.machine.emulation import Emulation, measure_rate
 from cec_mpi.machine.faults import Faults
-from cec_mpi.store.shard import NOTHING_LOADED, NOTHING_MENDED, Loaded, Mended, Shard
+from cec_mpi.store.shard import NOTHING_LOADED, Loaded, Shard
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +30,16 @@ class Worked(NamedTuple):
         Time of the computation.
     loaded : Loaded
         What was read before it.
-    mended : Mended
-        Rows of its shard that the machine has computed from other shards.
     problem : str
         The error; empty if there was none.
+    damaged : bool
+        Whether the error is damage of the shard.
     """
 
     seconds: float = 0.0
     loaded: Loaded = NOTHING_LOADED
-    mended: Mended = NOTHING_MENDED
     problem: str = ""
+    damaged: bool = False
 
 
 class Machine:
@@ -103,10 +103,6 @@ class Machine:
         loaded = shard.load(self._intervals)
         self._loaded = True
         return loaded
-
-    def mended(self) -> Mended:
-        """Return the rows that were computed from other shards since the last call."""
-        return NOTHING_MENDED if self._shard is None else self._shard.mended()
 
     @property
     def values(self) -> NDArray[Any]:
@@ -180,11 +176,11 @@ class Machine:
         try:
             loaded = self.load()
             seconds = self.compute(product, values, step)
-            return Worked(seconds, loaded, self.mended())
+            return Worked(seconds, loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)
-            return Worked(problem=_described(error))
+            return Worked(problem=_described(error), damaged=isinstance(error, DamagedStoreError))
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """Multiply the assigned rows; returns the seconds of the computation.
@@ -215,9 +211,8 @@ class Machine:
             least = amount / self.emulation.rate(self.number, step)
             time.sleep(max(0.0, begin + least - time.perf_counter()))
         seconds = time.perf_counter() - begin
-        # Rows that were overwritten meanwhile are refused, or rebuilt and computed again.
-        while shard.changed() and shard.load(self._intervals).replaced:
-            self._multiply(shard, product, values)
+        if shard.changed():  # rows that were overwritten meanwhile are refused
+            shard.load(self._intervals)
         if self.faults:
             seconds = self.faults.after(self.number, step, self._answers, seconds)
         return seconds

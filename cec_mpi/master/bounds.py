@@ -96,10 +96,6 @@ class ErrorBounds:
         rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
         exact = encoding_error(manifest.code.generator, manifest.dtype)
         self.shards: Floats = np.maximum(exact, rebuilt)
-        self._update()
-
-    def _update(self) -> None:
-        manifest = self._manifest
         generator, dtype, columns = manifest.code.generator, manifest.dtype, manifest.columns
         self.answers = answer_error(generator, dtype, self._arithmetic, columns, self.shards)
         self._of_product = self._errors(columns)
@@ -114,14 +110,6 @@ class ErrorBounds:
         generator, dtype = manifest.code.generator, manifest.dtype
         arithmetic, rounded = self._arithmetic, manifest.rounded
         return answer_errors(generator, dtype, arithmetic, terms, self.shards, rounded=rounded)
-
-    def allow(self, machine: int, bound: float) -> bool:
-        """Expect this error of a shard from now on; False if it was expected before."""
-        if bound > self.shards[machine - 1]:  # NaN is none
-            self.shards[machine - 1] = bound
-            self._update()
-            return True
-        return False
 
     def of_plan(self, plan: Plan) -> Amplification:
         """Return how much the decoders of a plan amplify errors."""

@@ -244,6 +244,8 @@ class StepInFlight(ABC):
         del self.outstanding[job.machine]
         self._answered_after.append(self._clock.monotonic() - self._begin)
         if job.failed:
+            if job.reported.damaged == 1:
+                self.master.note_damage(job.machine)
             self._failed(job.machine)
             return
         unusable = self._not_finite.take(job.machine, job.intervals, job.values)

@@ -28,7 +28,6 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import RESOLUTION, Patience, Rhythm, never
 from cec_mpi.records.events import Event as EventRecord
 from cec_mpi.roster import Excluded, Left, Lost, State
-from cec_mpi.store.shard import Mended
 from cec_mpi.text import plural
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
 from cec_mpi.wire.jobs import Answered, Event, JobsEnd
@@ -266,29 +265,13 @@ class MadeOneByOne:
                 self._wrong.pop(event.machine, None)
             log.warning("%s", event)
             events.append(event.record)
-        elif self.end.gave(event.job):
-            self._note_mended(events, event.job.machine, event.job.mended)
         self._recorder.note(events[before:])
 
-    def _note_mended(self, events: list[EventRecord], machine: int, mended: Mended) -> None:
-        """Note that a machine has computed rows from other shards: its answers are less exact."""
-        if mended.rows and self.terms is not None:
-            self.terms.forget(machine)
-        is_allowed = self._bounds.allow(machine, mended.error_bound)
-        if is_allowed and self.checker is not None:
-            self.checker.allow(self._bounds.answers)
-        if not mended.rows:
-            return
-        event: EventRecord = {"rebuilt": machine}
-        event.update(mended._asdict())  # type: ignore[typeddict-item]
-        events.append(event)
+    def note_damage(self, machine: int) -> None:
+        """Warn once that a machine leaves because its shard is damaged."""
         if not self._has_warned:
             self._has_warned = True
-            self._warnings.add(
-                f"machine {machine} cannot read rows {mended.first}..{mended.last} of its shard "
-                f"and computes them from other shards; cec-mpi repair {self.end.path} repairs "
-                "the store",
-            )
+            self._warnings.add(f"machine {machine} leaves: {self.end.hub.report(machine)}")
 
     def give_up_silent(self, allowed: float | None) -> None:
         """Give up machines that have not answered for many times the allowed seconds."""

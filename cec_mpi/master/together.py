@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import NotFinite
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.errors import MachineError
+from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.planning import StepPlanner
@@ -43,6 +43,8 @@ class MadeTogether:
 
         Raises
         ------
+        DamagedStoreError
+            The shard of a machine is damaged.
         MachineError
             A machine failed, or its answers are not finite.
         """
@@ -85,7 +87,8 @@ class MadeTogether:
         if answers.failed:
             reports = self._end.reports()
             told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
-            raise MachineError(f"step {step.number} failed on {'; '.join(told)}")
+            kind = DamagedStoreError if answers.damaged else MachineError
+            raise kind(f"step {step.number} failed on {'; '.join(told)}")
         values = answers.values
         if step.product.adjoint:
             if not np.isfinite(values).all():

@@ -19,8 +19,6 @@ class MachineOptions:
     staged : str
         Directory of copies of shards on each node, with ``{host}`` for the node's name; empty if
         there are none.
-    mends : bool
-        Whether a machine rebuilds unreadable rows of its shard from other shards.
     measured : bool
         Whether machines measure their speed for an emulation.
     inject : str
@@ -35,7 +33,6 @@ class MachineOptions:
     verify: Verify = "first-read"
     precision: Precision = "double"
     staged: str = ""
-    mends: bool = False
     measured: bool = False
     inject: str = ""
     seed: int = 0

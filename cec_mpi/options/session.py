@@ -44,7 +44,6 @@ class SessionOptions(Reading, Emulated, Available, Sharing, Elastic):
             verify=self.verify,
             precision=self.precision,
             staged=staged,
-            mends=self.is_elastic,
             measured=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
             seed=self.seed,

@@ -55,7 +55,6 @@ KINDS = (
     Kind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
     Kind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
     Kind("wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"),
-    Kind("rebuilt", "rebuilt rows", "rebuilt", "rebuilt", "#005a8c", "#80cfff", "^"),
 )
 """The one table."""
 
@@ -71,14 +70,9 @@ Event = TypedDict(
         "excluded": Machine,
         "late": Machine,
         "wrong": Machine,
-        "rebuilt": Machine,
         "reason": str,
         "rank": Count,
         "host": str,
-        "rows": Count,
-        "first": Count,
-        "last": Count,
-        "error_bound": Size | None,
     },
     total=False,
 )

@@ -169,9 +169,7 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
         ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
-        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``,
-        ``{"rebuilt": n, "rows": count, "first": row, "last": row, "error_bound": b}`` of rows
-        of its shard that machine n computed from others.
+        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
     away : dict of str to (dict of int to int)
         Machines that take part and were not available when the step began: by why, the machine
         and the step since which it is away. A machine is ``"preempted"`` (availability says so),
@@ -230,8 +228,6 @@ DEFAULTS: dict[str, Any] = {
     if not each.required
 }
 """What a field is that a line leaves out, where nothing happened; all others are as before."""
-
-_DETAILS = {"rebuilt": {"rows", "first", "last"}}  # what an event of this kind must say
 
 PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
@@ -306,8 +302,6 @@ def check_events(events: Sequence[Event]) -> None:
         kind = kind_and_machine(event)[0] if event else ""
         if kind not in KIND_OF:
             raise ValueError("Expected a kind of event first - at `$.events`")
-        if lacking := _DETAILS.get(kind, set()) - event.keys():
-            raise ValueError(f'Expected "{min(lacking)}" of "{kind}" - at `$.events`')
 
 
 def moment(text: str) -> float:

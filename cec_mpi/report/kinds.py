@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cec_mpi.records.events import KINDS, Event, kind_and_machine
-from cec_mpi.text import counted, shown
+from cec_mpi.text import shown
 
 _LONGEST = 300  # characters of what an event says
 
@@ -48,8 +48,6 @@ def said_of(event: Event) -> tuple[int, int, str]:
     name, machine = kind_and_machine(event)
     if "reason" in event:
         text = event["reason"]
-    elif name == "rebuilt":
-        text = f"{counted(event['rows'], 'row')} of {event['first']}..{event['last']}"
     else:
         text = ", ".join(f"{key} {shown(value)}" for key, value in list(event.items())[1:])
     return _INDEX[name], machine, text[:_LONGEST]

@@ -18,8 +18,10 @@ from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster import Gone, Process, State
 from cec_mpi.session.serving import (
     answer,
+    is_damaged,
     noting_problems,
     open_machine,
+    told_of,
 )
 from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
@@ -61,7 +63,7 @@ class LocalHub(Together):
             if not number:
                 opened.append(Opened())
                 continue
-            problems: list[str] = []
+            problems: list[CecError] = []
             file = ""
             rate = 0.0
             with noting_problems(number, problems, passed=ShortageError):
@@ -71,7 +73,7 @@ class LocalHub(Together):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
             unseen = bool(problems and opening.is_unseen(number))
-            opened.append(Opened("".join(problems), file, rate, unseen))
+            opened.append(Opened(told_of(problems), file, rate, unseen, is_damaged(problems)))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -252,7 +254,7 @@ class LocalMasterEnd:
             values.fill(0)
         position = 0
         told = [(0.0, 0.0, 0)] * self._count
-        failed = []
+        failed, damaged = [], []
         with Machine.unwarned():
             for machine in self._machines:
                 n, begin = machine.number, position
@@ -267,6 +269,7 @@ class LocalMasterEnd:
                 if done.problem:
                     self._problems[n] = done.problem
                     failed.append(n)
+                    damaged += [n] if done.damaged else []
                 else:
                     told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
                 if adjoint:
@@ -276,7 +279,8 @@ class LocalMasterEnd:
             parts = ((machine.number, machine.values) for machine in self._machines)
             not_finite = [n for n, part in parts if not np.isfinite(part).all()]
         seconds, load_seconds, load_bytes = np.array(told).T
-        return Answers(values, seconds, load_seconds, load_bytes, failed, not_finite=not_finite)
+        told_of_all = values, seconds, load_seconds, load_bytes, failed
+        return Answers(*told_of_all, not_finite=not_finite, damaged=damaged)
 
     def reports(self) -> dict[int, str]:
         """Return the last errors by machine."""

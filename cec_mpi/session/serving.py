@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, DamagedStoreError
+from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
@@ -72,7 +72,7 @@ def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
         machine.assign(order.intervals)
     machine.prepare(order.product)
     done = machine.work(order.product, values, order.step)
-    return Report(done.seconds, done.loaded, done.problem, mended=done.mended)
+    return Report(done.seconds, done.loaded, done.problem, damaged=done.damaged)
 
 
 def _warned(report: Report, signals: NotedSignals) -> Report:
@@ -86,7 +86,7 @@ def _open(
     """Open a store; None if the machine cannot open it, or the master refuses it."""
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
-    problems: list[str] = []
+    problems: list[CecError] = []
     unlogged: list[str] = []
     with noting_problems(number, problems):
         session.enter_context(limit_threads(order.threads))
@@ -101,7 +101,8 @@ def _open(
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
     unseen = bool(problems and opening.is_unseen(number))
-    verdict = end.opened(Opened("".join(problems), file, rate, unseen, "".join(unlogged)))
+    told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged)
+    verdict = end.opened(Opened(*told))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict
@@ -110,7 +111,7 @@ def _open(
 
 @contextmanager
 def noting_problems(
-    number: int, problems: list[str], passed: type[CecError] | tuple[()] = ()
+    number: int, problems: list[CecError], passed: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
     """Note why a machine cannot start instead of raising it, because others wait for it."""
     try:
@@ -119,7 +120,8 @@ def noting_problems(
         raise
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
-        problems.append(f"machine {number} on {socket.gethostname()} cannot start: {error}")
+        kind = DamagedStoreError if isinstance(error, DamagedStoreError) else MachineError
+        problems.append(kind(f"machine {number} on {socket.gethostname()} cannot start: {error}"))
 
 
 def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
@@ -142,21 +144,24 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     return machine
 
 
-def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
-    if options.mends and store.manifest.replicas is None:
-        from cec_mpi.store.degraded import DegradedShard  # which makes rows anew
+def told_of(problems: list[CecError]) -> str:
+    """Return the texts of problems."""
+    return "".join(map(str, problems))
 
-        return DegradedShard(store, number, options.shards, options.verify, copy)
+
+def is_damaged(problems: list[CecError]) -> bool:
+    """Whether a shard is damaged."""
+    return any(isinstance(problem, DamagedStoreError) for problem in problems)
+
+
+def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
     try:
         return store.open_shard(number, options.shards, options.verify, copy)
     except DamagedStoreError as error:
-        if options.mends:
-            raise DamagedStoreError(
-                f"{error} (cec-mpi repair {store.path} copies it from other machines)"
-            ) from None
         file = store.path / store.manifest.shards[number - 1].file
-        if not (file.exists() and problem_on_opening(file, store.manifest)):
+        if not problem_on_opening(file, store.manifest):
             raise
         raise DamagedStoreError(
-            f"{error} (cec-mpi repair {store.path} rebuilds it; with --elastic a run continues)"
+            f"{error} (cec-mpi repair {store.path} repairs it; a run with --elastic continues "
+            "without it)"
         ) from None

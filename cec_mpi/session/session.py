@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 
-from cec_mpi.errors import CecError, InputError, MachineError, SlowWarning
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
 from cec_mpi.files.paths import as_path
 from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.master.master import Master
@@ -266,12 +266,9 @@ def problem_of_opening(
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
     if any(each.unseen for each in opened):
-        remedy = "; cec-mpi repair rebuilds a shard, --machines leaves its machine out"
-        if opening.manifest.replicas is not None:
-            remedy = "; cec-mpi repair copies it from other machines, --elastic continues without"
-        elif not opening.options.mends:
-            remedy += ", --elastic rebuilds it in memory"
-    return MachineError(f"{problems[0]}{more}{remedy}")
+        remedy = "; --machines leaves its machine out"
+    kind = DamagedStoreError if any(each.damaged for each in opened) else MachineError
+    return kind(f"{problems[0]}{more}{remedy}")
 
 
 def emulation_of(

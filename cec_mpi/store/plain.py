@@ -26,14 +26,6 @@ from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
 
-class DamagedBlockError(DamagedStoreError):
-    """A block of a shard cannot be read, or was altered; `number` says which."""
-
-    def __init__(self, text: str, number: int) -> None:
-        super().__init__(text)
-        self.number = number
-
-
 class PlainShard(DenseShard):
     """The shard of one machine, whose rows are available after `load`.
 
@@ -134,12 +126,6 @@ class PlainShard(DenseShard):
         """See `DenseShard.pieces`; yields one part."""
         return (self.rows[start:stop],)
 
-    def pass_over(self, rows: Iterable[int]) -> None:
-        """Do not read these blocks, because the user of the shard has rebuilt them."""
-        across = self._manifest.grid.across
-        for row in rows:
-            self._ready[row * across : (row + 1) * across] = b"\1" * across
-
     def load(self, intervals: Intervals) -> Loaded:
         """Load rows, and check them if `verify` says so.
 
@@ -178,16 +164,13 @@ class PlainShard(DenseShard):
                 if got < rows.nbytes or differs:
                     reason = "do not match their checksum" if differs else "are truncated"
                     rows_named = f"rows {block.start}..{block.stop - 1}"
-                    raise DamagedBlockError(
-                        f"{self.path}: {rows_named} {reason}{self._advice}", number
-                    )
+                    raise DamagedStoreError(f"{self.path}: {rows_named} {reason}{self._advice}")
                 self._ready[number] = True
                 read += rows.nbytes
         except OSError as error:
             refuse_shortage(error, self.path)
-            raise DamagedBlockError(
+            raise DamagedStoreError(
                 f"{self.path}: rows {block.start}..{block.stop - 1} are unreadable "
-                f"({error.strerror}){self._advice}",
-                number,
+                f"({error.strerror}){self._advice}"
             ) from None
         return Loaded(time.perf_counter() - begin, read)

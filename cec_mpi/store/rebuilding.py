@@ -168,49 +168,6 @@ class Blocks:
             )
         return values, bounds
 
-    def rebuild(self, machine: int, block: Block) -> tuple[NDArray[Any], float]:
-        """Compute a block of a shard from L good blocks of other shards.
-
-        Parameters
-        ----------
-        machine : int
-        block : Block
-
-        Returns
-        -------
-        values : (w,) ndarray
-        error_bound : float
-            See `Rebuilt`.Raises
-        ------
-        DamagedStoreError
-            Fewer than L blocks are good.
-        """
-        manifest, recombiner = self.manifest, self.recombiner
-        marks = self.marks(block)
-        errors = np.maximum(self._exact, marks)
-        candidates = [n for n in range(1, manifest.code.machines + 1) if n != machine]
-        good: dict[int, NDArray[Any]] = {}
-
-        def bound(basis: tuple[int, ...]) -> float:
-            made = recombiner.toward(basis, (machine,))
-            return float(made.errors(errors[np.asarray(basis) - 1], manifest.dtype).max())
-
-        while len(candidates) >= manifest.code.recovery:
-            basis = min(recombiner.bases(tuple(candidates), marks, errors), key=bound)
-            for n in basis:
-                rows = good.get(n)
-                if rows is None:
-                    rows = self.read(n, block)
-                if rows is None:
-                    candidates.remove(n)
-                    break
-                good[n] = rows
-            else:
-                found = Agreement(block, {n: good[n] for n in basis}, (), True, marks, errors)
-                values, bounds = self.compute(found, lambda at: recombiner.toward(at, (machine,)))
-                return values[0], float(bounds[0])
-        raise DamagedStoreError(lost_rows([block.number], manifest))
-
 
 @dataclass(frozen=True)
 class Agreement:

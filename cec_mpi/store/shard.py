@@ -27,35 +27,13 @@ class Loaded(NamedTuple):
     ----------
     seconds : float
     bytes : int
-    replaced : bool
-        Whether some rows have changed since an earlier read.
     """
 
     seconds: float = 0.0
     bytes: int = 0
-    replaced: bool = False
 
 
-class Mended(NamedTuple):
-    """Rows of a shard that a run has computed from other shards.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    first, last : int
-        The first and the last of them.
-    error_bound : float
-        Error bound of all rows computed so far, as in `Rebuilt`.
-    """
-
-    rows: int = 0
-    first: int = 0
-    last: int = 0
-    error_bound: float = 0.0
-
-
-NOTHING_LOADED, NOTHING_MENDED = Loaded(), Mended()
+NOTHING_LOADED = Loaded()
 """Value in nearly every step."""
 
 
@@ -63,7 +41,7 @@ class Shard(Protocol):
     """The shard of one machine, which multiplies any of its R rows.
 
     A subclass must define the two products. A subclass whose rows come from a file, or from another
-    shard, must also define `load`, which checks them, `changed` and `mended`.
+    shard, must also define `load`, which checks them, and `changed`.
 
     Attributes
     ----------
@@ -135,7 +113,3 @@ class Shard(Protocol):
     def changed(self) -> bool:
         """Whether loaded rows may have changed; `load` then checks them again."""
         return False
-
-    def mended(self) -> Mended:
-        """Return rows that were computed from other shards since the last call."""
-        return NOTHING_MENDED

@@ -13,7 +13,6 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.roster import Change
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.shard import Mended
 from cec_mpi.wire.orders import Opening, Reported
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ class Answers:
         Machines that must leave soon.
     not_finite : list of int
         Machines whose part of the sum X' V has NaN or infinity.
+    damaged : list of int
+        Machines that failed because their shards are damaged.
     """
 
     values: NDArray[Any]
@@ -57,6 +58,7 @@ class Answers:
     failed: list[int]
     leaving: list[int] = field(default_factory=list)
     not_finite: list[int] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
 
 
 def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,7 +130,7 @@ class AnswerRoom:
     ----------
     together : ndarray of float64
         Both.
-    report : (11,) ndarray of float64
+    report : (8,) ndarray of float64
     values : (size,) ndarray
     """
 
@@ -198,18 +200,6 @@ class Job:
     def leaving(self) -> bool:
         """Whether the machine must leave soon."""
         return bool(self.reported.leaving)
-
-    @property
-    def mended(self) -> Mended:
-        """Rows that it has computed from other shards; none if the report is out of range."""
-        *_, rows, first, last, bound = self.reported
-        if not (
-            0 <= first <= last < 2**62
-            and 0 <= rows <= last - first + 1
-            and 0 <= bound < float("inf")
-        ):
-            return Mended()
-        return Mended(int(rows), int(first), int(last), bound)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.failing import pack_error, unpack_error
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.shard import Loaded, Mended
+from cec_mpi.store.shard import Loaded
 from cec_mpi.store.staging import node_directory
 
 MASTER = 0  # rank
@@ -96,11 +96,9 @@ class Reported(NamedTuple, Generic[Number]):
         Time of the computation.
     load_seconds, load_bytes
         Time and bytes of reading rows before it.
-    failed, leaving, not_finite
+    failed, leaving, not_finite, damaged
         1 if the machine raised an exception; if it must leave soon; if its part of X' V has NaN or
-        infinity (in lockstep, where the parts are summed by MPI).
-    rows, first, last, error_bound
-        `Mended`.
+        infinity (in lockstep, where the parts are summed by MPI); if its shard is damaged.
     """
 
     shard: Number
@@ -110,10 +108,7 @@ class Reported(NamedTuple, Generic[Number]):
     failed: Number
     leaving: Number
     not_finite: Number
-    rows: Number
-    first: Number
-    last: Number
-    error_bound: Number
+    damaged: Number
 
     @classmethod
     def size(cls) -> int:
@@ -135,15 +130,15 @@ class Report:
         The exception that the machine raised; empty if it raised none.
     leaving : bool
         The machine was told to leave soon.
-    mended : Mended
-        Rows of its shard that the machine has computed from other shards.
+    damaged : bool
+        Whether the exception is damage of the shard.
     """
 
     seconds: float = 0.0
     loaded: Loaded = field(default_factory=Loaded)
     problem: str = ""
     leaving: bool = False
-    mended: Mended = field(default_factory=Mended)
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,7 +240,7 @@ def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]
         bool(report.problem),
         report.leaving,
         not finite,
-        *report.mended,
+        report.damaged,
     )
 
 
@@ -314,6 +309,8 @@ class Opened:
         Measured rows per second, if an emulation needs them.
     unseen : bool
         The file of its shard does not exist.
+    damaged : bool
+        Its shard is damaged or missing.
     unlogged : str
         Why it has no log; empty if it has one.
     """
@@ -322,4 +319,5 @@ class Opened:
     shard: str = ""
     rate: float = 0.0
     unseen: bool = False
+    damaged: bool = False
     unlogged: str = ""

@@ -325,11 +325,6 @@ def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(s
     assert SessionOptions(deadline=3).checked(manifest).deadline.seconds == 3
 
 
-def test_machines_of_an_elastic_run_make_rows_that_they_cannot_read(store):
-    assert SessionOptions(elastic=True).of_machines().mends
-    assert not SessionOptions().of_machines().mends
-
-
 def test_options_are_checked_once(store):
     manifest = cec_mpi.open_store(store).manifest
     checked = SessionOptions(deadline="x2", speeds=[1, 2, 3]).checked(manifest)

@@ -11,7 +11,13 @@ from cec_mpi import open_operator, open_store
 from cec_mpi.availability.models import Listed
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
+from cec_mpi.errors import (
+    CecError,
+    DamagedStoreError,
+    InfeasibleError,
+    InputError,
+    MachineError,
+)
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
@@ -79,7 +85,7 @@ def test_a_shard_that_cannot_be_opened_raises_on_all_ranks(comm, store, shared_d
         (copy / "shard-0002.npy").unlink()
     comm.Barrier()
     with (
-        pytest.raises(MachineError, match=r"machine 2 .*shard-0002.npy: missing"),
+        pytest.raises(DamagedStoreError, match=r"machine 2 .*shard-0002.npy: missing"),
         open_operator(copy, comm),
     ):
         pass
@@ -95,7 +101,7 @@ def test_several_shards_that_cannot_be_opened_are_one_message(comm, store, share
             shard.unlink()
     comm.Barrier()
     with (
-        pytest.raises(MachineError, match=r"machine 1 .*missing.*2 more"),
+        pytest.raises(DamagedStoreError, match=r"machine 1 .*missing.*2 more"),
         open_operator(copy, comm),
     ):
         pass
@@ -113,7 +119,7 @@ def test_a_block_damaged_under_a_measurement_raises_on_all_ranks(comm, store, sh
     comm.Barrier()
     for where in (comm, None) if comm.rank == 0 else (comm,):
         with (
-            pytest.raises(MachineError, match=r"machine 1 .*cannot start: .*shard-0001.npy"),
+            pytest.raises(DamagedStoreError, match=r"machine 1 .*cannot start: .*shard-0001.npy"),
             open_operator(copy, where, emulate_speeds=(1.0, 2.0, 3.0)),
         ):
             pass

@@ -86,7 +86,6 @@ def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, secon
 LOADS = [(50, 50, 50, 50), (67, 67, 66, 0), (0, 100, 100, 0), (100, 0, 50, 50), (80, 80, 40, 0)]
 EVENTS = [{"lost": 2, "reason": "gone"}, {"joined": 2, "rank": 5}, {"late": 1}, {"wrong": 4}]
 EVENTS += [{"left": 3}, {"given up": 1, "reason": "x"}]
-EVENTS += [{"rebuilt": 2, "rows": 5, "first": 0, "last": 4}]
 WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 
 
@@ -166,10 +165,7 @@ def run_machine(event):
 
 def texts_of(events):
     known = {"lost": "gone", "joined": "rank 5", "given up": "x"}
-    return [
-        "5 rows of 0..4" if "rebuilt" in each else known.get(next(iter(each)), "")
-        for each in events
-    ]
+    return [known.get(next(iter(each)), "") for each in events]
 
 
 def _slowest(step, loads):

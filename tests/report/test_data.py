@@ -253,7 +253,6 @@ def spoil(run, old, new, count=1):
         ('"step":1,', '"step":0,', "line 3 is step 0 after step 0"),
         ('"kind":"step","step":1', '"kind":"stop"', "line 3: Invalid value 'stop'"),
         ('"seconds":[0.1,0.1,0.2,0.2]', '"seconds":[]', r"line 2: .*`\$.(rows|seconds)`"),
-        ('"events":[{"late":1}]', '"events":[{"rebuilt":1}]', r'line 3: .*"first" of "rebuilt"'),
         ('"seconds":[0.1', '"seconds":["0.1"', r"line 2: .*`\$.seconds\[0\]`"),
         ('"seconds":[0.1', '"seconds":[-0.1', r"line 2: .*`\$.seconds\[0\]`"),
         ('"seconds":[0.1,', '"seconds":[', r"line 2: .*`\$.rows`"),

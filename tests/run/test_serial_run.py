@@ -640,7 +640,7 @@ def test_a_shard_that_cannot_be_read_is_told_with_what_helps(run, made, tmp_path
     store = shutil.copytree(made / "float64", tmp_path / "store")
     spoil(store / "shard-0004.npy")
     done = run(store=store)
-    assert (done.code, done.err.count("\n")) == (3, 1)
+    assert (done.code, done.err.count("\n")) == (5, 1)
     for words in ("machine 4 on ", "cec-mpi repair", "--elastic"):
         assert words in done.err
 

@@ -14,7 +14,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi import encode
-from cec_mpi.errors import DamagedStoreError, MachineError
+from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store import open_store
 from helpers.stores import encode_in_small_blocks
 
@@ -85,7 +85,7 @@ def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
         assert np.allclose(A @ w, X @ w)
         overwrite(path / "shard-0002.npy")
         with pytest.raises(
-            MachineError, match=r"machine 2: .*shard-0002\.npy: rows 100\.\.104 do not match"
+            DamagedStoreError, match=r"machine 2: .*shard-0002\.npy: rows 100\.\.104 do not match"
         ):
             A @ w
 
@@ -148,7 +148,9 @@ def test_a_shard_that_is_cut_between_steps_is_no_bus_error(path, verify):
     with cec_mpi.open_operator(path, None, availability={1, 2}, verify=verify) as A:
         A @ np.ones(COLUMNS)
         os.truncate(path / "shard-0002.npy", 5000)
-        with pytest.raises(MachineError, match=r"shard-0002\.npy: 5000 bytes, expected 120128"):
+        with pytest.raises(
+            DamagedStoreError, match=r"shard-0002\.npy: 5000 bytes, expected 120128"
+        ):
             A @ np.ones(COLUMNS)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.store.shard import Loaded, Mended
+from cec_mpi.store.shard import Loaded
 from cec_mpi.wire.jobs import AnswerRoom, Job
 from cec_mpi.wire.orders import (
     Close,
@@ -52,11 +52,11 @@ def job_of(*intervals):
 
 
 def test_a_report_comes_as_it_was_sent():
-    report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, mended=Mended(2, 3, 9, 0.1))
+    report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
     job.room.report[:] = reported(report, shard=3, finite=False)
-    assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 2, 3, 9, 0.1)
-    assert (job.count, job.failed, job.leaving, job.mended) == (7, True, True, report.mended)
+    assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 1)
+    assert (job.count, job.failed, job.leaving) == (7, True, True)
 
 
 @pytest.mark.parametrize("answered", [0, 2, np.nan])

@@ -304,11 +304,6 @@ class ParityChecker:
         self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
         self.parity = lru_cache(_KEPT)(self._parity)
 
-    def allow(self, errors: ArrayLike) -> None:
-        """Use these error bounds of answers from now on, (N,): see `answer_error`."""
-        self._errors = np.asarray(errors, dtype=np.float64)
-        self.parity.cache_clear()
-
     def _parity(self, machines: tuple[int, ...]) -> Parity:
         return Parity(self._generator, machines, self._errors)
 

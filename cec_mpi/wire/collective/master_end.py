@@ -162,7 +162,7 @@ class CollectiveMasterEnd:
         self._reported = np.zeros((Reported.size(), manifest.code.machines))
         told = Reported(*range(Reported.size()))
         self._sizes_reported = self._reported[told.seconds : told.load_bytes + 1]
-        self._flags = self._reported[told.failed : told.not_finite + 1]  # with leaving between
+        self._flags = self._reported[told.failed : told.damaged + 1]  # with those between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns

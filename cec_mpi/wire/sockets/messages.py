@@ -54,6 +54,7 @@ _FIELDS = {
     "shard": str,
     "rate": float,
     "unseen": bool,
+    "damaged": bool,
     "unlogged": str,
 }
 _MOST_TEXT = 1 << 16  # characters of what went wrong

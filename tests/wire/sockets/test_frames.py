@@ -55,7 +55,7 @@ def test_what_does_not_fill_the_room_is_told():
     assert together([bytes(16), b"", bytes(8)], room)
 
 
-@pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, "full")])
+@pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, False, "full")])
 def test_what_a_machine_says_is_heard(content):
     assert heard(said(content)) == content
 
