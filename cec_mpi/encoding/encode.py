@@ -22,7 +22,7 @@ from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
 from cec_mpi.encoding.sources import (
     Matrix,
     Source,
-    Unread,
+    StreamedMatrix,
     open_array,
     open_source,
     read_once,
@@ -187,7 +187,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
     matrix = _opened(source, options)
     if isinstance(matrix, Source) and options.missing != "refuse" and matrix.dtype.kind == "f":
         matrix = rows_of(matrix)
-    if isinstance(matrix, Unread) and runner.watch is not None:
+    if isinstance(matrix, StreamedMatrix) and runner.watch is not None:
         matrix = replace(matrix, watch=runner.watch)
     try:
         if found and (directory / MANIFEST).exists():
@@ -214,10 +214,10 @@ def _refuse_existing(target: Path, again: str) -> None:
     raise InputError(f"{target} exists already: choose another name for the store")
 
 
-def _opened(source: Any, options: EncodeOptions) -> Source | Unread:
+def _opened(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:
     if isinstance(source, str | os.PathLike):
         return open_source(source, options)
-    matrix = source if isinstance(source, Source | Unread) else open_array(source, options)
+    matrix = source if isinstance(source, Source | StreamedMatrix) else open_array(source, options)
     if options.of_files:
         raise InputError(
             f"{options.of_files[0]} is only for files, not for {matrix.name}: select rows and "
@@ -236,7 +236,7 @@ def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> 
 
 
 def _as_array(
-    matrix: Source | Unread, directory: Path, options: EncodeOptions, again: bool
+    matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, again: bool
 ) -> AbstractContextManager[Source]:
     """Yield the matrix as an array with slices, which may exist only in this block."""
     if isinstance(matrix, Source):

@@ -285,7 +285,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         return checked
 
     def refuse_of_codes(self) -> None:
-        """Refuse what is of codes, of dense matrices and of a resume: there are copies.
+        """Refuse options of codes, dense matrices and a resume, because a sparse X gets copies.
 
         Raises
         ------

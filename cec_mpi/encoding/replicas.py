@@ -1,4 +1,4 @@
-"""The way in for a sparse X: parts of its rows, each in the files of several machines."""
+"""Store a sparse X: parts of its rows, each in the files of several machines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cec_mpi.store.format.scaling import in_bytes
 from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout, file_name
 from cec_mpi.store.work import Watch
 
-_COPIES = 3  # where nobody says how many
+_COPIES = 3  # by default
 _SQUARED = 2.0**-960  # squares below it have lost digits
 _ENTRIES_OF_INT32 = 2**31 - 1
 
@@ -42,14 +42,14 @@ _ENTRIES_OF_INT32 = 2**31 - 1
 def encode_replicas(
     source: Any, directory: Path, options: EncodeOptions, watch: Watch | None = None
 ) -> None:
-    """Store the rows of a sparse X as CSR, each on several machines. This process does it all.
+    """Store the rows of a sparse X as CSR, each on several machines, in this process alone.
 
     Parameters
     ----------
     source : path or array
         As for `sparse_rows`.
     directory : Path
-        Appears when all of it is written.
+        Directory of the store. It appears when all of it is written.
     options : EncodeOptions
         With `copies`.
     watch : callable, optional
@@ -58,7 +58,7 @@ def encode_replicas(
     Raises
     ------
     InputError
-        X is no such matrix or has no nonzeros, the store exists, or there is no room.
+        X is not such a matrix or has no nonzeros, the store exists, or the disk is full.
     """
     check_is_sparse(source)
     options.refuse_of_codes()
@@ -112,7 +112,7 @@ def _finished(
     writing: _Writing,
     sums: NDArray[np.uint64],
 ) -> None:
-    """Write what stands beside the parts: cells, sizes of columns, checksums and the manifest."""
+    """Write the files other than the parts: cells, sizes of columns, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
     sizes, exponent = in_bytes(np.stack([writing.largest, writing.typical]))

@@ -1,7 +1,6 @@
-"""A sparse X as checked rows in CSR: what a program holds, files in memory, or pieces of rows.
+"""A sparse X as checked rows in CSR, from an array of a program or from a file.
 
-Pieces, of HDF5 or of an object with slices, go to files of plain numbers beside the store, which
-are removed at the end.
+CSR in HDF5, and objects with slices, are read in pieces, into temporary files next to the store.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class _Pieces:
-    """Rows that come in pieces, the first rows first: each piece is checked, in CSR."""
+    """A matrix whose rows are read in pieces, in order; each piece is checked rows in CSR."""
 
     name: str
     shape: tuple[int, int]
@@ -103,31 +102,31 @@ def check_is_sparse(source: Any) -> None:
 
 @contextmanager
 def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[SparseRows]:
-    """Give the rows of a sparse X, which are there in the block alone.
+    """Yield the rows of a sparse X; they and their files exist in the block only.
 
     Parameters
     ----------
     source : path or array
         An ``.npz`` file of SciPy, a Matrix Market file, or ``file.h5::/group`` with CSR or CSC as
-        AnnData writes it; a sparse array of SciPy, or what has a shape, a dtype and slices of rows
-        that are sparse.
+        AnnData writes it; a sparse array of SciPy, or an object with a shape, a dtype and slices
+        of sparse rows.
     store : Path
-        Beside which files are read to.
+        Temporary files are next to it.
     options : EncodeOptions
         What to do with attributes in HDF5.
 
     Raises
     ------
     InputError
-        It is no matrix of real, finite numbers, an index is out of range, or a file changes while
-        it is read.
+        It is not a matrix of real, finite numbers, an index is out of range, or a file changes
+        while it is read.
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
         options.refuse_of_containers(name)
         is_held = is_sparse(source)
         array = _in_memory(name, checked_rows(name, source)) if is_held else _sliced(source)
-        with _in_rows(array, store) as rows:
+        with _read_rows(array, store) as rows:
             yield rows
         return
     text = str(as_path(source))
@@ -142,7 +141,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
         raise
     except Exception as error:  # whatever a library raises for a damaged file
         raise not_hdf5(path) or unreadable(text, error) from None
-    with _in_rows(file, store) as rows:
+    with _read_rows(file, store) as rows:
         if not path.exists() or stamps_of(path) != stamps:
             raise InputError(
                 f"{text} changed during the encode: encode it when no other program writes to it"
@@ -151,8 +150,8 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
 
 
 @contextmanager
-def _in_rows(opened: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
-    """What was opened as rows, all of which are read in the beginning."""
+def _read_rows(opened: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
+    """Yield rows in memory or in temporary files, after reading all of them."""
     if isinstance(opened, SparseRows):
         yield opened
         return
@@ -186,7 +185,7 @@ def _in_rows(opened: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
 
 
 def _read(matrix: _Pieces) -> Generator[Any, None, None]:
-    """The pieces of a matrix; whatever a library raises for a damaged file is bad input."""
+    """Yield the pieces of a matrix; errors of libraries become `InputError`."""
     try:
         yield from matrix.pieces()
     except (InputError, MemoryError):
@@ -211,7 +210,7 @@ def _sliced(array: Any) -> _Pieces:
         for start in range(0, rows, together):
             try:
                 some = array[start : min(start + together, rows)]
-            except Exception as error:  # of a program's own
+            except Exception as error:  # of the user's array
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
                 ) from error
@@ -248,7 +247,7 @@ def _opened(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
 
 
 def _groups(file: Any) -> list[str]:
-    """The sparse matrices in a file."""
+    """Return the names of the sparse matrices in a file."""
     found: list[str] = ["/"] if is_sparse_group(file) else []
     file.visititems(lambda name, node: found.append(f"/{name}") if is_sparse_group(node) else None)
     return found
@@ -317,7 +316,7 @@ def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str
 def _csr_pieces(
     path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Yield about as many rows at a time as have so many entries as are read at once."""
+    """Yield rows in CSR, about `_TOGETHER` entries at a time."""
     with library("h5py", path).File(path, "r") as file:
         group = file[inner]
         start, last = 0, pointers.size - 1

@@ -28,7 +28,7 @@ from cec_mpi.encoding.sources.containers import (
 )
 from cec_mpi.encoding.sources.missing import refusal, rows_of
 from cec_mpi.encoding.sources.scratch import read_once
-from cec_mpi.encoding.sources.source import Matrix, Source, Unread
+from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
 from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
@@ -40,7 +40,7 @@ __all__ = [
     "HeldSource",
     "Matrix",
     "Source",
-    "Unread",
+    "StreamedMatrix",
     "open_array",
     "open_source",
     "read_once",
@@ -59,7 +59,7 @@ FORMATS = (
 def open_source(
     source: str | os.PathLike[str],
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
-) -> Source | Unread:
+) -> Source | StreamedMatrix:
     """Open a matrix in the format that its name and content show.
 
     Parameters
@@ -81,7 +81,7 @@ def open_source(
     check_regular(path, or_directory=True)  # many threads read it, more than once
     if not _exists(path):
         raise InputError(f"{path} does not exist")
-    opened: Source | Unread
+    opened: Source | StreamedMatrix
     if shape is not None:
         opened = raw_source(path, shape, options.input_dtype or options.dtype)
     elif path.is_dir():
@@ -122,7 +122,7 @@ def open_source(
 def open_array(
     array: Any,
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
-) -> HeldSource | Unread:
+) -> HeldSource | StreamedMatrix:
     """Open a matrix that is an object of a program, of any library.
 
     Parameters
@@ -138,7 +138,7 @@ def open_array(
     InputError
         The object is not a matrix of real numbers.
     """
-    source: HeldSource | Unread
+    source: HeldSource | StreamedMatrix
     if is_a(array, "xarray", "DataArray"):
         source = labelled_source(array, options)
     elif is_a(array, "dask", "Array") or is_a(array, "pandas", "DataFrame"):
@@ -150,7 +150,7 @@ def open_array(
     return source
 
 
-def _sparse_file(path: Path) -> Unread | None:
+def _sparse_file(path: Path) -> StreamedMatrix | None:
     """Return the matrix of a file of sparse matrices, or None if it is another file."""
     if not path.name.lower().endswith(SPARSE_SUFFIXES):
         return None

@@ -21,7 +21,7 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources.containers import View, hdf5_view, with_attributes, zarr_view
 from cec_mpi.encoding.sources.conventions import changing_attributes
-from cec_mpi.encoding.sources.source import Source, Unread, fill, reason_of
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
@@ -281,7 +281,7 @@ def _names(labels: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DaskMatrix(Unread):
+class DaskMatrix(StreamedMatrix):
     """An array of Dask, whose chunks are computed once."""
 
     array: Any = field(repr=False)

@@ -98,7 +98,7 @@ def _find(
     if _NUMBERS.fullmatch(rest):
         raise InputError(f"{option} {text!r}: expected columns 1 to {width} of {path}")
     raise InputError(
-        f"{option} {shown(text)}: {path} has no such column: {_what_there_is(text, names)}"
+        f"{option} {shown(text)}: {path} has no such column: {_column_hint(text, names)}"
     )
 
 
@@ -109,7 +109,8 @@ def _numbered(text: str, width: int) -> list[int]:
     return list(range(first - 1, last)) if 1 <= first <= last <= width else []
 
 
-def _what_there_is(text: str, names: tuple[str, ...]) -> str:
+def _column_hint(text: str, names: tuple[str, ...]) -> str:
+    """Return which columns an unknown name may mean."""
     if not any(names):
         return "columns have no names, expected numbers from 1 on"
     alike = (name for name in names if name.lower() == text.lower())

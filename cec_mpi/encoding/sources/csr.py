@@ -50,10 +50,10 @@ def checked_rows(name: object, array: Any) -> Any:
             columns, values = array.rows, array.data
             if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
                 raise InputError(f"{name} has rows of other numbers of columns than of values")
-            check_whole(name, np.array([at for row in columns for at in row], None))
+            check_integers(name, np.array([at for row in columns for at in row], None))
             return _in_order(name, array, shape)
         if form == "dok":
-            check_whole(name, np.array(list(array.keys()), None))
+            check_integers(name, np.array(list(array.keys()), None))
             return _in_order(name, array, shape)
         # In a new object: the old one may remember that its entries were in order.
         names = ARRAYS[form]
@@ -76,7 +76,7 @@ def rows_of_arrays(
     """
     check_real(name, data.dtype)
     for each in indices:
-        check_whole(name, each)
+        check_integers(name, each)
     data = data.astype(native_dtype(data.dtype), copy=False)
     with _refusing(name):
         if form == "coo":
@@ -173,7 +173,7 @@ def check_shape(name: object, shape: Any) -> tuple[int, int]:
     return rows, columns
 
 
-def check_whole(name: object, indices: Any) -> None:
+def check_integers(name: object, indices: Any) -> None:
     """Raise if indices are not integers."""
     if indices.dtype.kind not in "iu" and indices.size:
         raise InputError(f"{name} has indices of {indices.dtype}: expected whole numbers")

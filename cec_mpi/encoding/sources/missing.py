@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
-from cec_mpi.encoding.sources.source import Source, Unread, unreadable
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import read_at, write_at
 from cec_mpi.store.format.manifest import MissingValues
@@ -22,7 +22,7 @@ _DOWN = 2.0**-64  # sums of scaled numbers cannot overflow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowsOf(Unread):
+class RowsOf(StreamedMatrix):
     """The rows of a matrix with slices, read once."""
 
     source: Source
@@ -68,13 +68,13 @@ class MissingFinder:
 
     Parameters
     ----------
-    matrix : Unread
+    matrix : StreamedMatrix
     treatment : {"refuse", "drop-rows", "mean"}
     dtype : numpy.dtype
         Dtype of the shards.
     """
 
-    def __init__(self, matrix: Unread, treatment: str, dtype: np.dtype[Any]) -> None:
+    def __init__(self, matrix: StreamedMatrix, treatment: str, dtype: np.dtype[Any]) -> None:
         self._matrix, self._treatment, self._dtype = matrix, treatment, dtype
         self._width = matrix.shape[1]
         self._first = self._advice = ""
@@ -113,7 +113,7 @@ class MissingFinder:
         found = row + np.flatnonzero(holes.any(axis=1))
         if not self._first:
             at, across = np.argwhere(holes)[0].tolist()
-            self._first = self._matrix.hole(row + at, column + across)
+            self._first = self._matrix.describe_missing(row + at, column + across)
             self._advice = self._matrix.advice_to_drop(column + across)
         self._rows.append(found)
         if self._treatment == "mean":

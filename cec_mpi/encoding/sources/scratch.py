@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.sources.binary import FileArray
 from cec_mpi.encoding.sources.missing import MissingFinder
-from cec_mpi.encoding.sources.source import Source, Unread
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
 from cec_mpi.files.appearing import appearing
 from cec_mpi.files.durable import check_room, write_at
@@ -24,7 +24,7 @@ _HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths
 
 @contextmanager
 def read_once(
-    matrix: Unread, store: Path, dtype: np.dtype[Any], again: bool, missing: str = "refuse"
+    matrix: StreamedMatrix, store: Path, dtype: np.dtype[Any], again: bool, missing: str = "refuse"
 ) -> Iterator[Source]:
     """Read a matrix into a temporary file beside the store, which exists in this block.
 
@@ -32,7 +32,7 @@ def read_once(
 
     Parameters
     ----------
-    matrix : Unread
+    matrix : StreamedMatrix
     store : Path
     dtype : numpy.dtype
         Dtype of the shards.

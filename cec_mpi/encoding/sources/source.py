@@ -64,8 +64,8 @@ class Matrix:
         name = f", {self.column_names[column]!r}" if self.column_names else ""
         return f"column {column} (counted from 0){name}"
 
-    def hole(self, row: int, column: int) -> str:
-        """Return what a missing value is, and where, to begin a message."""
+    def describe_missing(self, row: int, column: int) -> str:
+        """Describe a missing value and its place, to begin a message."""
         return f"{self.name} holds nan at {self.where(row, column)}"
 
     def advice_to_drop(self, column: int) -> str:
@@ -193,7 +193,7 @@ def _forget(values: NDArray[Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Unread(Matrix, ABC):
+class StreamedMatrix(Matrix, ABC):
     """A matrix without slices, which is read once.
 
     Attributes

@@ -12,13 +12,13 @@ import numpy as np
 from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, rows_of_arrays, sparse_warning
 from cec_mpi.encoding.sources.market import read_market
 from cec_mpi.encoding.sources.missing import rows_of
-from cec_mpi.encoding.sources.source import Source, Unread, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import Source, StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import MARKET_SUFFIXES
 from cec_mpi.text import as_text
 
 
-def sparse_file(path: Path) -> Unread:
+def sparse_file(path: Path) -> StreamedMatrix:
     """Return the matrix of a file with a suffix of sparse matrices, for dense shards."""
     stamps = stamps_of(path)
     rows = read_sparse(path)

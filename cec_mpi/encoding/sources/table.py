@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, warn_of_rounding
 from cec_mpi.encoding.sources.columns import choose_columns, named, option_word
-from cec_mpi.encoding.sources.source import Unread, stamps_of, unreadable
+from cec_mpi.encoding.sources.source import StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, plural
 
@@ -133,7 +133,7 @@ def names_or_numbers(cells: list[str]) -> bool | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextTable(Unread):
+class TextTable(StreamedMatrix):
     """A table of numbers as text.
 
     Attributes
@@ -185,7 +185,7 @@ class TextTable(Unread):
         """Return the number of a column in the file, and its name."""
         return named(self.columns[column], self.names)
 
-    def hole(self, row: int, column: int) -> str:
+    def describe_missing(self, row: int, column: int) -> str:
         """Return a cell that is missing, and its place."""
         cell = self._row(row)[1][self.columns[column]].strip()
         return f"{self.path}: {self.where(row, column)} is {_shown(cell)}"
