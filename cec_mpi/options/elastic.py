@@ -46,6 +46,11 @@ _REMOVED = {  # options of runs; and a command with its option
     "report trace": _TABLE,
     "shards_per_machine": _ONE_SHARD,
     "memory_per_machine": _ONE_SHARD,
+    "slurm array": "submit the script once for each run, such as sbatch job.sbatch DIR alpha=0.1",
+    "slurm preemptible": "each script is queued again after a warning, and resumes",
+    "slurm warning": "give it to sbatch, such as sbatch --signal=B:USR1@300 job.sbatch",
+    "slurm restarts": "change the number in the script",
+    "slurm master_sbatch": "give options to the master's own sbatch, such as --partition=long",
 }
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
 

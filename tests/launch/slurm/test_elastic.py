@@ -36,8 +36,7 @@ class Story:
         self.desk, self.out = desk, desk.directory / "out"
         for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "until_told.py"):
             shutil.copy(file, desk.directory)
-        own = "--master-sbatch partition=high --master-sbatch nodelist=n1"
-        own += " --cpus-per-task 2 --sbatch exclude=n1 --time 5 --warning 60"
+        own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
         task = f"until_told:products --checkpoint-every 5 {SLOWLY}"
         said = desk.run(
             "cec-mpi",
@@ -52,7 +51,7 @@ class Story:
             *task.split(),
         )
         assert said == "sbatch cec-mpi-machines.sbatch $(sbatch --parsable cec-mpi-master.sbatch)\n"
-        self.master = self.submit("cec-mpi-master.sbatch")
+        self.master = self.submit("--partition=high", "--nodelist=n1", "cec-mpi-master.sbatch")
         self.tasks: list[Job] = []
 
     def submit(self, *words):

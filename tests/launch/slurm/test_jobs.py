@@ -15,23 +15,21 @@ import pytest
 from cec_mpi.availability.nodelist import expand_nodelist
 from cec_mpi.records.recorder import read_steps
 from helpers import ROOT
-from helpers.jobs import Job
 
 EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
 # About 150 steps, which take long enough for something to happen meanwhile.
 SLOWLY = ("power", "tol=1e-9")
 SLOWLY += ("--emulate-speeds", "2,3,4", "--emulate-base", "400")
+RUN = ("run", "store", "power", "--out", "out")
 ALL_NODES = "--nodes=4 --ntasks-per-node=1"
-# That start processes in a job, for the MPIs of which they do it well.
+# That start the ranks of a run in lockstep, for the MPIs of which they do it well.
 LAUNCHERS = [
     pytest.param("mpirun", marks=pytest.mark.needs("own-mpirun")),
     pytest.param("hydra", marks=pytest.mark.needs("hydra")),
+    pytest.param("pmix", marks=pytest.mark.needs("pmix", "slurm-pmix")),
+    pytest.param("pmi2", marks=pytest.mark.needs("pmi2-always")),
 ]
-CONTINUING = [
-    pytest.param(*each.values, marks=(*each.marks, pytest.mark.needs("ulfm"))) for each in LAUNCHERS
-]
-ELASTIC = [pytest.param("pmi2", marks=pytest.mark.any_mpi), *CONTINUING]
 
 
 def summary_of(out):
@@ -50,53 +48,46 @@ def check_power(out):
 # --- runs ---------------------------------------------------------------------------------
 
 
-def test_mpirun_as_it_is(desk, symmetric):
-    run_products(desk, symmetric, EXAMPLES / "mpirun.sbatch")
-
-
-@pytest.mark.needs("pmix", "slurm-pmix")
-def test_srun_with_pmix_as_it_is(desk, symmetric):
-    run_products(desk, symmetric, EXAMPLES / "srun-pmix.sbatch")
-
-
-@pytest.mark.needs("pmi2-always")
-def test_srun_with_pmi2_as_it_is(desk, symmetric):
-    run_products(desk, symmetric, EXAMPLES / "srun-pmi2.sbatch")
-
-
-@pytest.mark.needs("hydra")
-def test_mpiexec_hydra(desk, symmetric):
-    run_products(desk, symmetric, desk.write("--launcher hydra --ntasks 4 --time 5"))
-
-
-def run_products(desk, symmetric, script):
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_each_launcher_starts_a_run(desk, symmetric, launcher):
     W = np.random.default_rng(8).standard_normal((9, 60))
     np.save(desk.directory / "W.npy", W)
-    job = desk.submit(script, symmetric.path, "o u t", "vectors=W.npy")
+    run = f"run {symmetric.path} --out 'o u t' vectors=W.npy"
+    job = desk.submit(desk.write(f"--launcher {launcher} --ntasks 4 --time 5 {run}"))
     assert job.wait() == "COMPLETED", job.output()
     result = np.load(desk.directory / "o u t" / "result.npy")
     np.testing.assert_allclose(result, W @ symmetric.X.T, atol=1e-11)
 
 
 @pytest.mark.any_mpi
-def test_an_array_as_it_is(desk, symmetric):
+@pytest.mark.parametrize("name", ["lockstep", "elastic"])
+def test_an_example_as_it_is(desk, symmetric, name):
+    (desk.directory / "store").symlink_to(symmetric.path)
+    job = desk.submit(EXAMPLES / f"{name}.sbatch")
+    assert job.wait() == "COMPLETED", job.output()
+    check_power(desk.directory / "results")
+
+
+@pytest.mark.any_mpi
+def test_a_script_makes_several_runs(desk, symmetric):
     y = np.random.default_rng(7).standard_normal(60)
     np.save(desk.directory / "y.npy", y)
-    words = ["ridge", "y=y.npy", "fit_intercept=False"]
-    job = desk.submit(EXAMPLES / "array.sbatch", symmetric.path, "out", *words)
-    for task in (1, 2, 3):
-        part = Job(desk, f"{job.number}_{task}")
-        assert part.wait() == "COMPLETED", job.output()
-    for task, alpha in enumerate((0.1, 1, 10), start=1):
+    run = f"run {symmetric.path} ridge y=y.npy fit_intercept=False --out out"
+    script = desk.write(f"--ntasks 4 --time 5 {run}")
+    alphas = (0.1, 10)
+    jobs = [desk.submit(script, f"out/{alpha}", f"alpha={alpha}") for alpha in alphas]
+    for alpha, job in zip(alphas, jobs, strict=True):
+        assert job.wait() == "COMPLETED", job.output()
         normal = symmetric.X.T @ symmetric.X + alpha * np.eye(60)
         expected = np.linalg.solve(normal, symmetric.X.T @ y)
-        result = np.load(desk.directory / "out" / str(task) / "result.npy")
+        result = np.load(desk.directory / "out" / str(alpha) / "result.npy")
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.needs("own-mpirun")
 def test_bad_input_fails_the_job_with_its_exit_code(desk, symmetric):
-    job = desk.submit(EXAMPLES / "mpirun.sbatch", symmetric.path, "out", "vectors=none.npy")
+    run = f"run {symmetric.path} --out out vectors=none.npy"
+    job = desk.submit(desk.write(f"--ntasks 4 --time 5 {run}"))
     assert job.wait() == "FAILED"
     assert job.says("ExitCode") == "2:0"
     assert job.output().count("cec-mpi: error: ") == 1
@@ -111,9 +102,10 @@ def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
     )
     program.chmod(0o755)
     # Without what lets tests start more ranks than there are cores: Open MPI binds none then.
-    script = desk.write("--ntasks 2 --cpus-per-task 2 --setup 'unset ${!PRTE_MCA_*}'")
+    options = "--ntasks 2 --cpus-per-task 2 --setup 'unset ${!PRTE_MCA_*}'"
+    script = desk.write(f"{options} run store power --out out")
     script.write_text(script.read_text().replace("cec-mpi run", str(program)))
-    job = desk.submit(script, "store", "out", options="--nodes=1 --ntasks=2")
+    job = desk.submit(script, options="--nodes=1 --ntasks=2")
     assert job.wait() == "COMPLETED", job.output()
     cores = [path.read_text() for path in desk.directory.glob("*.cores")]
     assert cores == [str(len(os.sched_getaffinity(0)))] * 2
@@ -124,36 +116,34 @@ def test_ranks_of_several_cpus_are_not_kept_on_one_core(desk):
 
 @pytest.mark.needs("pmix", "slurm-pmix")
 def test_a_preempted_job_goes_on_where_it_was(desk, symmetric):
-    check_preemption(desk, symmetric, EXAMPLES / "preemptible.sbatch")
+    check_preemption(desk, slow_script(desk, symmetric, "--launcher pmix"))
 
 
 @pytest.mark.needs("pmi2-always")
 def test_a_preempted_job_goes_on_where_it_was_with_pmi2(desk, symmetric):
-    script = desk.write("--launcher pmi2 --ntasks 4 --time 5 --preemptible")
-    check_preemption(desk, symmetric, script)
+    check_preemption(desk, slow_script(desk, symmetric, "--launcher pmi2"))
 
 
 @pytest.mark.any_mpi
 def test_a_preempted_elastic_job_continues_where_it_was(desk, symmetric):
-    script = elastic_script(desk, symmetric, "pmi2", "kill:2@5")
-    check_preemption(desk, symmetric, script)
+    check_preemption(desk, elastic_script(desk, symmetric, "kill:2@5"))
 
 
-def check_preemption(desk, symmetric, script):
+def slow_script(desk, symmetric, options="", more=""):
+    """Write the script of a run that takes a while."""
+    run = shlex.join(["run", str(symmetric.path), "--out", "out", *SLOWLY])
+    return desk.write(f"{options} --ntasks 4 --time 5 {run} {more}")
+
+
+def check_preemption(desk, script):
     out = desk.directory / "out"
-    job = submit_slow(desk, symmetric, script, options="--partition=low")
+    job = desk.submit(script, options="--partition=low")
     job.wait_for_steps(out, 10)
     urgent = desk.directory / "urgent.sbatch"
     urgent.write_text("#!/bin/bash\nexit 0\n")
     other = desk.submit(urgent, options=f"--partition=high --exclusive {ALL_NODES}")
     assert other.wait() == "COMPLETED"
     check_continued(job, out, "SIGTERM")
-
-
-def submit_slow(desk, symmetric, script, options=""):
-    """Submit a script; that of an elastic run has its arguments already."""
-    words = () if "--elastic" in script.read_text() else (symmetric.path, "out", *SLOWLY)
-    return desk.submit(script, *words, options=options)
 
 
 def check_continued(job, out, signal):
@@ -169,20 +159,18 @@ def check_continued(job, out, signal):
 @pytest.mark.needs("code after a signal")
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
-    script = desk.write(f"--launcher {launcher} --ntasks 4 --time 5 --preemptible")
-    check_warning(desk, symmetric, script)
+    check_warning(desk, slow_script(desk, symmetric, f"--launcher {launcher}"))
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("launcher", CONTINUING)
-def test_a_warned_elastic_job_continues_where_it_was(desk, symmetric, launcher):
-    check_warning(desk, symmetric, elastic_script(desk, symmetric, launcher, "kill:2@5"))
+def test_a_warned_elastic_job_continues_where_it_was(desk, symmetric):
+    check_warning(desk, elastic_script(desk, symmetric, "kill:2@5"))
 
 
-def check_warning(desk, symmetric, script):
+def check_warning(desk, script):
     """As Slurm warns before the end of the time, which is a minute at least."""
     out = desk.directory / "out"
-    job = submit_slow(desk, symmetric, script)
+    job = desk.submit(script)
     job.wait_for_steps(out, 10)
     desk.run("scancel", "--signal=USR1", "--batch", job.number)
     job.wait("PENDING")
@@ -192,7 +180,7 @@ def check_warning(desk, symmetric, script):
 @pytest.mark.any_mpi
 @pytest.mark.needs("pmix", "slurm-pmix")
 def test_a_cancelled_job_does_not_come_back(desk, symmetric):
-    job = desk.submit(EXAMPLES / "preemptible.sbatch", symmetric.path, "out", *SLOWLY)
+    job = desk.submit(slow_script(desk, symmetric, "--launcher pmix"))
     job.wait_for_steps(desk.directory / "out", 5)
     desk.run("scancel", job.number)
     assert job.wait() == "CANCELLED"
@@ -203,16 +191,14 @@ def test_a_cancelled_job_does_not_come_back(desk, symmetric):
 # --- lost machines and nodes --------------------------------------------------------------
 
 
-def elastic_script(desk, symmetric, launcher, faults=""):
-    run = ["run", symmetric.path, "--out", "out", *SLOWLY, "--elastic", "--inject", faults]
-    options = f"--launcher {launcher} --ntasks 4 --time 5 --preemptible"
-    return desk.write(f"{options} {shlex.join(map(str, run))}")
+def elastic_script(desk, symmetric, faults=""):
+    return slow_script(desk, symmetric, more=f"--elastic --inject '{faults}'")
 
 
-@pytest.mark.parametrize("launcher", ELASTIC)
-def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric, launcher):
+@pytest.mark.any_mpi
+def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric):
     out = desk.directory / "out"
-    job = desk.submit(elastic_script(desk, symmetric, launcher, "kill:2@5"))
+    job = desk.submit(elastic_script(desk, symmetric, "kill:2@5"))
     assert job.wait() == "COMPLETED", job.output()
     assert job.says("Restarts") == "0"
     check_power(out)
@@ -225,13 +211,12 @@ def test_a_job_that_has_lost_a_machine_completes_once(desk, symmetric, launcher)
     assert summary_of(out) == summary
 
 
-@pytest.mark.parametrize("launcher", ELASTIC)
-def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric, launcher):
-    """Each of two nodes keeps one, as Intel's hydra needs it."""
-    job = desk.submit(elastic_script(desk, symmetric, launcher, "kill:1@5,kill:2@5"))
+@pytest.mark.any_mpi
+def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetric):
+    job = desk.submit(elastic_script(desk, symmetric, "kill:1@5,kill:2@5"))
     job.wait("RUNNING")
     assert job.wait("FAILED", "PENDING", "COMPLETED") == "FAILED", job.output()
-    assert job.says("ExitCode") in ("3:0", "4:0")  # where the launcher hides it, and as it is
+    assert job.says("ExitCode") in ("3:0", "4:0")  # where srun hides it, and as it is
     assert job.output().count("cec-mpi: error: ") == 1
     assert (desk.directory / "out" / "checkpoint.npz").exists()
 
@@ -239,7 +224,7 @@ def test_a_job_that_has_lost_too_many_machines_does_not_come_back(desk, symmetri
 @pytest.mark.any_mpi
 def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
     out = desk.directory / "out"
-    job = desk.submit(elastic_script(desk, symmetric, "pmi2"), options=ALL_NODES)
+    job = desk.submit(elastic_script(desk, symmetric), options=ALL_NODES)
     job.wait_for_steps(out, 10)
     last = expand_nodelist(job.says("NodeList"))[-1]
     with desk.without(last):
@@ -262,7 +247,7 @@ def test_sbatch_takes_every_script(desk):
 def test_sbatch_reads_values_as_they_are(desk):
     name = """it's "5" * $HOME # \\ `x`"""
     script = desk.directory / "job.sbatch"
-    script.write_text(desk.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name))
+    script.write_text(desk.run("cec-mpi", "slurm", "--ntasks", "7", "--job-name", name, *RUN))
     job = desk.submit(script, options="--hold")
     assert desk.ask("squeue", "--noheader", "--format=%j", f"--jobs={job.number}") == f"{name}\n"
 
@@ -270,7 +255,7 @@ def test_sbatch_reads_values_as_they_are(desk):
 @pytest.mark.any_mpi
 def test_a_job_that_a_shell_of_srun_has_submitted(desk, symmetric):
     """Whose variables srun in the job would take for options that exclude each other."""
-    script = desk.write(f"--launcher pmi2 --ntasks 4 run {symmetric.path} svd --out out --elastic")
+    script = desk.write(f"--ntasks 4 run {symmetric.path} svd --out out --elastic")
     left = {"SLURM_MEM_PER_CPU": "100", "SLURM_MEM_PER_NODE": "100", "SLURM_STEP_ID": "0"}
     job = replace(desk, variables=desk.variables | left).submit(script)
     assert job.wait() == "COMPLETED", job.output()
