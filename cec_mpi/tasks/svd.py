@@ -162,9 +162,14 @@ def leading_triplets(
 
 
 def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
-    """Warn of singular values whose squares are not much larger than the errors of X' (X v)."""
-    least = math.sqrt(_SEEN * noise)
-    if s.size and s[-1] < least:
+    """Warn of singular values whose squares are not much larger than the errors of X' (X v).
+
+    A few products may show no error: that of rounding is there all the same.
+    """
+    if not s.size:
+        return
+    least = math.sqrt(_SEEN * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
+    if s[-1] < least:
         warnings.warn(
             f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} "
             "times the largest one, and may have errors of more than 1 %, because products with X "

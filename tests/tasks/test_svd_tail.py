@@ -30,3 +30,9 @@ def test_values_that_are_right_are_not_warned_of():
         warnings.simplefilter("error")
         found = svd(X, k=20)["result"]
     assert np.abs(found / values[:20] - 1).max() < 1e-6
+
+
+def test_values_that_only_rounding_makes_are_warned_of():
+    """X has rank 1, and its products are exact."""
+    with pytest.warns(ToleranceWarning, match="1 of 2 singular values are below .* the largest"):
+        svd(aslinearoperator(np.ones((3, 3))), k=2)
