@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
 from cec_mpi.tasks.common.options import fraction, square, vector, warn_of_tolerance, whole
 from cec_mpi.tasks.common.units import in_units, normalised, scaled
@@ -46,7 +47,8 @@ def cg(
     dict
         ``result``: (n,) ndarray, x; ``residual``: ``||X x - b|| / ||b||``; ``iterations``: their
         number; ``converged``: whether `tol` was reached by the residual that the iteration
-        updates, and ``residual`` is at most ``10 tol``, or by ``residual`` itself.
+        updates, and ``residual`` is at most ``10 tol``, or by ``residual`` itself. It is False if
+        products of X are not accurate enough to know that.
 
     Raises
     ------
@@ -57,7 +59,8 @@ def cg(
     Warns
     -----
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable``, or X is too ill-conditioned for the accuracy of its
+        products: they may be wrong by ``X.attainable ||X|| ||x||``, which exceeds ``10 tol ||b||``.
 
     Examples
     --------
@@ -74,8 +77,9 @@ def cg(
     operator, of_X = scaled(X, "cg")
     right, of_b = normalised(b)
     sizes = {"X": of_X, "b": of_b}
+    attainable = float(getattr(X, "attainable", 0.0))
     return conjugate_gradients(
-        operator.matvec, right, tol, most, state, checkpoint, of_b - of_X, sizes
+        operator.matvec, right, tol, most, state, checkpoint, of_b - of_X, sizes, attainable
     )
 
 
@@ -88,11 +92,13 @@ def conjugate_gradients(
     checkpoint: Checkpoint,
     exponent: int,
     sizes: dict[str, int],
+    attainable: float,
 ) -> dict[str, Any]:
     """Return what `cg` returns, for a matrix given by its product with a vector.
 
     `most` is the option ``iterations``. The solution, and the state in checkpoints, is
     ``2**exponent`` times that of this system. `sizes` are for messages, as in `in_units`.
+    Products may be wrong by `attainable` times ``||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
@@ -103,10 +109,12 @@ def conjugate_gradients(
     scale = float(np.linalg.norm(b))
     left = b.copy()  # b - X x, as the iteration updates it
     last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of its last product
+    size = 0.0  # ||X||, as products show it
 
     def curved(p: NDArray[Any]) -> NDArray[Any]:
-        nonlocal last
+        nonlocal last, size
         image = product(p)
+        size = max(size, float(np.linalg.norm(image) / np.linalg.norm(p))) if p.any() else size
         curvature = float(p @ image)
         if not curvature > 0:  # SciPy would divide by it
             raise InputError(
@@ -129,9 +137,20 @@ def conjugate_gradients(
     operator = LinearOperator((len(b), len(b)), matvec=curved, dtype=np.float64)
     x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
     residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
+    converged = residual <= (tol if info else 10 * tol)  # rounding makes them differ
+    error = attainable * size * float(np.linalg.norm(x)) / scale if scale else 0.0
+    if converged and error > 10 * max(tol, attainable):
+        converged = False
+        warnings.warn(
+            f"the residual {residual:.0e} may be wrong by {error:.0e}, because products of X with "
+            f"different machines differ by {attainable:.0e} and X is ill-conditioned (a store of "
+            "float64 is more accurate)",
+            ToleranceWarning,
+            stacklevel=3,
+        )
     return {
         "result": in_units("x", x, exponent, sizes),
         "residual": residual,
         "iterations": made,
-        "converged": residual <= (tol if info else 10 * tol),  # rounding makes them differ
+        "converged": converged,
     }

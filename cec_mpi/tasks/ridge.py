@@ -67,7 +67,8 @@ def ridge(
     ScaleWarning
         Rows or columns of X differ in size by more than 1e100.
     ToleranceWarning
-        `tol` is below ``X.attainable``.
+        `tol` is below ``X.attainable``, or the normal equations are too ill-conditioned for the
+        accuracy of products of X, as in `cg`.
 
     Notes
     -----
@@ -109,6 +110,9 @@ def ridge(
     def normal(w: NDArray[Any]) -> NDArray[Any]:
         return operator.rmatvec(operator.matvec(w)) + penalty * w  # type: ignore[no-any-return]
 
-    found = conjugate_gradients(normal, right, tol, most, state, checkpoint, exponent, sizes)
+    attainable = float(getattr(X, "attainable", 0.0))
+    found = conjugate_gradients(
+        normal, right, tol, most, state, checkpoint, exponent, sizes, attainable
+    )
     intercept = level - float(mean @ np.ldexp(found["result"], of_X - of_y))
     return {**found, "intercept": in_units("the intercept", intercept, of_y, sizes, zero=True)}

@@ -132,6 +132,24 @@ def test_a_tolerance_that_products_cannot_show_is_warned_of_once(stores, task, o
             task(A, tol=1e-4, iterations=3, **options)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_converged_is_said_only_if_products_are_accurate_enough_for_x(tmp_path, dtype):
+    """X x is small although x is large, and the shards of float32 have lost what is left of it."""
+    basis, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 40)))
+    X = basis * np.geomspace(1, 1e-5, 40) @ basis.T
+    X = ((X + X.T) / 2).astype(np.float32).astype(np.float64)
+    cec_mpi.encode(X, tmp_path / "store", 6, 4, dtype=dtype)
+    with cec_mpi.open_operator(tmp_path / "store") as A, warnings.catch_warnings(record=True) as w:
+        warnings.simplefilter("always", ToleranceWarning)
+        found = cg(A, b=B[:40], tol=1e-6, iterations=3000)
+    residual = np.linalg.norm(X @ found["result"] - B[:40]) / np.linalg.norm(B[:40])
+    assert found["residual"] <= 1e-5
+    assert found["converged"] is (dtype == "float64")
+    assert (residual > 1e-5) == (dtype == "float32")
+    told = ["may be wrong by" in str(each.message) for each in w]
+    assert told == [True] * (dtype == "float32")
+
+
 def test_pagerank_warns_too_and_what_is_exact_enough_does_not(tmp_path):
     links = (RNG.random((30, 30)) < 0.3).astype(np.float32)
     cec_mpi.encode(links, tmp_path / "links", 4, 2)
