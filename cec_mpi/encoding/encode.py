@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ from cec_mpi.store.work import LocalRunner, Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+_KEYWORDS = {each.name for each in fields(EncodeOptions)}
 _LEAST_DIGITS = 1e-3  # relative error of a row above which encode warns
 
 
@@ -118,6 +119,9 @@ def encode(
     (4, 3, 'float64')
     >>> place.cleanup()
     """
+    for name in options:
+        if name not in _KEYWORDS:
+            raise InputError(f"encode got an unexpected keyword argument {name!r}")
     with naming_keywords(*GROUPS, EncodeOptions):
         checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
         if comm is None:

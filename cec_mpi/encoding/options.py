@@ -17,14 +17,17 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.formats import checked_delimiter
 from cec_mpi.files.paths import as_path
 from cec_mpi.options import values
-from cec_mpi.options.option import check_choices, option, own_options, whole_number
+from cec_mpi.options.option import check_choices, option, own_options, several, whole_number
 from cec_mpi.options.sharing import checked_range
 from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
+from cec_mpi.text import shown
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 _OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
 _OF_COPIES = ("copies", "speeds", "spread")
+_COLUMNS = "a list of names or numbers"
+_SHAPE = "two numbers of at least 1"
 _OF_CODES = ("code", "systematic", "scaling", "resume", "memory", "missing")
 
 
@@ -251,12 +254,16 @@ class EncodeOptions(TableOptions, ContainerOptions):
         InputError
             Names the option, what was found and what was expected.
         """
-        check_choices(EncodeOptions, self)
-        for name in ("columns", "drop"):
-            if isinstance(getattr(self, name), str):
-                raise InputError(
-                    f"{name} {getattr(self, name)!r}: expected a list of names or numbers"
-                )
+        for group in GROUPS:
+            check_choices(group, self)
+        if self.header is not None and not isinstance(self.header, bool):
+            raise InputError(f"header {self.header!r}: expected True or False")
+        if self.shape is not None:
+            shape = tuple(
+                whole_number("shape", each) for each in several("shape", self.shape, _SHAPE)
+            )
+            if len(shape) != 2 or min(shape) < 1:
+                raise InputError(f"shape {shown(self.shape)}: expected {_SHAPE}")
         checked = replace(
             self,
             machines=whole_number("machines", self.machines),
@@ -269,12 +276,12 @@ class EncodeOptions(TableOptions, ContainerOptions):
             seed=whole_number("seed", self.seed),
             memory=whole_number("memory", self.memory),
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),
-            columns=None if self.columns is None else tuple(self.columns),
-            drop=None if self.drop is None else tuple(self.drop),
+            columns=None if self.columns is None else several("columns", self.columns, _COLUMNS),
+            drop=None if self.drop is None else several("drop", self.drop, _COLUMNS),
             target=_checked_targets(self.target),
         )
         if checked.raw_values and checked.decode_cf:
-            raise InputError("raw-values and decode-cf: expected one of them")
+            raise InputError("--raw-values and --decode-cf: expected one of them")
         if checked.recovery is not None:
             for name in _OF_COPIES:
                 if getattr(checked, name) != _DEFAULTS[name]:
@@ -329,8 +336,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
         for each in own_options(ContainerOptions):
             if getattr(self, each.name):
                 raise InputError(
-                    f"{each.name.replace('_', '-')} is only for HDF5 (with NetCDF-4) and Zarr, not "
-                    f"for {name}"
+                    f"--{each.name.replace('_', '-')} is only for HDF5 (with NetCDF-4) and Zarr, "
+                    f"not for {name}"
                 )
 
     def written(self) -> dict[str, Any]:
@@ -384,7 +391,13 @@ def _listed(values: list[object]) -> str:
 def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
     """Return pairs of columns and files, from pairs or a mapping."""
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
-    found = tuple((column, as_path(file)) for column, file in pairs)
+    try:
+        split = [(column, file) for column, file in pairs]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"target {shown(given)}: expected columns and their files, such as {{'age': 'age.npy'}}"
+        ) from None
+    found = tuple((column, as_path(file)) for column, file in split)
     for column, file in found:
         if file.suffix.lower() != ".npy":
             raise InputError(f"target {column}:{file}: expected the name of an .npy file")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
-from cec_mpi.encoding.sources.arrays import is_sparse, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.arrays import is_a, is_sparse, name_of, shape_and_dtype
 from cec_mpi.encoding.sources.containers import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.csr import (
     check_finite,
@@ -201,6 +201,8 @@ def _in_memory(name: str, rows: Any) -> SparseRows:
 
 def _sliced(array: Any) -> _Pieces:
     name = name_of(array)
+    if is_a(array, "pandas", "DataFrame"):  # without a dtype
+        raise InputError(f"{name} is not a sparse matrix; {_DENSE}")
     shape, dtype = shape_and_dtype(array)
     rows, columns = check_shape(name, shape)
     check_real(name, dtype)

@@ -25,7 +25,7 @@ def checked_delimiter(text: str) -> str:
     InputError
         It is not one character, or numbers may contain it.
     """
-    found = _NAMES.get(text, text)
+    found = _NAMES.get(text, text) if isinstance(text, str) else ""
     letter = found.isalnum() or not found.isascii() or found in '"#+-._\r\n\0'
     if len(found) != 1 or letter:
         raise InputError(

@@ -12,7 +12,7 @@ from inspect import Parameter
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import shown
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def naming_keywords(*groups: type[Any]) -> Iterator[None]:
     """Name keywords in errors of input, such as ``recovery=L`` in place of ``--recovery L``."""
     try:
         yield
-    except InputError as error:
+    except (InputError, InfeasibleError) as error:
         given = {}
         for each in (each for group in groups for each in own_options(group)):
             flag, _, _ = each.metadata["shown"]["flag"].partition(" ")
@@ -227,12 +227,14 @@ def naming_keywords(*groups: type[Any]) -> Iterator[None]:
 
 
 def check_choices(group: type[Any], options: Any) -> None:
-    """Raise if the value of an option of this group is not one of its choices."""
+    """Raise if an option of this group is not one of its choices, or not a truth value."""
     for each in own_options(group):
         shown, value = each.metadata["shown"], getattr(options, each.name)
         choices = shown.get("choices")
         if isinstance(value, bool) and "const" in shown:  # the bare flag, or none
             continue
+        if isinstance(each.default, bool) and not choices and not isinstance(value, bool):
+            raise InputError(f"{each.name} {value!r}: expected True or False")
         if choices and value not in (each.default, *choices):
             raise InputError(f"{each.name} {value!r}: expected {' or '.join(choices)}")
 
@@ -240,6 +242,8 @@ def check_choices(group: type[Any], options: Any) -> None:
 def whole_number(name: str, value: Any) -> int:
     """Convert an argument of this name to int, or raise `InputError`."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return operator.index(value)
     except TypeError:
         raise InputError(f"{name} {value!r}: expected a whole number") from None

@@ -50,3 +50,34 @@ def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
         cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 4)
     _, _, err = call(["encode", "X.npy", "store", "--machines", 4], tmp_path)
     assert "a recovery threshold (--recovery L)" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"recovery": True}, "recovery True: expected a whole number"),
+        ({"systematic": 3}, "systematic 3: expected True or False"),
+        ({"raw_values": "yes"}, "raw_values 'yes': expected True or False"),
+        ({"header": "maybe"}, "header 'maybe': expected True or False"),
+        ({"delimiter": 3}, "delimiter 3: expected one character"),
+        ({"columns": 3}, "columns 3: expected a list of names or numbers"),
+        ({"drop": "a"}, "drop 'a': expected a list of names or numbers"),
+        ({"target": "a"}, "target 'a': expected columns and their files"),
+        ({"shape": (4,)}, r"shape \(4,\): expected two numbers of at least 1"),
+        ({"shape": "4,2", "dtype": "float64"}, "shape '4,2': expected two numbers of at least 1"),
+        ({"decode_cf": True}, "decode_cf=True is only for HDF5"),
+        ({"raw_values": True, "decode_cf": True}, "raw_values=True and decode_cf=True: expected"),
+        ({"recover": 2}, "encode got an unexpected keyword argument 'recover'"),
+    ],
+)
+def test_keywords_of_wrong_types_are_named(given, message, tmp_path):
+    (tmp_path / "X.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(InputError, match=f"^{message}"):
+        cec_mpi.encode(tmp_path / "X.csv", tmp_path / "store", 3, **{"recovery": 2} | given)
+    assert [path.name for path in tmp_path.iterdir()] == ["X.csv"]
+
+
+def test_a_dataframe_without_recovery_is_dense(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match=r"DataFrame is not a sparse matrix; .*recovery=L"):
+        cec_mpi.encode(pandas.DataFrame({"a": [1.0, 2.0]}), tmp_path / "store", 3)

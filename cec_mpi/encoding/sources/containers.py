@@ -216,7 +216,7 @@ def hdf5_view(
             view,
             warnings=(
                 *view.warnings,
-                f"{name} {missing}, which is read as its fill value {dataset.fillvalue}",
+                f"{name} {missing}, and they are read as its fill value {dataset.fillvalue}",
             ),
         )
     for axis, scales in enumerate(dataset.dims):
@@ -463,8 +463,8 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
         view = replace(
             view,
             warnings=(
-                f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, which are read "
-                f"as {read_as}",
+                f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, and they are "
+                f"read as {read_as}",
             ),
         )
     return with_attributes(view, attributes, options)
