@@ -310,7 +310,7 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
             "Only binary .* multiclass, 3 classes",
         ),
         (CodedLogisticRegression(), np.ones(203), "y has only the class 1.0, expected two classes"),
-        (CodedPCA(7), None, "n_components 7: expected 1 to 6"),
+        (CodedPCA(8), None, "n_components 8: expected 1 to 7"),
         (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
     ],
 )
