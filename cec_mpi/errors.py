@@ -2,15 +2,16 @@
 
 ::
 
-    CecError                    exit code 1 ├── InputError              exit code 2   wrong use or
-    bad input (also a ValueError) ├── ShortageError           exit code 2   too few file
-    descriptors, or too little memory ├── StoreError              exit code 2   not a store, or of a
-    version that cannot be read │   └── DamagedStoreError   exit code 5   a shard is missing,
-    truncated or altered ├── MachineError            exit code 3   a machine failed and the run
-    could not continue │   └── DismissedError      exit code 7   the run has excluded this machine
-    ├── ResultsError            exit code 3   results or records cannot be written ├──
-    InfeasibleError         exit code 4   too few machines for a plan (also a ValueError) ├──
-    StoppedError            exit code 6   stopped by a time limit or a signal; --resume continues
+    CecError                    exit code 1
+    ├── InputError              exit code 2   wrong use or bad input (also a ValueError)
+    ├── ShortageError           exit code 2   too few file descriptors, or too little memory
+    ├── StoreError              exit code 2   not a store, or of a version that cannot be read
+    │   └── DamagedStoreError   exit code 5   a shard is missing, truncated or altered
+    ├── MachineError            exit code 3   a machine failed and the run could not continue
+    │   └── DismissedError      exit code 7   the run has excluded this machine
+    ├── ResultsError            exit code 3   results or records cannot be written
+    ├── InfeasibleError         exit code 4   too few machines for a plan (also a ValueError)
+    ├── StoppedError            exit code 6   stopped by a time limit or a signal; can be resumed
     └── ConvergenceError        exit code 8   a solver did not converge; its results are saved
 
     UserWarning

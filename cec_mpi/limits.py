@@ -81,9 +81,8 @@ def _quota_of(directory: Path) -> float:
     if not text:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         text = " ".join(_content(directory / name) for name in names)
-    found = re.fullmatch(
-        r"([1-9]\d*) ([1-9]\d*)", text
-    )  # without a limit, it begins with max or -1
+    # Without a limit, it begins with max or -1.
+    found = re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text)
     return int(found[1]) / int(found[2]) if found else math.inf
 
 

@@ -261,9 +261,8 @@ def _make(
     """Encode an array into a store, which may be partly complete already."""
     if not found or not matrix.stamps:
         skeleton = _skeleton(matrix, options)
-        check_room(
-            directory, skeleton.shard_bytes * options.machines
-        )  # before the list of blocks takes memory
+        # Before the list of blocks takes memory:
+        check_room(directory, skeleton.shard_bytes * options.machines)
         encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
     if not found:
         if matrix.warning:

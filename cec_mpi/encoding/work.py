@@ -71,9 +71,8 @@ class Encoding:
             held=self.source.held,
         )
         self._bands = Bands(grid)
-        self._together = max(
-            1, size // block
-        )  # number of blocks below each other to read at a time
+        # Number of blocks below each other to read at a time.
+        self._together = max(1, size // block)
         self.pieces = grid.rectangles(size // itemsize, self._bands.height)
         self._good = np.zeros(grid.count, dtype=bool)
         self._measured = np.zeros((self._bands.count, grid.across), dtype=bool)
@@ -231,9 +230,8 @@ class Encoding:
         """Return an array that this thread reuses from piece to piece."""
         array: NDArray[Any] | None = getattr(self._buffers, name, None)
         if array is None or array.size < numbers:
-            setattr(
-                self._buffers, name, None
-            )  # release the old array before the new one is allocated
+            # Release the old array before the new one is allocated.
+            setattr(self._buffers, name, None)
             array = np.empty(numbers, self.manifest.dtype)
             setattr(self._buffers, name, array)
         return array[:numbers]

@@ -203,9 +203,8 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
         hosts.setdefault((version, digest, path), []).append(host)
     if len({(version, digest) for version, digest, _ in hosts}) == 1:
         return ""
-    marks = (
-        len({version for version, _, _ in hosts}) == 1
-    )  # the files differ although the version is the same
+    # Whether the files differ although the version is the same:
+    marks = len({version for version, _, _ in hosts}) == 1
     which = "; ".join(
         f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
         for (version, digest, path), where in hosts.items()

@@ -293,9 +293,8 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
             raise error from None
         check_regular(directory / MANIFEST)
         if (directory / MANIFEST).exists():
-            read_regular(
-                directory / MANIFEST
-            )  # raises if it cannot be read now, so that it is not overwritten
+            # Raises if it cannot be read now, so that it is not overwritten.
+            read_regular(directory / MANIFEST)
         source, other = MANIFEST_COPY, MANIFEST
     check_regular(directory / other)
     data = read_regular(directory / source)
