@@ -167,7 +167,7 @@ def _fraction(text: str) -> Fraction:
     if "/" not in text and not 0 < float(text) < float("inf"):
         raise ValueError  # before 1e999999999 becomes a whole number
     exact = Fraction(text)
-    if not LEAST <= exact <= MOST:
+    if not LEAST <= float(exact) <= MOST:
         raise ValueError
     return exact
 
