@@ -157,7 +157,7 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
         shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
         column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
         row_exponents=None if row_exponents is None else _checked(ArrayEntry(**row_exponents)),
-        sensitivity=_sensitivity(content["parity"]) if "parity" in content else None,
+        sensitivity=_sensitivity(content["parity"]),
         column_names=_column_names(content.get("column_names", []), columns),
         missing=_missing(content["missing"]) if "missing" in content else None,
     )
@@ -527,8 +527,9 @@ class Manifest:
     grid : Grid
         Blocks of each shard, which also give R. X was padded with rows of zeros to L R rows.
     header : str
-        Header of each shard file, as Latin-1 text.checksums : str Name of the file of checksums of
-        all blocks.
+        Header of each shard file, as Latin-1 text.
+    checksums : str
+        Name of the file of checksums of all blocks.
     shards : tuple of ShardEntry
         Shards of machines 1..N.
     column_sizes : ArrayEntry
@@ -536,8 +537,7 @@ class Manifest:
     row_exponents : ArrayEntry or None
         Powers of two by which rows of X were divided; None if they were not.
     sensitivity : Sensitivity or None
-        Smallest error that the answers of more than L machines reveal; None in old stores, in which
-        it was not measured.
+        Smallest error that the answers of more than L machines reveal; None in stores of copies.
     column_names : tuple of str
         Of the columns of X, if the table that was encoded had a header.
     missing : MissingValues or None
