@@ -273,10 +273,6 @@ class JobsEnd:
         self.hub.ask(job, content)
         return job
 
-    def gave(self, job: Job) -> bool:
-        """Whether a job belongs to this store."""
-        return job.store == self._store
-
     def release(self, jobs: Iterable[Job]) -> None:
         """Reuse the buffers of these jobs, which have been answered."""
         released = list(jobs)
