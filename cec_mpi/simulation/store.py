@@ -302,6 +302,8 @@ def replicated_store(
         raise InputError(f"copies {copies}: expected 1 to {machines}, the number of machines")
     if not 1 <= nonzeros <= rows * columns:
         raise InputError(f"{nonzeros} nonzeros: expected 1 to {rows * columns}, the numbers of X")
+    if speeds is not None and len(speeds) != machines:
+        raise InputError(f"{len(speeds)} speeds, but {machines} machines: expected one for each")
     if holders is None:
         count = min(rows, PARTS * machines)
         holders = spread_copies(count, speeds or (1.0,) * machines, copies)

@@ -16,6 +16,7 @@ from cec_mpi.simulation.simulate import simulate
 
 SPEEDS = "2,2,3,3,4,4"
 X = ["--shape", "420000,1000", "--machines", "6", "--recovery", "3"]
+COPIED = ["--shape", "100,10", "--machines", "2", "--copies", "2"]
 
 
 class Done(NamedTuple):
@@ -137,6 +138,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
+        ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
         ([*X, "--doctor", "doctor.json"], "it was removed; give rate, latency and bandwidth"),
         ([*X, "--availability-command", "date"], "a command cannot be asked"),
         (["nowhere"], "nowhere does not exist"),
