@@ -95,7 +95,7 @@ def test_each_host_has_a_directory_of_its_own(hosts, multiply, own_stores):
 @pytest.mark.any_mpi
 def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_stores):
     (hosts.directory / "node3" / "local" / "data-node3" / "shard-0003.npy").unlink()
-    run = multiply(store=own_stores, code=3)
+    run = multiply(store=own_stores, code=5)
     missing = hosts.local / "data-node3" / "shard-0003.npy"
     (message,) = run.messages
     assert message.startswith("cec-mpi: error: machine 3 on node3 cannot start: ")

@@ -191,7 +191,7 @@ def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tm
         spoil(copy, 2, row)
     words = ("run", copy, "--out", tmp_path / "out", f"vectors={matrix / 'W.npy'}", "--serial")
     done = cec(*words)
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert "machine 2" in done.stderr
     assert "shard-0002.npy: rows " in done.stderr
     assert "do not match their checksum" in done.stderr
@@ -217,14 +217,14 @@ def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
     assert header["machines_with_copies"] == [1, 2, 3, 4, 5]
     assert str(node / "shard-0003.npy") in header["shard_files"]
     done = cec(*words, tmp_path / "plain", "--staged", "", "--serial")
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert f"{copy / 'shard-0003.npy'}: rows 0.." in done.stderr
     (node / "shard-0001.npy").unlink()  # then the store's own is read
     assert cec(*words, tmp_path / "partly", "--serial").returncode == 0
     assert steps(tmp_path / "partly")[0]["machines_with_copies"] == [2, 3, 4, 5]
     spoil(node, 2, 0)
     done = cec(*words, tmp_path / "spoilt", "--serial")
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
     assert "cec-mpi stage copies it again" in done.stderr
     (node / "shard-0004.json").write_text("{}")  # as after a kill while it was copied
