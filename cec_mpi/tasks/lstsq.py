@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,9 @@ def _solve(
         found = lsmr(operator, right, atol=tol, btol=tol, conlim=conlim, maxiter=limit, x0=start)
     else:
         found = lsqr(operator, right, atol=tol, btol=tol, conlim=conlim, iter_lim=limit, x0=start)
-    return found[0], int(found[1]), int(found[2]), float(found[3]), float(found[5])
+    # The estimate of ||A|| is a sum over iterations, which should be no more than A has columns.
+    size = float(found[5]) / math.sqrt(max(1.0, found[2] / min(operator.shape)))
+    return found[0], int(found[1]), int(found[2]), float(found[3]), size
 
 
 def _damped(X: Any, damp: float) -> LinearOperator:

@@ -158,6 +158,25 @@ def test_a_matrix_beyond_the_largest_condition_number_says_so(solver):
     assert lstsq(matrix, b=np.ones(10), solver=solver, conlim=10)["converged"] is False
 
 
+def test_many_iterations_do_not_make_convergence_easier():
+    """SciPy's estimate of ||A|| grows with each iteration."""
+    rng, converged = np.random.default_rng(3), 0
+    for _ in range(20):
+        matrix = with_condition((35, 30), 10 ** rng.uniform(6, 14), rng)
+        b, tol = rng.standard_normal(35), 10 ** rng.uniform(-13, -8)
+        for solver in SOLVERS:
+            options = {"tol": tol, "conlim": 1e300, "solver": solver, "iterations": 20_000}
+            found = lstsq(aslinearoperator(matrix), b=b, **options)
+            rest, of_A = b - matrix @ found["result"], np.linalg.norm(matrix)
+            length = np.linalg.norm(rest)
+            most = of_A * np.linalg.norm(found["result"]) + np.linalg.norm(b)
+            if found["converged"]:
+                converged += 1
+                gradient = np.linalg.norm(matrix.T @ rest) / of_A / length
+                assert min(gradient, length / most) < 40 * tol
+    assert converged > 10
+
+
 # --- ridge regression ---------------------------------------------------------------------
 
 
