@@ -189,9 +189,9 @@ class EncodeOptions(TableOptions, ContainerOptions):
     spread: int = option(
         4,
         "--spread K",
-        "with copies: use so many random orders of the machines, in which neighbours hold the "
-        "same rows; with more, work is balanced better, and J machines that leave together are "
-        "likelier to hold all copies of some row (default: 4)",
+        "with copies: number of random orders of the machines; neighbours in an order hold the "
+        "same rows. More orders balance the work better, but J machines that leave together are "
+        "then more likely to hold all copies of some row (default: 4)",
         values.positive,
     )
     code: str | None = option(

@@ -139,7 +139,7 @@ def refuse(name: str, found: Iterable[Attribute]) -> None:
     if all(map(_is_cf, found)):
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(
-        f"{name} has attributes by which its numbers differ from those that are stored, "
+        f"{name} has attributes that change the stored numbers, "
         f"{few(list(map(str, found)), _LISTED)}: {advice}"
     )
 

@@ -194,9 +194,10 @@ class MissingFinder:
         empty = np.flatnonzero(self._present[: self._width] == 0)
         if empty.size:
             column = int(empty[0])
+            advice = self._matrix.advice_to_drop(column)
             raise InputError(
                 f"{self._matrix.name} has no number in {self._matrix.column(column)}, so that it "
-                f"has no mean: leave this column out{self._matrix.advice_to_drop(column)}"
+                f"has no mean: {advice.removeprefix(', ') or 'leave this column out'}"
             )
         present = self._present[: self._width]
         plain, scaled = self._sums[:, : self._width] / present
