@@ -138,8 +138,8 @@ def test_converged_is_said_only_if_products_are_accurate_enough_for_x(tmp_path, 
     basis, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 40)))
     X = basis * np.geomspace(1, 1e-5, 40) @ basis.T
     X = ((X + X.T) / 2).astype(np.float32).astype(np.float64)
-    cec_mpi.encode(X, tmp_path / "store", 6, 4, dtype=dtype)
-    with cec_mpi.open_operator(tmp_path / "store") as A, warnings.catch_warnings(record=True) as w:
+    cec_mpi.encode(X, tmp_path / "store", 6, 3, dtype=dtype)
+    with open_fixed(tmp_path / "store") as A, warnings.catch_warnings(record=True) as w:
         warnings.simplefilter("always", ToleranceWarning)
         found = cg(A, b=B[:40], tol=1e-6, iterations=3000)
     residual = np.linalg.norm(X @ found["result"] - B[:40]) / np.linalg.norm(B[:40])
