@@ -146,7 +146,7 @@ def test_an_unexpected_error_ends_the_work_and_not_the_ranks(comm, piece, capsys
 @pytest.mark.parametrize("holding", ["mmap", "ram"])
 def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
     from cec_mpi import open_operator
-    from cec_mpi.errors import MachineError
+    from cec_mpi.errors import DamagedStoreError
 
     if comm.rank == 0:
         np.save(here / "X.npy", X)
@@ -164,7 +164,7 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
         with open_operator(here / "store", comm, shards=holding) as operator:
             if operator is not None:
                 operator.matvec(np.ones(33))
-    except MachineError as error:
+    except DamagedStoreError as error:
         problem = str(error)
     if comm.rank == 0:
         assert "step 0 failed on machine 2: " in problem
