@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import re
 import sys
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,33 @@ def learning() -> Figure:
     return figure
 
 
+def errors() -> Figure:
+    """The table of errors.md: errors by condition, and what accuracy says."""
+    table = re.findall(r"^\| 1e(\d+) \|(.*)\|(.*)\|$", (HERE / "ideas/errors.md").read_text(), re.M)
+    figure, panels = page("Errors over the size of the terms", 2.8, columns=(1, 1))
+    shards = {"accuracy": 2.0**-23, "with sums\nin float32": 2.0**-20}
+    kinds = {"float32": shards, "float64": {"accuracy": 2.0**-49}}
+    for column, (axes, (title, answers)) in enumerate(zip(panels, kinds.items(), strict=True), 1):
+        rows = [(int(row[0]), *map(float, row[column].split())) for row in table]
+        decades, medians, largest = zip(*(row for row in rows if len(row) > 1), strict=True)
+        middles = [10 ** (decade + 0.5) for decade in decades]
+        axes.loglog(middles, medians, "o", color=BLOCKS[0], label="median")
+        axes.loglog(middles, largest, "o", color=BLOCKS[1], label="largest")
+        for (name, epsilons), look in zip(answers.items(), ("-", ":"), strict=False):
+            axes.loglog(middles, [epsilons * n for n in middles], look, color=INK, label=name)
+        axes.set_title(title)
+        axes.set_xlabel("condition number")
+        _decades(axes.set_xticks, decades[::3])
+        _decades(axes.set_yticks, range(-8 if title == "float32" else -16, 0, 2))
+        axes.minorticks_off()
+        axes.legend(loc="upper left", fontsize=7, bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _decades(set_ticks: Callable[..., Any], decades: Iterable[int]) -> None:
+    set_ticks([10.0**each for each in decades], [f"1e{each}" for each in decades])
+
+
 def parity() -> Figure:
     """What answers show of a wrong one."""
     rows = (
@@ -169,6 +198,7 @@ DRAWINGS = {
     "adjoint": adjoint,
     "learning": learning,
     "parity": parity,
+    "errors": errors,
     "architecture": architecture,
 }
 

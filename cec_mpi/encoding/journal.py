@@ -244,9 +244,9 @@ def finish(target: Path, skeleton: Manifest) -> Manifest:
         for n, row in enumerate(sums, start=1)
     )
     sync(target)
-    sizes = Bands(skeleton.grid).totals(target / INCOMPLETE_SIZES, skeleton)
-    shape = (2, skeleton.columns)
-    digest = publish_pieces(target, COLUMN_SIZES, shape, np.dtype(np.float64), sizes)
+    sizes = Bands(skeleton.grid).totals(target / INCOMPLETE_SIZES)
+    width = (skeleton.columns,)
+    digest = publish_pieces(target, COLUMN_SIZES, width, np.dtype(np.float64), sizes)
     manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
     if skeleton.row_exponents is not None:
         exponents = _all_exponents(target)

@@ -35,7 +35,6 @@ from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout, fil
 from cec_mpi.store.work import Watch
 
 _COPIES = 3  # by default
-_SQUARED = 2.0**-960  # squares below it have lost digits
 _ENTRIES_OF_INT32 = 2**31 - 1
 
 
@@ -115,7 +114,7 @@ def _finished(
     """Write the files other than the parts: cells, sizes of columns, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
-    sizes, exponent = in_bytes(np.stack([writing.largest, writing.typical]))
+    sizes, exponent = in_bytes(writing.largest)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -147,15 +146,8 @@ class _Writing:
     rows: SparseRows
 
     def __post_init__(self) -> None:
-        self.largest, self._squares = np.zeros((2, self.rows.shape[1]))
+        self.largest = np.zeros(self.rows.shape[1])
         self.rounding = NOTHING_ROUNDED
-
-    @property
-    def typical(self) -> NDArray[np.float64]:
-        """Root mean squares of the columns; the largest value where squares leave the range."""
-        usual = (self._squares > _SQUARED) & np.isfinite(self._squares)
-        typical = np.sqrt(self._squares / self.rows.shape[0])
-        return np.where(usual, np.minimum(typical, self.largest), self.largest)
 
     def write(self, part: int) -> list[int]:
         """Write one part block by block; returns the checksums of its blocks."""
@@ -184,16 +176,10 @@ class _Writing:
                             f"{start}..{stop - 1}: {advice}"
                         )
                     self.rounding += measure_rounding(numbers, stored)
-                    self._measure(stored, np.asarray(sections[INDICES][place]))
+                    sizes = np.abs(stored, dtype=np.float64)
+                    np.maximum.at(self.largest, np.asarray(sections[INDICES][place]), sizes)
                 data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:
                     handles.write(file_name(machine), data, layout.file(machine).place(block))
         return sums
-
-    def _measure(self, values: NDArray[np.floating], columns: NDArray[np.integer]) -> None:
-        """Add the sizes of entries to those of their columns."""
-        sizes = np.abs(values, dtype=np.float64)
-        np.maximum.at(self.largest, columns, sizes)
-        with np.errstate(over="ignore", under="ignore"):
-            np.add.at(self._squares, columns, sizes * sizes)

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import (
-    ColumnSizes,
     divide_rows,
     equilibrate,
+    largest_of_columns,
     largest_of_rows,
 )
 from cec_mpi.encoding.bands import Bands
@@ -39,7 +39,7 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.operations.verify import sums_now
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 
-_BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 64
+_BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 48
 _PIECES_PER_THREAD = 4
 _MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync and a resume slow
 
@@ -124,7 +124,7 @@ class Encoding:
         Rounding
             Of X.
         """
-        sizes, spread, rounding = ColumnSizes(0), 0.0, NOTHING_ROUNDED
+        sizes, spread, rounding = np.zeros(0), 0.0, NOTHING_ROUNDED
         with storing(self.directory), WriteHandles(self.directory) as files:
             for top in range(piece.top, piece.bottom, self._together):
                 bottom = min(top + self._together, piece.bottom)
@@ -133,7 +133,7 @@ class Encoding:
                 for row, block in enumerate(blocks, start=top):
                     band, within = divmod(row, self._bands.height)
                     if not within:
-                        sizes = ColumnSizes(block.right - block.left)
+                        sizes = np.zeros(block.right - block.left)
                     if not self._good[block.number]:
                         if parts is None:
                             parts, rounded = self._read(blocks)
@@ -142,8 +142,7 @@ class Encoding:
                         spread = max(spread, self._encode(block, parts[:, rows], files, sizes))
                     ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
                     if ends and not self._measured[band, piece.span]:
-                        parts_of_X = self.manifest.code.recovery
-                        self._bands.write(files, band, piece.span, sizes, parts_of_X)
+                        self._bands.write(files, band, piece.span, sizes)
         self._unsynced += self.size(piece)
         if self._unsynced > _MOST_UNSYNCED:
             self._unsynced = 0
@@ -171,13 +170,15 @@ class Encoding:
         return parts, rounding
 
     def _encode(
-        self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: ColumnSizes
+        self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: NDArray[Any]
     ) -> float:
         code = self.manifest.code
         # Contiguous and always of the same shape, because BLAS may round differently otherwise.
         plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
         exponents = self._scale(block, parts, plain)
-        largest = sizes.add(plain.reshape(-1, parts.shape[2]))  # NaN is propagated
+        of_columns = largest_of_columns(plain.reshape(-1, parts.shape[2]))
+        np.maximum(sizes, of_columns, out=sizes)
+        largest = float(of_columns.max())  # NaN is propagated
         if not np.isfinite(largest):
             raise not_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)

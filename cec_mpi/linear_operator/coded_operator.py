@@ -144,11 +144,14 @@ class CodedOperator(_MaskRefusing):
 
     @property
     def accuracy(self) -> float:
-        """Possible relative error of a product with the machines of the last step.
+        """Possible error of a product with the machines of the last step.
 
-        This is the machine epsilon of the shards times the largest condition number with which the
-        last step was decoded. Before the first step it is the worst condition number of the code,
-        which for many machines is the worst that a search has found.
+        It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
+        column of X; times the `cancellation` of a step's record it is relative to the result. It is
+        the machine epsilon of the shards, or 8 times that of the arithmetic if that is larger,
+        times the largest condition number with which the last step was decoded. Before the first
+        step it has the worst condition number of the code, which for many machines is the worst
+        that a search has found.
         """
         return self._master.accuracy
 

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.deviation import (
-    AnswerErrors,
-    PartErrors,
-    part_errors,
-    stand_in_errors,
-)
 from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.text import plural
@@ -41,7 +34,6 @@ class _Term:
     coefficients: NDArray[Any]
     stands_in_for: _Term | None = None
     made_of: list[_Term] = field(default_factory=list)
-    recombination: Recombination | None = None  # of its shard from those of these
     value: NDArray[Any] | None = None
     lost: bool = False  # its machine will not answer
 
@@ -64,20 +56,6 @@ class _Term:
         else:
             for term in self.made_of:
                 yield from term.used()
-
-    @property
-    def parts(self) -> int:
-        """The number of answers whose sum it is."""
-        return len(list(self.used()))
-
-    def errors(self, errors: AnswerErrors) -> PartErrors:
-        """Return the errors of the term, relative to its coefficients."""
-        if self.value is not None:
-            return part_errors(errors, (self.machine,))
-        parts = [term.errors(errors) for term in self.made_of]
-        if self.recombination is None:  # copies of some of its rows each
-            return PartErrors(*map(max, zip(*parts, strict=True)))
-        return stand_in_errors(self.recombination, parts)
 
     def add_to(self, total: NDArray[np.float64]) -> None:
         """Add the value of the term."""
@@ -200,14 +178,6 @@ class AdjointStep(StepInFlight):
             "too few other machines are available to compute its part of X' v"
         )
 
-    def errors(self, bounds: ErrorBounds) -> PartErrors | None:
-        """Return the largest errors of the terms; None if none was replaced."""
-        if all(term.value is not None for term in self._terms):
-            return None
-        errors = bounds.of_terms(self.step.plan, sum(term.parts for term in self._terms))
-        found = [term.errors(errors) for term in self._terms]
-        return PartErrors(*map(max, zip(*found, strict=True)))
-
     def _give(self, term: _Term) -> None:
         self.ask(term.machine, term.intervals, term.coefficients)
         self._asked[self.outstanding[term.machine]] = term
@@ -219,8 +189,8 @@ class AdjointStep(StepInFlight):
             return
         generator, dtype = self.master.manifest.code.generator, self._coded.dtype
         others = self._others(term.machine)
-        term.recombination = Recombination(generator, others, generator[[term.machine - 1]])
-        for machine, weight in zip(others, term.recombination.coefficients[0], strict=True):
+        made_of = Recombination(generator, others, generator[[term.machine - 1]])
+        for machine, weight in zip(others, made_of.coefficients[0], strict=True):
             part = (weight * term.coefficients).astype(dtype, copy=False)
             made = _Term(machine, term.intervals, part, stands_in_for=term)
             term.made_of.append(made)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.deviation import Amplification
 from cec_mpi.core.checks.finite import NotFinite, Unusable
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.buffers import Buffers
@@ -208,13 +207,13 @@ class StepInFlight(ABC):
         *_, (before, _), (after, last) = (0.0, 0), *self._used
         return {last: after - before}
 
-    def collected(self, condition: float, amplification: Amplification) -> Multiplied:
+    def collected(self, condition: float) -> Multiplied:
         """Return the result and what the machines did; releases their buffers."""
         self.step.count(collect=sum(job.values.nbytes for job in self.answered))
         self.end.release(self.answered)
         seconds, load_seconds, load_bytes = credible(self._reported)
         answers = Answers(self.result(), seconds, load_seconds, load_bytes, [])
-        return Multiplied(answers, condition, amplification, self._rows.tolist())
+        return Multiplied(answers, condition, self._rows.tolist())
 
     def result(self) -> NDArray[Any]:
         """Return the sum of the answers to X' V; empty for X W, which is decoded already."""

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.deviation import Deviation, Largest
-from cec_mpi.core.accuracy.scaling import Scales, multiplied
+from cec_mpi.core.accuracy.cancellation import TermSizes, cancellation
+from cec_mpi.core.accuracy.scaling import ZEROS, Scales, multiplied
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import InputError, MachineError
-from cec_mpi.master.bounds import ErrorBounds, checked
+from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.master.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.master.one_by_one import MadeOneByOne
 from cec_mpi.master.planning import OpenStore
@@ -29,6 +28,8 @@ Floats = NDArray[np.float64]
 _HUGE = 1e150  # squares of larger numbers overflow
 _SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
 _OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
+_FEW_DIGITS = 1e-3  # errors relative to a result of which a run is warned
+_OF_SUMS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
 
 
 class Master:
@@ -83,17 +84,21 @@ class Master:
         self.arithmetic = store.arithmetic
         self._end = end
         self._warnings = PostponedWarnings()
-        self.bounds = ErrorBounds(manifest, store.scaling, store.arithmetic, self._warnings)
+        self._warns = manifest.replicas is None  # of few digits: copies are not decoded
         rows, largest = store.scaling.exponents, store.scaling.largest
+        self._sizes = TermSizes(largest, store.arithmetic)
+        self._most_of_rows = 0  # the largest exponent of a row
+        if rows is not None:
+            self._most_of_rows = int(rows.max(where=rows != ZEROS, initial=ZEROS))
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._huge = ""  # about the last product, if its square overflows
         self._buffers: dict[int, Buffers] = {}
         self._made: MadeOneByOne | MadeTogether
         if isinstance(end, JobsEnd):
-            self._made = MadeOneByOne(end, options, store, self.bounds, self._warnings)
+            self._made = MadeOneByOne(end, options, store, self._warnings)
         else:
-            self._made = MadeTogether(end, self.steps, self.bounds)
+            self._made = MadeTogether(end, self.steps)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the available machines, in one step.
@@ -180,12 +185,16 @@ class Master:
 
     @property
     def accuracy(self) -> float:
-        """Possible relative error of a product.
+        """Possible error of a product, relative to the size of the terms of a row.
 
-        This is the machine epsilon of the shards times the largest condition number with which the
-        last step was decoded; before the first step the worst condition number of the code.
+        This is the error of an answer times the largest condition number with which the last step
+        was decoded; before the first step the worst condition number of the code. Answers have the
+        error of shards, their machine epsilon, or that of sums, 8 machine epsilons of the
+        arithmetic. The size of the terms is ``norm(c * w)``, with c the largest entry of each
+        column of X. `StepRecord.cancellation` is this size over that of the result.
         """
-        return self._condition * float(np.finfo(self.manifest.dtype).eps)
+        shards, sums = (float(np.finfo(of).eps) for of in (self.manifest.dtype, self.arithmetic))
+        return self._condition * max(shards, _OF_SUMS * sums)
 
     @property
     def closed(self) -> bool:
@@ -223,8 +232,10 @@ class Master:
             try:
                 if adjoint:
                     buffers.take_adjoint(name, block, self.scales)
+                    terms = self._sizes.of_adjoint(buffers.product)
                 else:
                     buffers.take(name, block, self.scales)
+                    terms = self._sizes.of_product(buffers.shared)
             except InputError as error:
                 if not self._huge or block.dtype.kind != "f":  # others cannot be NaN
                     raise
@@ -243,37 +254,39 @@ class Master:
                 if not self.steps.schedule.waits:
                     raise
         result = out if out is None else out.reshape(-1, 1)
-        amplification = done.amplification
+        exponents, parts = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
-            values, (given, coded) = done.answers.values.reshape(-1, columns), done.lengths
-            largest = self.bounds.largest_of_transposed(values, buffers.exponents)
-            errors = amplification, done.terms or self.bounds.of_machines(step.plan)
-            deviation = self.bounds.of_transposed_product(*errors, given, coded, largest)
-            self._end_of(step, done, deviation)
-            self._note_size(step, largest)
-            return self._checked(largest, multiplied(values, buffers.exponents, result), "X' v")
-        values, (given,) = buffers.product[: self.shape[0]], done.lengths
-        largest = self.bounds.largest(buffers)
-        self._end_of(step, done, self.bounds.of_product(amplification, given, largest))
-        self._note_size(step, largest, buffers.parts)
-        if result is None and self.scales.rows is None:
-            buffers.renew_product()
-            result = values
-        result = self.scales.with_rows(values, buffers.exponents, result)
-        return self._checked(largest, result, "X w")
+            result = multiplied(done.answers.values.reshape(-1, columns), exponents, result)
+        else:
+            values = buffers.product[: self.shape[0]]
+            if result is None and self.scales.rows is None and not exponents.any():
+                buffers.renew_product()
+                result = values
+            result = self.scales.with_rows(values, exponents, result)
+            exponents = exponents + self._most_of_rows
+        largest = np.maximum(result.max(axis=0), -result.min(axis=0)).tolist()
+        self._end_of(step, done, cancellation(terms, exponents.tolist(), largest))
+        self._note_size(step, float(np.max(largest)), parts)
+        if not np.isfinite(largest).all():
+            raise MachineError(
+                f"{_name_of(adjoint)} is too large for float64, so the product is not finite: "
+                f"{self._huge}"
+            )
+        if not adjoint:
+            self._warn_of_underflow(largest, exponents)
+        return result
 
-    def _note_size(self, step: Step, largest: Largest, parts: Floats | None = None) -> None:
+    def _note_size(self, step: Step, size: float, parts: Floats | None) -> None:
         """Note a product whose square would overflow, and the machine with the largest answer.
 
         Parameters
         ----------
         step : Step
-        largest : Largest
+        size : float
+            The largest number of the product.
         parts : (L, R * k) ndarray, optional
             The decoded rows of X W. Encoded again, they are what the machines answered.
         """
-        with np.errstate(over="ignore"):
-            size = float(np.max(np.ldexp(largest.decoded, largest.exponents)))
         self._huge = ""
         if size < _HUGE:
             return
@@ -293,24 +306,43 @@ class Master:
             whose = "machine" if len(found) == 1 else "one of machines"
             self._huge += f", the largest in an answer of {whose} {listed(found, len(found))}"
 
-    def _checked(self, largest: Largest, multiplied: Floats, what: str) -> Floats:
-        """Return the result; raises if it is too large for float64."""
-        try:
-            return checked(largest, multiplied, what)
-        except MachineError as error:
-            raise MachineError(f"{error}, so the product is not finite: {self._huge}") from None
-
     def _check_open(self) -> None:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
-    def _end_of(self, step: Step, done: Multiplied, deviation: Deviation) -> None:
-        """Learn from a step, and record it."""
+    def _end_of(self, step: Step, done: Multiplied, lost: float | None) -> None:
+        """Learn from a step whose terms are so much larger than its result, and record it."""
         seconds = done.answers.seconds
         self._condition = done.condition
         known = self.steps.learn(step, done.rows, seconds)
         now = self.recorder.now()
-        self.recorder.step(step.record(done, known, deviation, now))
+        self.recorder.step(step.record(done, known, lost, now))
+        if self._warns and lost is not None and self.accuracy * lost > _FEW_DIGITS:
+            self._warns = False
+            self._warnings.add(
+                f"{_name_of(step.product.adjoint)} of step {step.number} may have fewer than three "
+                f"correct digits: its terms are {lost:.0e} times larger than the result, and are "
+                f"computed with errors of up to {self.accuracy:.0e} of their size; that is as it "
+                "should be where the result is to vanish, such as a residual, and elsewhere "
+                f"{self._remedy()}",
+                ScaleWarning,
+            )
+
+    def _remedy(self) -> str:
+        if self.manifest.dtype == "float32":
+            return "encode X with --dtype float64"
+        return "encode X with a code of smaller condition (--code), or subtract what cancels from X"
+
+    def _warn_of_underflow(self, largest: list[float], exponents: NDArray[np.int64]) -> None:
+        """Warn if numbers of w that have underflowed may have been as large as X w."""
+        scaled = np.ldexp(largest, -exponents)
+        if ((scaled > 0) & (scaled < self._sizes.lost)).any():
+            self._warnings.add(
+                "X w is inexact: some numbers of w are too small for float64 beside others, and "
+                "their columns of X are larger by as much; divide columns of X by powers of two, "
+                "and multiply w by them",
+                ScaleWarning,
+            )
 
     def _buffers_for(self, columns: int) -> Buffers:
         """Return the arrays for k columns; those for k = 1 and for the last k are kept."""
@@ -318,3 +350,7 @@ class Master:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
+
+
+def _name_of(adjoint: bool) -> str:
+    return "X' v" if adjoint else "X w"

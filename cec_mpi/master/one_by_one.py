@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.deviation import Lengths
+from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.checked import CheckedAdjoint
 from cec_mpi.master.forward import ForwardStep
@@ -28,6 +28,7 @@ from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import RESOLUTION, Patience, Rhythm, never
 from cec_mpi.records.events import Event as EventRecord
 from cec_mpi.roster import Excluded, Left, Lost, State
+from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
 from cec_mpi.wire.jobs import Answered, Event, JobsEnd
@@ -48,7 +49,6 @@ class MadeOneByOne:
     options : SessionOptions
         With S stragglers each row is computed by L + S machines, if as many are available.
     store : OpenStore
-    bounds : ErrorBounds
     warnings : PostponedWarnings
 
     Attributes
@@ -71,12 +71,11 @@ class MadeOneByOne:
         end: JobsEnd,
         options: SessionOptions,
         store: OpenStore,
-        bounds: ErrorBounds,
         warnings: PostponedWarnings,
     ) -> None:
         self.end, self.manifest, self.steps = end, store.manifest, store.steps
         self.arithmetic = store.arithmetic
-        self._recorder, self._bounds, self._warnings = store.recorder, bounds, warnings
+        self._recorder, self._warnings = store.recorder, warnings
         self._stragglers = options.stragglers
         self.steps.all_count = options.stragglers < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
@@ -89,16 +88,12 @@ class MadeOneByOne:
         self.terms: TermChecks | None = None
         if compares:
             manifest, code = self.manifest, self.manifest.code
-            placement = self.steps.placement
-            self.checker = ParityChecker(
-                code.generator,
-                self.arithmetic,
-                manifest.columns,
-                self._bounds.shards,
-            )
+            placement, errors = self.steps.placement, _shard_errors(manifest)
+            self._largest = store.scaling.largest
+            self.checker = ParityChecker(code.generator, self.arithmetic, manifest.columns, errors)
             self.terms = TermChecks(
-                np.abs(code.generator).sum(axis=1) + self._bounds.shards,
-                store.scaling.largest,
+                np.abs(code.generator).sum(axis=1) + errors,
+                self._largest,
                 manifest.rows_per_shard,
                 self.arithmetic,
                 self._random,
@@ -170,12 +165,11 @@ class MadeOneByOne:
         InfeasibleError, MachineError
             Too few machines are left, or their answers are wrong.
         """
-        lengths = self._bounds.lengths(buffers, step.product.adjoint)
         if step.product.adjoint:
-            return self._multiply_transposed(step, buffers)._replace(lengths=lengths)
-        return self._multiply(step, buffers, *lengths)._replace(lengths=lengths)
+            return self._multiply_transposed(step, buffers)
+        return self._multiply(step, buffers)
 
-    def _multiply(self, step: Step, buffers: Buffers, lengths: list[Lengths]) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         answers = RowAnswers(
             self._decoders,
             self.manifest.code.recovery,
@@ -184,7 +178,7 @@ class MadeOneByOne:
             buffers.parts,
             buffers.work,
             self.checker,
-            np.array([of_column.total for of_column in lengths]),
+            None if self.checker is None else np.abs(buffers.shared) @ self._largest,
             self._sample(step) if self.samples else None,
             *self._who_is_able(),
         )
@@ -192,7 +186,7 @@ class MadeOneByOne:
         with self._whole():
             on_its_way.to_its_end(buffers)
             self._count_wrong(on_its_way.blamed)
-        return on_its_way.collected(answers.condition, self._bounds.of_sets(answers.used))
+        return on_its_way.collected(answers.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
@@ -202,9 +196,7 @@ class MadeOneByOne:
             else:
                 probes = partial(self._probe_answers, self.terms.scale)
                 CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
-        amplification = self._bounds.of_plan(step.plan)
-        terms = on_its_way.errors(self._bounds)
-        done = on_its_way.collected(buffers.codec.condition, amplification)._replace(terms=terms)
+        done = on_its_way.collected(buffers.codec.condition)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
         self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
@@ -299,3 +291,9 @@ class MadeOneByOne:
     def _next_look(self) -> float:
         """Return when the next step may be possible, unless a machine answers or joins before."""
         return min(self.next_giving_up(None), self.steps.schedule.next_change())
+
+
+def _shard_errors(manifest: Manifest) -> NDArray[np.float64]:
+    """Return error bounds of all shards, from encoding or from rebuilding: (N,)."""
+    rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
+    return np.maximum(encoding_error(manifest.code.generator, manifest.dtype), rebuilt)

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from cec_mpi.core.accuracy.deviation import Amplification, Deviation, Lengths, PartErrors
 from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
@@ -116,7 +115,7 @@ class Step:
             )
 
     def record(
-        self, done: Multiplied, known: Makespans, deviation: Deviation, now: str
+        self, done: Multiplied, known: Makespans, cancellation: float | None, now: str
     ) -> StepRecord:
         """Return the record of the step."""
         answers = done.answers
@@ -149,8 +148,7 @@ class Step:
             bound=known.bound,
             hindsight_makespan=known.hindsight,
             condition=done.condition,
-            error_bound=deviation.bound,
-            error_estimate=deviation.estimate,
+            cancellation=cancellation,
             assignment=self.plan.bounds(len(done.rows)),
         )
 
@@ -209,19 +207,10 @@ class Multiplied(NamedTuple):
         What the machines did; for X' V with the result.
     condition : float
         The largest condition number of the decoders.
-    amplification : Amplification
-        How much the decoders amplify errors of answers.
     rows : list of int
         Rows that machines 1..N computed.
-    lengths : tuple of list of Lengths
-        Lengths of W, or of V and the machines' coefficients.
-    terms : PartErrors or None
-        For X' V the errors of the terms.
     """
 
     answers: Answers
     condition: float
-    amplification: Amplification
     rows: list[int]
-    lengths: tuple[list[Lengths], ...] = ()
-    terms: PartErrors | None = None

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from cec_mpi.core.checks.finite import NotFinite
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.master.bounds import ErrorBounds
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Multiplied, Step
@@ -27,11 +26,10 @@ class MadeTogether:
     ----------
     end : LockstepEnd
     steps : StepPlanner
-    bounds : ErrorBounds
     """
 
-    def __init__(self, end: LockstepEnd, steps: StepPlanner, bounds: ErrorBounds) -> None:
-        self._end, self._steps, self._bounds = end, steps, bounds
+    def __init__(self, end: LockstepEnd, steps: StepPlanner) -> None:
+        self._end, self._steps = end, steps
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
@@ -59,7 +57,6 @@ class MadeTogether:
         with step.timed("collect"):
             try:
                 buffers.prepare(step.plan)
-                lengths = self._bounds.lengths(buffers, step.product.adjoint)
             finally:
                 answers = self._end.collect()
         step.bytes["collect"] = answers.values.nbytes
@@ -72,8 +69,7 @@ class MadeTogether:
         if not step.product.adjoint:
             with step.timed("code"):
                 buffers.codec.decode(answers.values, buffers.parts)
-        amplification = self._bounds.of_plan(step.plan)
-        return Multiplied(answers, buffers.codec.condition, amplification, rows, lengths)
+        return Multiplied(answers, buffers.codec.condition, rows)
 
     def _rows_of(self, plan: Plan) -> list[int]:
         """Return the rows of each machine; they are counted once for a plan."""

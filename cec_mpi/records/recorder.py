@@ -146,7 +146,6 @@ class Recorder:
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
-        self._errors: dict[str, float | None] = {"error_bound": 0.0, "error_estimate": 0.0}
         for step in earlier.steps if earlier is not None else ():
             self._count(step)
             self._count_events(step.events)
@@ -229,8 +228,6 @@ class Recorder:
             "median_makespan": self._makespans.value,
             "median_measured_over_predicted": self._ratios.value,
             "median_regret": None if over_hindsight is None else over_hindsight - 1,
-            "error_bound": self._errors["error_bound"],
-            "error_estimate": self._errors["error_estimate"],
         }
 
     def _count(self, step: StepRecord) -> None:
@@ -244,11 +241,6 @@ class Recorder:
             self._ratios.take(measured / step.predicted_makespan)
         if step.hindsight_makespan:
             self._over_hindsight.take(measured / step.hindsight_makespan)
-        for name, most in self._errors.items():
-            if most is not None:
-                size = getattr(step, name)
-                finite = size is not None and math.isfinite(size)
-                self._errors[name] = max(most, size) if finite else None
 
     def _count_events(self, events: Sequence[Event]) -> None:
         for event in events:

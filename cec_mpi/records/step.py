@@ -160,11 +160,10 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
     condition : float
         The largest condition number that the step was decoded with; null in the file where
         it is infinite.
-    error_bound, error_estimate : float
-        Of the largest error of an entry of the result over its largest entry, in the worst
-        column of a block: what it is not above, whatever the roundings were, and what it is
-        likely to be below and not far from. Null in the file where they are infinite, since
-        the result is zeros.
+    cancellation : float or None
+        The size of the terms over the size of the result, ``norm(c * w) / max(abs(y))`` with c the
+        largest entry of each column of X; of a block the worst column. None where w or the result
+        is zeros.
     events : list of Event
         What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
@@ -208,8 +207,7 @@ class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"
     decode_seconds: Seconds
     bytes: dict[str, Count]
     condition: Size | None
-    error_bound: Size | None
-    error_estimate: Size | None
+    cancellation: Size | None
     assignment: list[list[Count]]
     away: Away
     waited_ticks: Count = 0

@@ -89,21 +89,16 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         "lines": _lines(runs, "bytes", "bytes per step"),
     }
     yield {
-        "title": "Error",
-        "note": "Largest error of an entry over the largest entry: likely, at most; logarithmic.",
+        "title": "Digits",
+        "note": "Largest condition number of the decoding, and how much larger the terms of the "
+        "product are than the result. The possible relative error is the product of both and the "
+        "machine epsilon of the shards; logarithmic.",
         "unit": "number",
         "log": True,
         "lines": [
-            *_lines(runs, "error_estimate", "estimate"),
-            *_lines(runs, "error_bound", "bound", _HINDSIGHT, dash=[7, 3]),
+            *_lines(runs, "condition", "condition"),
+            *_lines(runs, "cancellation", "cancellation", _HINDSIGHT, dash=[7, 3]),
         ],
-    }
-    yield {
-        "title": "Condition",
-        "note": "Largest condition number that a step was decoded with; logarithmic.",
-        "unit": "number",
-        "log": True,
-        "lines": _lines(runs, "condition", "condition"),
     }
 
 

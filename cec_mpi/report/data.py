@@ -27,8 +27,7 @@ _SERIES = {
     "predicted": "predicted_makespan",
     "hindsight": "hindsight_makespan",
     "condition": "condition",
-    "error_bound": "error_bound",
-    "error_estimate": "error_estimate",
+    "cancellation": "cancellation",
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}

@@ -53,8 +53,7 @@ NUMBERS = (
     "decode_seconds",
     "plan_changed",
     "condition",
-    "error_bound",
-    "error_estimate",
+    "cancellation",
 )
 """Fields of a step that are numbers; null is NaN."""
 

@@ -196,7 +196,7 @@ class SimulatedStore(Store):
 
     def scaling(self) -> Scaling:
         """Return the sizes of columns; rows are not scaled."""
-        return Scaling(None, np.abs(self.X).max(axis=0), np.sqrt((self.X**2).mean(axis=0)))
+        return Scaling(None, np.abs(self.X).max(axis=0))
 
     def parts(self) -> Parts | None:
         """Return the parts of a store of replicas."""

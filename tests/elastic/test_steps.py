@@ -46,7 +46,7 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
         w = np.ones(40)
         for _ in range(3):
             assert np.allclose(operator @ w, X @ w)
-        assert all(0 < r.error_bound < 1e-9 for r in recorder.records)
+        assert all(0 < r.cancellation < 1e3 for r in recorder.records)
         assert all(r.hindsight_makespan is None for r in recorder.records)
         assert recorder.summary()["median_regret"] is None
         assert recorder.common["stragglers"] == 1
@@ -111,7 +111,7 @@ def test_right_answers_are_never_doubted(stores, check, dtype):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
-def test_errors_are_within_the_bounds_of_their_steps(stores, X, options, dtype):
+def test_errors_are_below_accuracy_times_cancellation(stores, X, options, dtype):
     recorder, wide = Kept(), X.astype(np.longdouble)
     with opened_here(stores[dtype], recorder=recorder, **options) as operator:
         for _ in range(5):
@@ -120,4 +120,4 @@ def test_errors_are_within_the_bounds_of_their_steps(stores, X, options, dtype):
             forward, adjoint = recorder.records[-2:]
             for found, exact, step in ((y, wide @ w, forward), (z, wide.T @ v, adjoint)):
                 wrong = np.abs(found - exact).max() / np.abs(found).max()
-                assert wrong <= step.error_estimate <= step.error_bound < 1e-2
+                assert wrong <= operator.accuracy * step.cancellation < 1e-2

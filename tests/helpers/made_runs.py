@@ -53,8 +53,7 @@ def step_of(number, seconds=(0.1, 0.1, 0.2, 0.2), rows=(50, 50, 50, 50), why="pr
         "decode_seconds": 0.003,
         "bytes": {"announce": 8, "share": 80, "collect": 1600},
         "condition": 2.5,
-        "error_bound": 1e-12,
-        "error_estimate": 1e-14,
+        "cancellation": 2.0,
         "assignment": assignment,
         "away": {why: {n + 1: number for n, count in enumerate(rows) if not count}},
     }

@@ -98,8 +98,7 @@ def run(
         "predicted": best * rng.normal(1, 0.01, steps),
         "hindsight": best,
         "condition": np.where(here.sum(0) == machines, 4.2, 17.0) * rng.uniform(1, 1.01, steps),
-        "error_bound": 1e-13 * rng.uniform(1, 3, steps),
-        "error_estimate": 1e-15 * rng.uniform(1, 3, steps),
+        "cancellation": rng.uniform(1, 3, steps),
         "bytes": np.full(steps, 96_000) + 64 * rng.integers(0, 40, steps),
     }
     learned = (
@@ -255,8 +254,7 @@ def large_run(
             "predicted": spread(measured * 0.99),
             "hindsight": spread(measured * 0.97, 0.02),
             "condition": spread(np.full(bins, 40.0)),
-            "error_bound": spread(np.full(bins, 2e-13)),
-            "error_estimate": spread(np.full(bins, 2e-15)),
+            "cancellation": spread(np.full(bins, 2.0)),
             "bytes": spread(np.full(bins, 4e6)),
         },
         parts={

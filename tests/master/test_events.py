@@ -6,7 +6,6 @@ import pytest
 import cec_mpi
 from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.step import codec as codec_module
-from cec_mpi.master import bounds as bounds_module
 
 MACHINES, RECOVERY = 6, 3
 X = np.random.default_rng(0).standard_normal((60, 20))
@@ -16,7 +15,7 @@ SETS = [{1, 2, 3, 4, 5, 6}, {1, 2, 4, 6}, {2, 3, 5}]
 @pytest.fixture
 def made(monkeypatch):
     """How often something was worked out, by name."""
-    counts = dict.fromkeys(("plans", "bounds", "codecs"), 0)
+    counts = dict.fromkeys(("plans", "codecs"), 0)
 
     def counted(owner, name, kind):
         original = getattr(owner, name)
@@ -28,7 +27,6 @@ def made(monkeypatch):
         monkeypatch.setattr(owner, name, counting)
 
     counted(planner_module, "plan_step", "plans")
-    counted(bounds_module, "amplification", "bounds")
     counted(codec_module.Codec, "__init__", "codecs")
     return counts
 

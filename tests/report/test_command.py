@@ -199,11 +199,11 @@ def test_a_table_has_a_row_for_each_step(run, tmp_path):
 
 
 def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatch):
-    run = make_run([step_of(0, hindsight_makespan=None, error_bound=None)], name="=1+1")
+    run = make_run([step_of(0, hindsight_makespan=None, cancellation=None)], name="=1+1")
     monkeypatch.chdir(run.parent)
     assert report("=1+1", "--csv", "steps.csv") == 0
     (row,) = csv.DictReader((tmp_path / "steps.csv").read_text().splitlines())
-    assert (row["hindsight_makespan"], row["error_bound"], row["run"]) == ("", "", "'=1+1")
+    assert (row["hindsight_makespan"], row["cancellation"], row["run"]) == ("", "", "'=1+1")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def lines_of_a_run():
     for n in range(7):
         more = dict(GONE) if n in (1, 2) else {}
         more |= {"events": EVENTS} if n == 2 else {}
-        more |= {"condition": None, "error_bound": None} if n == 3 else {}
+        more |= {"condition": None, "cancellation": None} if n == 3 else {}
         more |= {"delays": {4: 0.5}, "unanswered": [1, 2]} if n == 4 else {}
         lines.append(writer.step(step_of(n, **more)))
         if n == 3:

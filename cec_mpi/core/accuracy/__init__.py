@@ -1,1 +1,1 @@
-"""Rounding errors and their bounds, scaling, and recombination of shards."""
+"""Rounding errors and their bounds, cancellation, scaling, and recombination of shards."""

@@ -90,8 +90,6 @@ def answer_error(
     arithmetic: DTypeLike,
     columns: int,
     shard_errors: ArrayLike | None = None,
-    *,
-    certain: bool = False,
 ) -> Floats:
     """Bound the error of each machine's answers: rounding of its shard, and of the product.
 
@@ -107,8 +105,6 @@ def answer_error(
         Number of terms of each sum, r.
     shard_errors : (N,) array_like of float, optional
         Error bounds of the shards; by default those of `encoding_error`.
-    certain : bool
-        Whether the bound must always hold, or may be exceeded with a negligible probability.
 
     Returns
     -------
@@ -120,9 +116,9 @@ def answer_error(
     With d_n the shard error and ``g_n = sum_l |G[n, l]|``, the row s of shard n has ``|s_j| <= (g_n
     + d_n) max_l |X_l[j]|``. Its error alone gives at most d_n S. A sum of r products adds at most
     ``gamma_r |s| |w| <= gamma_r (g_n + d_n) S``, in any order of summation. Rounding errors of many
-    terms mostly cancel: if r > 64 and the bound need not be certain, 8 sqrt(r) u replaces gamma_r,
-    which is exceeded with probability 2 r exp(-32) (Higham and Mary, A New Approach to
-    Probabilistic Rounding Error Analysis, 2019, Theorem 2.4).
+    terms mostly cancel: if r > 64, 8 sqrt(r) u replaces gamma_r, which is exceeded with probability
+    2 r exp(-32) (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019,
+    Theorem 2.4).
 
     Examples
     --------
@@ -132,8 +128,7 @@ def answer_error(
     matrix = np.asarray(generator, dtype=np.float64)
     given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
     sizes = np.abs(matrix).sum(axis=1) + given
-    error = float(gamma(columns, arithmetic)) if certain else summing_error(columns, arithmetic)
-    return np.asarray(given + error * sizes, dtype=np.float64)
+    return np.asarray(given + summing_error(columns, arithmetic) * sizes, dtype=np.float64)
 
 
 def summing_error(terms: int, dtype: DTypeLike) -> float:

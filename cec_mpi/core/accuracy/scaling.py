@@ -11,7 +11,6 @@ together, because one of them alone may overflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,6 @@ _SUMMABLE = 2.0 ** (1023 - _LENGTH)  # of numbers below it the sum is finite
 ZEROS = -4096  # the exponent of a row of zeros: what else is decoded there is multiplied away
 _FOLDED = 16, 200  # rows of so many columns are folded: NumPy reduces short rows slowly
 _WIDE = 512  # columns, from which on it reduces columns fast
-_LEAST = 2.0**-40  # from here to its reciprocal squares can be summed in float32,
-_LEAST_SQUARED = 2.0**-480  # and in float64
 
 
 class NotFiniteError(ValueError):
@@ -429,78 +426,31 @@ def least_of_rows(rows: NDArray[np.floating]) -> NDArray[Any]:
     return least
 
 
-class ColumnSizes:
-    """The largest absolute value and the mean square of each column, over blocks of rows.
-
-    The digits depend on the order of blocks.
+def largest_of_columns(rows: NDArray[np.floating]) -> NDArray[Any]:
+    """Return the largest absolute value of each column; NaN if a column has one.
 
     Parameters
     ----------
-    columns : int
-
-    Attributes
-    ----------
-    largest : (w,) ndarray of float64
+    rows : (n, w) ndarray of float
+        Contiguous.
 
     Examples
     --------
-    >>> sizes = ColumnSizes(2)
-    >>> sizes.add(np.array([[3.0, 0.0], [-4.0, 1e-200]]))
-    4.0
-    >>> sizes.largest.tolist(), sizes.typical(2).round(3).tolist()
-    ([4.0, 1e-200], [3.536, 0.0])
+    >>> largest_of_columns(np.array([[3.0, 0.0], [-4.0, 1e-200]])).tolist()
+    [4.0, 1e-200]
     """
-
-    def __init__(self, columns: int) -> None:
-        self.largest = np.zeros(columns)
-        self._squares = np.zeros(columns)
-
-    def add(self, rows: NDArray[np.floating]) -> float:
-        """Add a block of rows; returns its largest absolute value, or NaN if it has one.
-
-        Parameters
-        ----------
-        rows : (n, w) ndarray of float
-            Contiguous.
-        """
-        most, least = (
-            _over_columns(each.reduce, each.reduce, rows) for each in (np.maximum, np.minimum)
-        )
-        sizes = np.maximum(np.abs(most), np.abs(least))
-        np.maximum(self.largest, sizes, out=self.largest)
-        largest = float(sizes.max())
-        if not np.isfinite(largest):
-            return largest
-        with np.errstate(over="ignore"):
-            squares = _over_columns(_sum_of_squares, np.add.reduce, rows).astype(np.float64)
-        if rows.dtype != np.float64 and not _LEAST <= sizes.min() <= largest <= 1 / _LEAST:
-            odd = (sizes > 0) & ((sizes < _LEAST) | (sizes > 1 / _LEAST))
-            squares[odd] = _sum_of_squares(rows[:, odd].astype(np.float64))
-        self._squares += squares
-        return largest
-
-    def typical(self, rows: int) -> NDArray[np.float64]:
-        """Return root mean squares over `rows` rows; the largest values if squares overflow."""
-        means = np.minimum(np.sqrt(self._squares / rows), self.largest)
-        usual = (self.largest > _LEAST_SQUARED) & (self.largest < 1 / _LEAST_SQUARED)
-        return np.where(usual, means, self.largest)
+    most, least = (_over_columns(extreme, rows) for extreme in (np.maximum, np.minimum))
+    largest: NDArray[Any] = np.maximum(np.abs(most), np.abs(least))
+    return largest
 
 
-def _sum_of_squares(rows: NDArray[Any]) -> NDArray[Any]:
-    squares: NDArray[Any] = np.einsum("ij,ij->j", rows, rows)
-    return squares
-
-
-def _over_columns(
-    of_rows: Callable[[NDArray[Any]], NDArray[Any]],
-    of_results: Callable[[NDArray[Any]], NDArray[Any]],
-    rows: NDArray[Any],
-) -> NDArray[Any]:
-    """Return a sum or extreme of each column; several short rows are reduced together."""
+def _over_columns(extreme: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return an extreme of each column; several short rows are reduced together."""
     height, width = rows.shape
     beside = min(height, -(-_WIDE // width))
     whole = height - height % beside
-    found = of_rows(rows[:whole].reshape(-1, beside * width)).reshape(beside, width)
+    found = extreme.reduce(rows[:whole].reshape(-1, beside * width)).reshape(beside, width)
     if whole < height:
-        found = np.vstack((found, of_rows(rows[whole:])))
-    return of_results(found)
+        found = np.vstack((found, extreme.reduce(rows[whole:])))
+    reduced: NDArray[Any] = extreme.reduce(found)
+    return reduced

@@ -118,11 +118,6 @@ class RowAnswers:
         """The largest condition number with which a row was decoded; at first 1."""
         return max((s.decoder.condition for s in self._segments if s.decoder), default=1.0)
 
-    @property
-    def used(self) -> dict[tuple[int, ...], Decoder]:
-        """The decoders in use, by the machines whose answers they decode."""
-        return {s.used: s.decoder for s in self._segments if s.decoder}
-
     def expect(self, machine: int, start: int, stop: int) -> None:
         """Note that a machine was asked for rows ``start <= row < stop``."""
         for segment in self._between(start, stop):

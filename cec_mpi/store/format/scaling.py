@@ -23,7 +23,6 @@ from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 _MOST = 1100  # more than any exponent of float64
-_NEARER = 2**-0.5  # from which on a number is nearer to 1 than to 1/2
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,10 @@ class Scaling:
         zeros; None if rows were not scaled.
     largest : (r,) ndarray of float64
         Largest absolute value in each column of the scaled matrix.
-    typical : (r,) ndarray of float64
-        Root mean square of each column over the q rows.
     """
 
     exponents: NDArray[np.int16] | None
     largest: NDArray[np.float64]
-    typical: NDArray[np.float64]
 
 
 def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
@@ -51,26 +47,26 @@ def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
 
     Parameters
     ----------
-    sizes : (2, r) ndarray of float64
-        The largest absolute values, of which the result has upper bounds, and typical ones.
+    sizes : (r,) ndarray of float64
+        The largest absolute values, of which the result has upper bounds.
 
     Returns
     -------
-    codes : (2, r) ndarray of uint8
+    codes : (r,) ndarray of uint8
         0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 for smaller ones, too.
     exponent : int
 
     Examples
     --------
-    >>> codes, exponent = in_bytes(np.array([[8.0, 3.0, 0.0], [1.4, 3.0, 0.0]]))
+    >>> codes, exponent = in_bytes(np.array([8.0, 3.0, 0.0]))
     >>> codes.tolist(), exponent
-    ([[1, 2, 0], [4, 2, 0]], 3)
+    ([1, 2, 0], 3)
     >>> from_bytes(codes, exponent).tolist()
-    [[8.0, 4.0, 0.0], [1.0, 4.0, 0.0]]
+    [8.0, 4.0, 0.0]
     """
     parts, exponents = np.frexp(sizes)
-    exponents = exponents - (parts <= np.array([[0.5], [_NEARER]]))
-    most = int(exponents[0].max())
+    exponents = exponents - (parts <= 0.5)
+    most = int(exponents.max())
     codes = np.clip(most + 1 - exponents, 1, 255) * (sizes > 0)
     return codes.astype(np.uint8), most
 
@@ -99,7 +95,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     if manifest.row_exponents is not None:
         exponents = read_array(directory, manifest.row_exponents, *_exponents_like(manifest))
         _check_exponents(directory / manifest.row_exponents.file, exponents)
-    return Scaling(exponents, *sizes)
+    return Scaling(exponents, sizes)
 
 
 @dataclass(frozen=True)
@@ -186,11 +182,11 @@ def _exponents_like(manifest: Manifest) -> tuple[tuple[int, int], DTypeLike]:
     return (manifest.code.recovery, manifest.rows_per_shard), np.int16
 
 
-def _sizes_like(manifest: Manifest) -> tuple[tuple[int, int], DTypeLike]:
-    return (2, manifest.columns), np.float64 if manifest.replicas is None else np.uint8
+def _sizes_like(manifest: Manifest) -> tuple[tuple[int, ...], DTypeLike]:
+    return (manifest.columns,), np.float64 if manifest.replicas is None else np.uint8
 
 
-def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, int], DTypeLike]]:
+def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
     arrays = [(manifest.column_sizes, *_sizes_like(manifest))]
     if manifest.row_exponents is not None:
         arrays.append((manifest.row_exponents, *_exponents_like(manifest)))
@@ -200,7 +196,7 @@ def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, int], DType
 
 
 def read_array(
-    directory: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike
+    directory: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike
 ) -> NDArray[Any]:
     """Read an array beside the manifest, from its file or the copy.
 
@@ -220,7 +216,7 @@ def read_array(
     raise _lost(directory, entry)
 
 
-def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, int], dtype: DTypeLike) -> str:
+def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
     """Return the problem of a file, or an empty text."""
     try:
         with ArrayFile(path, shape, dtype) as file:
