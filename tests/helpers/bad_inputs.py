@@ -882,8 +882,8 @@ def _rank_cases() -> Iterator[Case]:
     yield from _both("a damaged manifest", damaged, 5, make=with_entry("shards", ...))
     for name, make in DAMAGED.items():
         words = "run {here}/S --out {here}/out vectors={good}/W.npy"
-        yield Case(f"run: a shard {name} (serial)", words + " --serial", 3, make=make)
-        yield Case(f"run: a shard {name} (mpirun)", words, 3, RANKS, make)
+        yield Case(f"run: a shard {name} (serial)", words + " --serial", 5, make=make)
+        yield Case(f"run: a shard {name} (mpirun)", words, 5, RANKS, make)
 
 
 def _both(name: str, words: str, code: int = 2, make: Make | None = None) -> Iterator[Case]:
@@ -906,13 +906,13 @@ def _special_cases() -> Iterator[Case]:
     yield Case("info: a shard is a FIFO", "info {here}/S", 5, make=fifo_shard)
     yield Case("verify: a shard is a FIFO", "verify {here}/S", 5, make=fifo_shard)
     yield Case("repair: a shard is a FIFO", "repair {here}/S", make=fifo_shard)
-    yield from _both("a shard is a FIFO", run, 3, make=fifo_shard)
+    yield from _both("a shard is a FIFO", run, 5, make=fifo_shard)
     for kind in ("a socket", "a device"):
         make = copied(special("manifest.json", kind))
         yield Case(f"info: manifest.json is {kind}", "info {here}/S", make=make)
     sums = copied(lambda store: [special(f"checksums-1{c}.npy")(store) for c in ("", ".copy")])
     yield Case("verify: the checksums are FIFOs", "verify {here}/S", 5, make=sums)
-    yield from _both("the checksums are FIFOs", run, 3, make=sums)
+    yield from _both("the checksums are FIFOs", run, 5, make=sums)
     for name in ("manifest.json", "incomplete.json"):
         words = "encode {good}/X.npy {here} --machines 3 --recovery 2 --resume"
         yield Case(f"encode --resume: {name} is a FIFO", words, make=beside(name))
