@@ -46,6 +46,7 @@ class TermSizes:
 
     def __init__(self, largest: ArrayLike, arithmetic: DTypeLike) -> None:
         self._largest: Floats = np.asarray(largest, dtype=np.float64)
+        self._work = np.empty_like(self._largest)
         self._most = float(self._largest.max(initial=0.0))
         info = np.finfo(arithmetic)
         half = int(info.minexp - info.nmant) - 1  # log2 of half of the smallest number
@@ -53,7 +54,7 @@ class TermSizes:
 
     def of_product(self, W: NDArray[np.floating]) -> list[float]:
         """Return ``norm(c * w)`` for each row w of W, (k, r)."""
-        return [_length(terms) for terms in W * self._largest]
+        return [_length(np.multiply(w, self._largest, out=self._work)) for w in W]
 
     def of_adjoint(self, V: Floats) -> list[float]:
         """Return ``max(c) * norm(v)`` for each column v of V, (q, k)."""
