@@ -49,4 +49,4 @@ def test_fractions_in_words_are_computed(page):
 def test_words_tell_many_numbers():
     words = "".join(told(page)[0] for page in PAGES)
     assert len(EQUATION.findall(words)) >= 4
-    assert len(FRACTION.findall(words)) > 20
+    assert len(FRACTION.findall(words)) >= 20
