@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 _LARGE = 0.02  # of a machine's mean share: such a cell is given to a machine on its own ...
 _LARGER = 4  # ... if it costs so many times the mean
 _FEW = 64  # cells for each machine, up to which all may be given to machines like large ones
+_TINY = 64  # cells in all, up to which they are moved one by one afterwards
+_BETTER = 1 - 1e-9
 _NEAR = 1.005  # so close to the bound nothing else is tried
 
 
@@ -185,11 +187,50 @@ class _Work:
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
             places = np.empty((cells.size, self.copies), np.intp)
             places[cells] = self._placed(cells, time, given, speeds)
+            if cells.size <= _TINY:
+                self._improve(places, speeds)
             is_other = (places[1:] != places[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
             first = np.flatnonzero(np.append(True, is_other))
             last = np.append(first[1:], cells.size) - 1
             found.append(self._measured(first, last, places[first], speeds))
         return min(found, key=_longest)
+
+    def _improve(self, places: NDArray[np.intp], speeds: Floats) -> None:
+        """Move or exchange single cells, in place, while that makes the makespan smaller.
+
+        A cell of the machine that ends last goes to another of its machines, perhaps in exchange
+        for one of that machine's cells.
+        """
+        costs, rates = self._costs.tolist(), speeds.tolist()
+        holders = [set(self.groups.machine[first:last].tolist()) for first, last in self._pairs]
+        placed = [set(row) for row in places.tolist()]
+        load = np.bincount(places.ravel(), np.repeat(self._costs, self.copies), speeds.size)
+        for _ in range(len(costs)):
+            last = int((load / speeds).argmax())
+            best, change = load[last] / rates[last], None
+            for cell in (c for c, machines in enumerate(placed) if last in machines):
+                for other in holders[cell] - placed[cell]:
+                    back = [
+                        c
+                        for c, machines in enumerate(placed)
+                        if other in machines and last in holders[c] - machines
+                    ]
+                    for exchanged in (None, *back):
+                        more = costs[cell] - (0.0 if exchanged is None else costs[exchanged])
+                        end = max(
+                            (load[last] - more) / rates[last], (load[other] + more) / rates[other]
+                        )
+                        if end < best * _BETTER:
+                            best, change = end, (cell, other, exchanged, more)
+            if change is None:
+                break
+            cell, other, exchanged, more = change
+            placed[cell] ^= {last, other}
+            if exchanged is not None:
+                placed[exchanged] ^= {last, other}
+            load[last] -= more
+            load[other] += more
+        places[:] = [sorted(machines) for machines in placed]
 
     def _measured(
         self,
