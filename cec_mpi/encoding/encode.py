@@ -285,8 +285,10 @@ def _make(
             try:
                 encoding.measure(runner)
                 done = runner.run(encoding)
-            except HasMissing:
-                raise NotEncodable(refusal(matrix, np.dtype(skeleton.dtype))) from None
+            except HasMissing as first:
+                # It may be in the array of another rank, or a file may have changed meanwhile.
+                reason = refusal(matrix, np.dtype(skeleton.dtype)) or str(first)
+                raise NotEncodable(reason) from None
             check_unchanged(matrix)
             made = journal.finish(directory, skeleton)
     spread = max((ratio for ratio, _ in done), default=0.0)

@@ -206,7 +206,7 @@ class MissingFinder:
 
 
 def refusal(source: Source, dtype: np.dtype[Any]) -> str:
-    """Return why a matrix with missing values is refused; all of it is read.
+    """Return why a matrix with missing values is refused; empty if it has none. All of it is read.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def refusal(source: Source, dtype: np.dtype[Any]) -> str:
         finder.check()
     except InputError as error:
         return str(error)
-    return f"{source.name} changed during the encode"
+    return ""
 
 
 def _union(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
