@@ -132,7 +132,7 @@ def test_machines_are_slowed_down_by_nonzeros(tmp_path):
     kept, emulated = Kept(), {"emulate_speeds": (1, 1), "emulate_base": 2000.0}
     with open_operator(tmp_path / "S", speeds=(1, 1), recorder=kept, **emulated) as operator:
         np.testing.assert_allclose(operator @ np.ones(50), given @ np.ones(50))
-    assert 30 <= min(kept.records[0].rows) <= 36
+    assert 30 <= min(kept.records[0].rows) <= 45  # equal rows would be 60
     assert min(kept.records[0].seconds) >= 0.9 * 60 / 2000
 
 
