@@ -317,13 +317,14 @@ class Master:
         known = self.steps.learn(step, done.rows, seconds)
         now = self.recorder.now()
         self.recorder.step(step.record(done, known, lost, now))
-        if self._warns and lost is not None and self.accuracy * lost > _FEW_DIGITS:
+        if step.product.adjoint or lost is None:  # gradients vanish where least squares converge
+            return
+        if self._warns and self.accuracy * lost > _FEW_DIGITS:
             self._warns = False
             self._warnings.add(
-                f"{_name_of(step.product.adjoint)} of step {step.number} may have fewer than three "
-                f"correct digits: its terms are {lost:.0e} times larger than the result, and are "
-                f"computed with errors of up to {self.accuracy:.0e} of their size; that is as it "
-                "should be where the result is to vanish, such as a residual, and elsewhere "
+                f"X w of step {step.number} may have fewer than three correct digits: its terms "
+                f"are {lost:.0e} times larger than the result, and are computed with errors of up "
+                f"to {self.accuracy:.0e} of their size; unless X w should vanish, "
                 f"{self._remedy()}",
                 ScaleWarning,
             )

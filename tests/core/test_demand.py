@@ -27,21 +27,20 @@ def exact_time(speeds, overheads, needed, most):
 
 @st.composite
 def machines(draw):
-    """Speeds of which some are much slower than others, costs of calls, shards, L and rows."""
+    """Speeds of which some are much slower than others, costs of calls, L and rows."""
     count = draw(st.integers(1, 6))
     scales = st.sampled_from([1.0, 1.0, 1e-2, 1e-4, 1e-12])
     speeds = [draw(st.floats(1, 6)) * draw(scales) for _ in range(count)]
     costs = [draw(st.sampled_from([0.0, 0.195, 3.0]) | st.floats(0, 50)) for _ in range(count)]
-    shards = [draw(st.integers(1, 2)) for _ in range(count)]
-    return speeds, costs, shards, draw(st.integers(1, sum(shards))), draw(st.integers(1, 1000))
+    return speeds, costs, draw(st.integers(1, count)), draw(st.integers(1, 1000))
 
 
 @given(machines())
-@example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, [1] * 4, 3, 703))  # 703 rows, then a gap
+@example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, 3, 703))  # 703 rows, then a gap
 def test_the_least_time(case):
-    speeds, costs, shards, copies, rows = case
-    time, loads = optimum(np.array(speeds), np.array(costs), copies, rows, np.array(shards))
-    most = [each * rows for each in shards]
+    speeds, costs, copies, rows = case
+    time, loads = optimum(np.array(speeds), np.array(costs), copies, rows)
+    most = [rows] * len(speeds)
     assert time == pytest.approx(float(exact_time(speeds, costs, copies * rows, most)), rel=1e-12)
     assert loads.sum() == pytest.approx(copies * rows, rel=1e-12)
-    assert (loads <= most).all()
+    assert (loads <= rows).all()
