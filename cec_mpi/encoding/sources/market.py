@@ -185,19 +185,25 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
     import pandas
 
     plain = re.sub(rb"%[^\n]*", b"", block)
-    try:
-        frame = pandas.read_csv(
+
+    def read(dtype: Any) -> Any:
+        return pandas.read_csv(
             BytesIO(plain.translate(_OF_FORTRAN) if is_real else plain),
             sep=r"\s+",
             header=None,
             names=names,
-            dtype={"value": np.float64} if is_real else None,
+            dtype=dtype,
             na_filter=False,
             quoting=QUOTE_NONE,
             float_precision=float_precision(),
         )
+
+    try:
+        frame = read({"value": np.float64} if is_real else None)
     except pandas.errors.EmptyDataError:  # comments and empty lines
         return [np.empty(0, np.int64) for _ in names]
+    except ValueError:  # before version 3 pandas has no number for 1e400
+        frame = read({"value": str}).astype({"value": np.float64})
     return [frame[name].to_numpy() for name in names]
 
 
