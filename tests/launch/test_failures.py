@@ -187,7 +187,7 @@ def test_a_machine_that_leaves_as_if_done_ends_the_job(multiply, faulty, tmp_pat
 def test_a_bad_shard_is_named_and_can_be_replaced(multiply, broken_store, small_store, tmp_path):
     shutil.copy(broken_store / "shard-0003.npy", broken_store / "shard-0002.npy")
     done = multiply(store=broken_store)
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert "machine 2" in message(done)
     assert str(broken_store / "shard-0002.npy") in message(done)
     log = (tmp_path / "out" / "logs" / "machine-0002.log").read_text()

@@ -19,7 +19,10 @@ from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 HERE = Hello(package_here(), 1, place_here()).packed()
-UNWRITABLE = rb'{"problem": "\ud800", "shards": [], "rate": 0.0, "unseen": false, "unlogged": ""}'
+UNWRITABLE = (
+    rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "unseen": false, "damaged": false, '
+    rb'"unlogged": ""}'
+)
 
 
 def test_a_reason_that_cannot_be_written_ends_nothing(accepting, store, join, conn):

@@ -62,7 +62,7 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         (["other"], 2, "other is not a connection file of cec_mpi"),
         (["stale"], 3, "the master cannot be reached: tried port 9 of 127.0.0.1 (Connection refu"),
         (["odd"], 3, "tried port 9 of ü.. (not a host name)"),
-        (["stale", "--retry", "0"], 2, "argument --retry: '0': expected a positive time"),
+        (["stale", "--retry", "0"], 2, "argument --retry: '0': expected a time"),
         (["stale", "--shards-per-machine", "2"], 2, "start more ranks on this node"),
         (["stale", "--memory-per-machine", "8G"], 2, "start more ranks on this node"),
     ],
