@@ -41,7 +41,7 @@ def is_there(target: Path) -> bool:
     except OSError as error:
         raise InputError(f"{target} cannot be created: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"{target!r} cannot be created: files cannot have this name") from None
+        raise InputError(f"{target} cannot be created: files cannot have this name") from None
     return True
 
 
