@@ -40,10 +40,10 @@ class Gone:
     machine: int
     reason: str
     word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
-    said: ClassVar[str]  # in messages
+    phrase: ClassVar[str]  # in messages
 
     def __str__(self) -> str:
-        return f"machine {self.machine} {self.said}: {self.reason}"
+        return f"machine {self.machine} {self.phrase}: {self.reason}"
 
     @property
     def record(self) -> Event:
@@ -54,25 +54,25 @@ class Gone:
 class Lost(Gone):
     """The process of a machine has ended, or cannot be reached."""
 
-    word, said = "lost", "is lost"
+    word, phrase = "lost", "is lost"
 
 
 class GivenUp(Gone):
     """A machine has not answered for so long that it counts as lost until it answers."""
 
-    word, said = "given up", "is given up"
+    word, phrase = "given up", "is given up"
 
 
 class Left(Gone):
     """A machine has left: it was told to leave, and gets no more jobs."""
 
-    word, said = "left", "has left"
+    word, phrase = "left", "has left"
 
 
 class Excluded(Gone):
     """A machine gets no more jobs, because its answers were wrong."""
 
-    word, said = "excluded", "is excluded"
+    word, phrase = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Roster:
 
     ::
 
-        come           join           joined        ask              late
+        add            join           joined        ask              late
         -----> SPARE -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
                                               ^              |              |
                                               |    answer    |              |
@@ -175,7 +175,7 @@ class Roster:
         In the order of ranks, without those that were forgotten.
     vacant : list of int
         Machines without a process, in the order in which they became vacant.
-    there : set of int
+    available : set of int
         Machines that can be planned with.
     gone : dict of int to Gone
         Machines that were there before, with the last change of each.
@@ -189,7 +189,7 @@ class Roster:
         self._by_rank: dict[int, Process] = {}
         self._next_rank = 1
         self.vacant: list[int] = []
-        self.there: set[int] = set()
+        self.available: set[int] = set()
         self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
         self.short: Short = lambda missing, available, away: None
@@ -231,11 +231,11 @@ class Roster:
         """Note that these machines are vacant from the beginning."""
         self.vacant.extend(machines)
 
-    def settle(self, rank: int, host: str) -> None:
+    def set_host(self, rank: int, host: str) -> None:
         """Note where a process runs."""
         self[rank].host = host
 
-    def come(self) -> Process:
+    def add(self) -> Process:
         """Add a process, as a spare."""
         process = Process(self._next_rank, State.SPARE, 0, self._clock())
         self._by_rank[process.rank] = process
@@ -302,9 +302,9 @@ class Roster:
 
     def _count(self, process: Process, quietly: bool = False) -> None:
         """Count a process as its machine, and report it if it was not one before."""
-        if process.machine in self.there:
+        if process.machine in self.available:
             return
-        self.there.add(process.machine)
+        self.available.add(process.machine)
         self.gone.pop(process.machine, None)
         if process.host and self.hosts.get(process.machine) != process.host:
             self.hosts = {**self.hosts, process.machine: process.host}
@@ -322,7 +322,7 @@ class Roster:
             self._vacate(process)
 
     def _take_away(self, change: Gone) -> None:
-        self.there.discard(change.machine)
+        self.available.discard(change.machine)
         self.gone[change.machine] = change
         self._tell(change)
 

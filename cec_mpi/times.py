@@ -14,7 +14,7 @@ MPI_INIT_SECONDS = 0.2  # that each rank sleeps after MPI_Init: twice what was e
 SRUN_SECONDS = 5.0  # for a question to srun, which tries again where no controller answers
 CONNECT_SECONDS = 2.0  # for a machine to reach one address of the master
 KNOWN_SECONDS = 3.0  # for a machine and the master to accept each other's keys
-AGAIN_SECONDS = 0.5  # between two attempts to reach the master
+RECONNECT_INTERVAL = 0.5  # between two attempts to reach the master
 SETTLE_SECONDS = 10.0  # for more machines to come once there are enough
 OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death shows at once
 
@@ -26,7 +26,7 @@ USUAL_DEADLINE = 10.0  # times what is expected, if `--deadline` says nothing, a
 USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no other way
 LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
 LOST_DEADLINES = 10.0  # or this many deadlines
-OWED_SECONDS = 1.0  # for the end of a connection to show which machine it was
+DISCONNECT_GRACE = 1.0  # for the end of a connection to show which machine it was
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 
 # To end. A process that waits longer is ended, or leaves without the others.

@@ -32,7 +32,7 @@ from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
 from cec_mpi.wire.jobs import Answered, Event, JobsEnd
-from cec_mpi.wire.orders import CUT_OFF
+from cec_mpi.wire.orders import HUB_POISONED
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +108,8 @@ class MadeOneByOne:
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can be asked."""
-        if self.end.hub.is_cut_off:
-            raise MachineError(CUT_OFF)
+        if self.end.hub.is_poisoned:
+            raise MachineError(HUB_POISONED)
         spare = 0 if adjoint else self.spare
         step = self._next(spare)
         self.steps.plan(step, 0 if adjoint else self._stragglers)
@@ -149,13 +149,13 @@ class MadeOneByOne:
     def _whole(self) -> Iterator[None]:
         """Mark the hub as cut off if the block is interrupted: jobs may be sent half."""
         hub = self.end.hub
-        hub.is_cut_off = True
+        hub.is_poisoned = True
         try:
             yield
         except CecError:  # the hub is as it should be
-            hub.is_cut_off = False
+            hub.is_poisoned = False
             raise
-        hub.is_cut_off = False
+        hub.is_poisoned = False
 
     def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
         """Ask machines until the product is complete.

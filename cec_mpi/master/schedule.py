@@ -211,7 +211,7 @@ class Schedule:
 
     def _why(self, machine: int, is_listed: bool) -> Why:
         """Return why a machine is not available."""
-        if self.roster is not None and machine not in self.roster.there:
+        if self.roster is not None and machine not in self.roster.available:
             gone = self.roster.gone.get(machine)
             return "not joined" if gone is None else gone.word
         return "late" if is_listed else "preempted"
@@ -230,7 +230,7 @@ class Schedule:
     @property
     def _gone(self) -> frozenset[int]:
         """Machines that take part and cannot be asked."""
-        return frozenset() if self.roster is None else self._present - self.roster.there
+        return frozenset() if self.roster is None else self._present - self.roster.available
 
     def _current(self) -> int:
         if self._tick_seconds is None:

@@ -141,8 +141,8 @@ def elastic(
                     with telling_late_ranks(file, error):
                         pass
                 else:
-                    hub.stop(error, partial(telling_late_ranks, file, error, hub.came))
-                    if set(hub.stuck) - end_ranks(hub.stuck):
+                    hub.stop(error, partial(telling_late_ranks, file, error, hub.joined_ranks))
+                    if set(hub.stuck_ranks) - end_ranks(hub.stuck_ranks):
                         end_job_at_exit()
 
 

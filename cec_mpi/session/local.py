@@ -24,11 +24,11 @@ from cec_mpi.session.serving import (
     told_of,
 )
 from cec_mpi.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
-from cec_mpi.wire.orders import Multiply, Opened, Opening, reported
-from cec_mpi.wire.protocol import Together
+from cec_mpi.wire.orders import Multiply, Opened, Opening, pack_report
+from cec_mpi.wire.protocol import StaticHub
 
 
-class LocalHub(Together):
+class LocalHub(StaticHub):
     """The master's end if the machines are objects of this process.
 
     They make steps together. With `elastic` they get jobs, and compute them when `events` is
@@ -45,7 +45,7 @@ class LocalHub(Together):
 
     def __init__(self, elastic: bool = False, spares: int = 0, clock: Clock = time) -> None:
         super().__init__(clock)
-        self.is_cut_off = False
+        self.is_poisoned = False
         self._elastic, self._spares = elastic, spares
         self._opened: list[Machine] = []
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
@@ -88,7 +88,7 @@ class LocalHub(Together):
             return self.end_of(machines, opening)
         if not number:
             for _ in range(self._spares):
-                self.roster.come()
+                self.roster.add()
         self._openings[number] = opening, emulation
         for machine in machines:
             process = self.roster.serving_as(machine.number)
@@ -156,7 +156,7 @@ class LocalHub(Together):
         with Machine.unwarned():
             report = answer(machine, order, content)
         job.values[:] = machine.values
-        job.room.report[:] = reported(report, job.machine)
+        job.buffer.report[:] = pack_report(report, job.machine)
         self._problems[rank] = report.problem
         return True
 

@@ -24,7 +24,7 @@ from cec_mpi.processes.failing import complain
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import keep_warnings_from_raising, say
-from cec_mpi.times import AGAIN_SECONDS, LOOK_SECONDS, NOTE_SECONDS, STOPPED_SECONDS
+from cec_mpi.times import LOOK_SECONDS, NOTE_SECONDS, RECONNECT_INTERVAL, STOPPED_SECONDS
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -35,9 +35,9 @@ from cec_mpi.wire.sockets.connection_file import (
 from cec_mpi.wire.sockets.machine_end import (
     Connection,
     GoneMasterError,
+    ShutdownRequested,
     SocketMachineEnd,
-    ToldToLeaveError,
-    told_by,
+    signal_reason,
 )
 from cec_mpi.wire.sockets.messages import HELLO, Hello, package_here
 
@@ -95,7 +95,7 @@ def join(
         The master is gone, or cannot be reached.
     DismissedError
         The master has excluded this machine because its answers were wrong.
-    ToldToLeaveError
+    ShutdownRequested
         This process was told to leave.
     MachineError
         The machine cannot open its shards, or a computation has failed.
@@ -110,7 +110,7 @@ def join(
         hello = replace(hello, machine=end.machine or hello.machine)
         if error is None:
             return
-        if retry is None or isinstance(error, ToldToLeaveError):
+        if retry is None or isinstance(error, ShutdownRequested):
             connection = search.again(error)
             continue
         if not isinstance(error, GoneMasterError):
@@ -154,7 +154,7 @@ def serve_as_rank(
                     return 0
                 hello = replace(hello, machine=end.machine or hello.machine)
                 connection = search.again(error)
-        except _OverError:
+        except _RunFinished:
             return 0
         except GoneMasterError as gone:
             if tells:
@@ -179,8 +179,8 @@ def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> Base
         error = gone
     finally:
         connection.close()
-    if error is not None and end.told and not isinstance(error, ToldToLeaveError):
-        return ToldToLeaveError(end.told)
+    if error is not None and end.shutdown_reason and not isinstance(error, ShutdownRequested):
+        return ShutdownRequested(end.shutdown_reason)
     return error
 
 
@@ -256,17 +256,17 @@ class _Search:
         return self._launch is not None
 
     def _look(self) -> None:
-        if told := told_by(self._signals):
-            raise ToldToLeaveError(told)
+        if told := signal_reason(self._signals):
+            raise ShutdownRequested(told)
         if self._launch is not None:
             _look_for_note(*self._launch[:2])
 
     def _pause(self) -> None:
-        again = time.monotonic() + (LOOK_SECONDS if self._is_rank else AGAIN_SECONDS)
+        again = time.monotonic() + (LOOK_SECONDS if self._is_rank else RECONNECT_INTERVAL)
         while time.monotonic() < again:
             self._look()
             if self._launch is not None and os.getppid() != self._launch[2]:
-                raise _OverError  # Open MPI's mpirun can end before all of its processes
+                raise _RunFinished  # Open MPI's mpirun can end before all of its processes
             time.sleep(LOOK_SECONDS)
 
     def _explained(self, error: CecError, is_late: bool) -> CecError:
@@ -283,7 +283,7 @@ class _Search:
 
 def _gone(error: BaseException) -> BaseException:
     """Return the error of a machine whose master has left with an exception."""
-    if isinstance(error, ToldToLeaveError):
+    if isinstance(error, ShutdownRequested):
         return error
     return GoneMasterError(f"the master has left: {_why(error)}")
 
@@ -307,7 +307,7 @@ def _name(source: Source) -> str:
 # A note tells processes of the launcher that are late that the run has ended.
 
 
-class _OverError(Exception):
+class _RunFinished(Exception):
     pass
 
 
@@ -355,7 +355,7 @@ def _look_for_note(file: Path, job: str) -> None:
     for note in _notes(file, job):
         with suppress(OSError):
             if note.lstat().st_uid == os.geteuid():
-                raise _OverError
+                raise _RunFinished
 
 
 def _notes(file: Path, job: str) -> list[Path]:

@@ -51,11 +51,11 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
     machines: dict[int, Machine] = {}
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
-            match order := end.announced(signals):
+            match order := end.receive_order(signals):
                 case Multiply():
-                    machine, shared = machines[order.store], end.shared(order)
+                    machine, shared = machines[order.store], end.receive_vector(order)
                     report = answer(machine, order, shared)
-                    end.answer(order, machine.values, _warned(report, signals))
+                    end.send_answer(order, machine.values, _warned(report, signals))
                 case Open():
                     opened = _open(order, end, make, session)
                     if opened is not None:
@@ -96,13 +96,13 @@ def _open(
         machine = open_machine(number, opening, make)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measured:
-        end.together()
+        end.wait_for_all()
         with noting_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
     unseen = bool(problems and opening.is_unseen(number))
     told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged)
-    verdict = end.opened(Opened(*told))
+    verdict = end.report_opened(Opened(*told))
     if machine is None or isinstance(verdict, CecError):
         return None
     machine.emulation = verdict

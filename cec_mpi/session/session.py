@@ -194,7 +194,7 @@ class Session:
             staged = remembered_stage(node_directory(path)) or ""
         if self._running is Running.ELASTIC:  # a machine may be on another host
             path, logs = path.absolute(), logs and logs.absolute()
-        numbers, places = self._hub.assigned(machines, self._places)
+        numbers, places = self._hub.assign_machines(machines, self._places)
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
         scaling = store.scaling()

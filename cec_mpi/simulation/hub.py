@@ -26,7 +26,7 @@ from cec_mpi.simulation.scenario import Costs, Happening
 from cec_mpi.simulation.store import SimulatedStore
 from cec_mpi.wire.jobs import Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Opening, Reported
-from cec_mpi.wire.protocol import Together
+from cec_mpi.wire.protocol import StaticHub
 
 _INTERVAL = 16  # bytes
 _LEAVING = Reported._fields.index("leaving")
@@ -80,10 +80,10 @@ class SimulatedHub(LocalHub):
         self._absent = {n for n, each in first.items() if each.kind == "joins"}
         self._to_join = [each.machine for each in happenings if each.kind == "joins"]
 
-    def assigned(
+    def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
-        """See `Hub.assigned`; machines that join later have no rank yet."""
+        """See `Hub.assign_machines`; machines that join later have no rank yet."""
         return tuple(n for n in machines if n not in self._absent), places
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -91,7 +91,7 @@ class SimulatedHub(LocalHub):
         assert self._opening is not None
         end = super().admit(emulation)
         self.roster.expect(self._opening.expected)
-        self.there.append((self.clock.monotonic(), frozenset(self.roster.there)))
+        self.there.append((self.clock.monotonic(), frozenset(self.roster.available)))
         return end
 
     def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
@@ -126,7 +126,7 @@ class SimulatedHub(LocalHub):
         elif "stop" not in kinds:
             self.compute(rank, job)
             if "leave" in kinds:
-                job.room.report[_LEAVING] = True
+                job.buffer.report[_LEAVING] = True
             told = job.reported
             seconds = 0.0 if told.failed else told.load_seconds + told.seconds
             self.timeline.schedule(begins + seconds, partial(self._answer, rank, job))
@@ -140,8 +140,8 @@ class SimulatedHub(LocalHub):
         """See `Hub.events`: what has happened up to now."""
         for happen in self.timeline.due():
             happen()
-            yield from Together.events(self)
-        yield from Together.events(self)
+            yield from StaticHub.events(self)
+        yield from StaticHub.events(self)
 
     def _through(self, begins: float, size: float, direction: str) -> float:
         """Return when bytes are through the network of the master, one message after the other."""
@@ -178,7 +178,7 @@ class SimulatedHub(LocalHub):
 
     def _note(self, change: Change) -> None:
         self._events.append(change)
-        self.there.append((self.clock.monotonic(), frozenset(self.roster.there)))
+        self.there.append((self.clock.monotonic(), frozenset(self.roster.available)))
 
     def _end(self, rank: int) -> None:
         self._jobs.pop(rank, None)
@@ -196,7 +196,7 @@ class SimulatedHub(LocalHub):
             before = self.roster.serving_as(machine)
             assert before is not None
             self.roster.hand_over(before.rank)
-        process = self.roster.come()
+        process = self.roster.add()
         if machine in self.roster.vacant:
             self._become(process.rank, machine)
 
@@ -260,7 +260,7 @@ class SimulatedEnd(LocalMasterEnd):
         messages = 1 if size <= SHORT_ANSWERS else 2
         self.hub.clock.sleep(messages * self._costs.latency + size / self._costs.bandwidth)
         self._happen()
-        return self.hub.told(replace(answers, leaving=leaving))
+        return self.hub.exclude_leaving(replace(answers, leaving=leaving))
 
     def _faults(self) -> list[int]:
         """Raise for faults that end a lockstep run; returns the machines that must leave."""

@@ -23,7 +23,7 @@ _MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
 _NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
 # Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
 _STEPS, _LEAST = 4, 16 << 20
-_ROOM = 1024  # bytes of a room beside its numbers
+_OVERHEAD = 1024  # bytes of a buffer beside its numbers
 Intervals = tuple[tuple[int, int], ...]
 
 
@@ -117,7 +117,7 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
             )
 
 
-class AnswerRoom:
+class ReceiveBuffer:
     """The buffer for a report and the answers that follow it.
 
     Parameters
@@ -128,16 +128,16 @@ class AnswerRoom:
 
     Attributes
     ----------
-    together : ndarray of float64
+    packed : ndarray of float64
         Both.
     report : (8,) ndarray of float64
     values : (size,) ndarray
     """
 
     def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
-        self.together = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
-        self.report = self.together[:_REPORT]
-        self.values = self.together[_REPORT:].view(dtype)[:size]
+        self.packed = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
+        self.report = self.packed[:_REPORT]
+        self.values = self.packed[_REPORT:].view(dtype)[:size]
 
     def clear(self) -> None:
         """Fill the buffer with NaN, which counts as failed."""
@@ -155,7 +155,7 @@ class Job:
     product : Product
     intervals : tuple of (int, int)
         The rows, ascending.
-    room : AnswerRoom
+    buffer : ReceiveBuffer
         Receives the answer.
     begun : float
         When the job was sent, in seconds of the hub's clock.
@@ -170,7 +170,7 @@ class Job:
     step: int
     product: Product
     intervals: Intervals
-    room: AnswerRoom
+    buffer: ReceiveBuffer
     begun: float
     content: Any = None
     asked: bool = False
@@ -178,7 +178,7 @@ class Job:
     @property
     def values(self) -> NDArray[Any]:
         """The answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of float64."""
-        return self.room.values
+        return self.buffer.values
 
     @property
     def count(self) -> int:
@@ -188,7 +188,7 @@ class Job:
     @property
     def reported(self) -> Reported[float]:
         """The report of the machine."""
-        return Reported(*self.room.report.tolist())
+        return Reported(*self.buffer.report.tolist())
 
     @property
     def failed(self) -> bool:
@@ -233,7 +233,7 @@ class JobsEnd:
         self._store = store
         self._manifest = opening.manifest
         self._arithmetic = opening.arithmetic
-        self._rooms: dict[tuple[int, np.dtype[Any]], list[AnswerRoom]] = {}
+        self._buffers: dict[tuple[int, np.dtype[Any]], list[ReceiveBuffer]] = {}
         self._kept = 0  # bytes of these
 
     def ask(
@@ -261,33 +261,33 @@ class JobsEnd:
         else:
             rows = sum(stop - start for start, stop in intervals)
             size, dtype = rows * product.columns, self._arithmetic
-        kept = self._rooms.get((size, dtype))
+        kept = self._buffers.get((size, dtype))
         if kept:
-            room = kept.pop()
-            self._kept -= _size_of(room)
+            buffer = kept.pop()
+            self._kept -= _size_of(buffer)
         else:
-            room = AnswerRoom(size, dtype)
-        room.clear()  # so that a short answer is not taken for a whole one
+            buffer = ReceiveBuffer(size, dtype)
+        buffer.clear()  # so that a short answer is not taken for a whole one
         now = self.hub.clock.monotonic()
-        job = Job(machine, self._store, step, product, intervals, room, now)
+        job = Job(machine, self._store, step, product, intervals, buffer, now)
         self.hub.ask(job, content)
         return job
 
     def release(self, jobs: Iterable[Job]) -> None:
         """Reuse the buffers of these jobs, which have been answered."""
         released = list(jobs)
-        size = sum(_size_of(job.room) for job in released)
+        size = sum(_size_of(job.buffer) for job in released)
         if self._kept + size > max(_LEAST, _STEPS * size):  # of earlier plans
-            self._rooms.clear()
+            self._buffers.clear()
             self._kept = 0
         self._kept += size
         for job in released:
-            self._rooms.setdefault((job.values.size, job.values.dtype), []).append(job.room)
+            self._buffers.setdefault((job.values.size, job.values.dtype), []).append(job.buffer)
 
     def close(self) -> None:
         """Close the store."""
         self.hub.close(self._store)
 
 
-def _size_of(room: AnswerRoom) -> int:
-    return room.together.nbytes + _ROOM
+def _size_of(buffer: ReceiveBuffer) -> int:
+    return buffer.packed.nbytes + _OVERHEAD

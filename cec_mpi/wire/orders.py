@@ -25,7 +25,7 @@ MASTER = 0  # rank
 Number = TypeVar("Number")
 
 
-CUT_OFF = "the previous step was interrupted; restart the job"
+HUB_POISONED = "the previous step was interrupted; restart the job"
 
 
 class Kind(IntEnum):
@@ -205,7 +205,7 @@ Announced = Multiply | Open | Close | Stop
 """The first part of an order."""
 
 
-def announced(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
+def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
     """Return what an order means that is not a step, with the bytes that follow it.
 
     Parameters
@@ -226,10 +226,10 @@ def announced(order: Order, content: bytes, rank: int = 0) -> Open | Close | Sto
             return Close(order.store)
         case Kind.STOP:
             return Stop(unpack_error(content))
-    raise RuntimeError(f"{order} is no order")
+    raise RuntimeError(f"unknown order: {order}")
 
 
-def reported(report: Report, shard: int, finite: bool = True) -> Reported[float]:
+def pack_report(report: Report, shard: int, finite: bool = True) -> Reported[float]:
     """Return the numbers of a report."""
     loaded = report.loaded
     return Reported(

@@ -43,7 +43,7 @@ class Hub(Protocol):
     clock: Clock
     roster: Roster
 
-    def assigned(
+    def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
         """Return the machine of each rank from 1 on, and the places of ranks from 0 on.
@@ -80,11 +80,11 @@ class ElasticHub(Hub, Protocol):
 
     Attributes
     ----------
-    is_cut_off : bool
+    is_poisoned : bool
         A call was interrupted or has not returned: the hub must not be used any more.
     """
 
-    is_cut_off: bool
+    is_poisoned: bool
 
     def awaited(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
@@ -146,7 +146,7 @@ class LockstepEnd(Protocol):
         """Close the store."""
 
 
-class Together:
+class StaticHub:
     """Base of a hub whose machines are there from the beginning, and are not replaced.
 
     Attributes
@@ -160,10 +160,10 @@ class Together:
         self._events: deque[Event] = deque()
         self.roster = Roster(clock.monotonic, self._events.append)
 
-    def assigned(
+    def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
-        """See `Hub.assigned`."""
+        """See `Hub.assign_machines`."""
         return machines, places
 
     def pids(self) -> dict[int, int]:
@@ -181,12 +181,12 @@ class Together:
             return
         self.roster.expect(filter(None, machines))
         for machine in machines:
-            process = self.roster.come()
+            process = self.roster.add()
             if machine:
                 self.roster.join(process.rank, machine)
                 self.roster.joined(process.rank, quietly=True)
 
-    def told(self, answers: Answers) -> Answers:
+    def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines that say in their answers that they leave; returns the answers."""
         for machine in answers.leaving:
             process = self.roster.serving_as(machine)
@@ -198,20 +198,20 @@ class Together:
 class MachineEnd(Protocol):
     """A machine's end."""
 
-    def announced(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> Announced:
         """Wait for the next order of the master, without using a core.
 
         An end may tell the master about signals that this process has received.
         """
 
-    def opened(self, opened: Opened) -> Emulation | CecError | None:
+    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
         """Report whether a store was opened; returns the emulation, or the error of the master."""
 
-    def together(self) -> None:
+    def wait_for_all(self) -> None:
         """Wait until all machines have called this."""
 
-    def shared(self, order: Multiply) -> NDArray[Any]:
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, shape (k, r), or the part of this machine, (rows, k)."""
 
-    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send the answer to a step; it has no values if the machine is preempted."""

@@ -60,7 +60,7 @@ class Hub(LocalHub):
             return False
         super().compute(rank, job)
         if machine in self.broken:
-            job.room.clear()
+            job.buffer.clear()
         else:
             if machine in self.errors:
                 job.values[:] += self._error(job).ravel()

@@ -391,7 +391,7 @@ def test_after_an_interrupt_steps_are_right_or_refused(made, adjoint):
         step = partial(product, np.ones(size))
         if not interrupted(place, "cec_mpi", step):
             break
-        if hub.is_cut_off:
+        if hub.is_poisoned:
             refused += 1
             for again in (master.matvec, master.rmatvec):
                 with pytest.raises(MachineError, match="the previous step was interrupted"):
@@ -412,4 +412,4 @@ def test_an_error_of_ours_amid_a_step_cuts_nothing_off(made):
         check(X, master)
     hub.spoils = lambda job, values: values
     check(X, master)
-    assert not hub.is_cut_off
+    assert not hub.is_poisoned

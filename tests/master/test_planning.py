@@ -168,8 +168,8 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
 
 
 def joins(roster, machine, host):
-    process = roster.come()
-    roster.settle(process.rank, host)
+    process = roster.add()
+    roster.set_host(process.rank, host)
     roster.join(process.rank, machine)
     roster.joined(process.rank)
 

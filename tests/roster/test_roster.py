@@ -23,7 +23,7 @@ def roster(told):
     """Ranks 1 and 2 are machines 1 and 2, rank 3 is a spare."""
     roster = Roster(iter(range(1000)).__next__, told.append)
     become(roster, 1, 2)
-    roster.come()
+    roster.add()
     return roster
 
 
@@ -31,7 +31,7 @@ def become(roster, *machines):
     """Processes come, and are these machines from the beginning."""
     roster.expect(machines)
     for machine in machines:
-        rank = roster.come().rank
+        rank = roster.add().rank
         roster.join(rank, machine)
         roster.joined(rank, quietly=True)
 
@@ -64,8 +64,8 @@ def test_who_is_a_machine_from_the_beginning_is_no_news(roster, told):
 def test_who_comes_by_itself_takes_a_vacant_place_and_may_be_forgotten(roster, told):
     roster.expect([7])
     roster.lose(3, "gone")
-    come = roster.come()
-    roster.settle(4, "node7")
+    come = roster.add()
+    roster.set_host(4, "node7")
     assert (come.rank, roster.spares(), roster.vacant) == (4, [come], [7])
     roster.join(4, 7)
     roster.joined(4)
@@ -76,7 +76,7 @@ def test_who_comes_by_itself_takes_a_vacant_place_and_may_be_forgotten(roster, t
     roster.lose(4, "gone")
     roster.forget(4)
     assert [each.rank for each in roster.processes] == [1, 2, 3]
-    assert roster.come().rank == 5
+    assert roster.add().rank == 5
 
 
 def test_a_spare_becomes_a_machine_that_is_lost(roster, told):
@@ -174,7 +174,7 @@ REASONS = {"give_up", "exclude", "lose"}
 def in_state(state, told):
     """A roster whose rank 1 is in this state, and machine 2 is vacant."""
     roster = Roster(float, told.append)
-    process = roster.come()
+    process = roster.add()
     become(roster, 2)
     roster.lose(2, "gone")
     process.state = state
@@ -207,7 +207,7 @@ def test_whatever_happens_each_machine_has_one_process_or_none(data):
     become(roster, 1, 2, 3)
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("come",)] if len(roster.processes) < 9 else []
+        possible = [("add",)] if len(roster.processes) < 9 else []
         for each in roster.processes:
             for change, allowed in CHANGES.items():
                 if change == "join":

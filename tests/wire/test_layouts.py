@@ -45,7 +45,7 @@ def test_answers_and_reports_are_told_apart(rows, columns, dtype):
     assert layout.gathered(False, 3) is gathered
     filled(gathered, answers, reports)
     out, told = np.empty(sum(rows) * columns, dtype), np.empty((len(rows), REPORT))
-    gathered.one_after_the_other(out)
+    gathered.concatenate_into(out)
     gathered.reports(told)
     np.testing.assert_array_equal(out, np.concatenate(answers))
     np.testing.assert_array_equal(told, reports)
@@ -59,7 +59,7 @@ def test_sums_are_of_those_who_have_rows(rows, columns):
     gathered = layout.gathered(True, 3)
     filled(gathered, answers, np.zeros((len(rows), REPORT)))
     out = np.empty(3 * columns)
-    gathered.added_up(out)
+    gathered.sum_into(out)
     expected = np.sum([a for a in answers if a.size], axis=0)
     np.testing.assert_allclose(out, expected, rtol=1e-14, atol=1e-14)
 
@@ -70,7 +70,7 @@ def test_what_does_not_come_is_not_a_number(dtype):
     gathered = layout.gathered(False, 1)
     gathered.clear()
     values, reports = np.zeros(5, dtype), np.zeros((2, REPORT))
-    gathered.one_after_the_other(values)
+    gathered.concatenate_into(values)
     gathered.reports(reports)
     assert np.isnan(values).all()
     assert np.isnan(reports).all()

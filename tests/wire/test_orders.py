@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.store.shard import Loaded
-from cec_mpi.wire.jobs import AnswerRoom, Job
+from cec_mpi.wire.jobs import Job, ReceiveBuffer
 from cec_mpi.wire.orders import (
     Close,
     Kind,
@@ -18,8 +18,8 @@ from cec_mpi.wire.orders import (
     Report,
     Reported,
     Stop,
-    announced,
-    reported,
+    pack_report,
+    parse_order,
 )
 
 NUMBERS = st.integers(0, 2**40)
@@ -38,23 +38,23 @@ def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, len
 
 
 def test_orders_that_are_no_step():
-    assert announced(Order(Kind.CLOSE, 1), b"") == Close(1)
-    assert announced(Order(Kind.STOP), Stop().packed()) == Stop()
-    stop = announced(Order(Kind.STOP), Stop(InputError("no")).packed())
+    assert parse_order(Order(Kind.CLOSE, 1), b"") == Close(1)
+    assert parse_order(Order(Kind.STOP), Stop().packed()) == Stop()
+    stop = parse_order(Order(Kind.STOP), Stop(InputError("no")).packed())
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, InputError)
     with pytest.raises(RuntimeError):
-        announced(Order(99), b"")
+        parse_order(Order(99), b"")
 
 
 def job_of(*intervals):
-    return Job(3, 0, 7, Product(), intervals, AnswerRoom(0, np.dtype(float)), 0.0)
+    return Job(3, 0, 7, Product(), intervals, ReceiveBuffer(0, np.dtype(float)), 0.0)
 
 
 def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
-    job.room.report[:] = reported(report, shard=3, finite=False)
+    job.buffer.report[:] = pack_report(report, shard=3, finite=False)
     assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert (job.count, job.failed, job.leaving) == (7, True, True)
 
@@ -62,7 +62,7 @@ def test_a_report_comes_as_it_was_sent():
 @pytest.mark.parametrize("answered", [0, 2, np.nan])
 def test_an_answer_for_another_shard_is_none(answered):
     job = job_of((0, 4))
-    job.room.report[:] = reported(Report(), shard=3)
+    job.buffer.report[:] = pack_report(Report(), shard=3)
     assert not job.failed
-    job.room.report[0] = answered
+    job.buffer.report[0] = answered
     assert job.failed

@@ -34,8 +34,8 @@ from cec_mpi.wire.orders import (
     Order,
     Report,
     Reported,
-    announced,
-    reported,
+    pack_report,
+    parse_order,
 )
 
 
@@ -57,7 +57,7 @@ class CollectiveMachineEnd:
         self._opening: Open | None = None
         self._problem = ""  # the last error
 
-    def announced(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> Announced:
         """Receive the order, and the assignment if it has changed."""
         # Before the first store is open, rank 0 may load libraries for a second.
         packet = self._packet
@@ -65,13 +65,13 @@ class CollectiveMachineEnd:
         order = Order(*packet.order.tolist())
         if order.kind == Kind.EXPLAIN:
             self._comm.gather(self._problem, root=MASTER)
-            return self.announced(signals)
+            return self.receive_order(signals)
         if not order.is_step:
             return self._announced(order)
         served, intervals = self._stores[order.store], None
         size = served.sizes.shared(order.product)
-        self._content = packet.room(size)
-        packet.shared(size)
+        self._content = packet.buffer(size)
+        packet.note_size(size)
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
@@ -84,18 +84,18 @@ class CollectiveMachineEnd:
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
-        said = announced(order, message.tobytes(), self._comm.rank)
+        said = parse_order(order, message.tobytes(), self._comm.rank)
         if isinstance(said, Close):
             del self._stores[said.store]
         if isinstance(said, Open):
             self._opening = said
         return said
 
-    def together(self) -> None:
+    def wait_for_all(self) -> None:
         """Barrier."""
         wait_for([self._comm.Ibarrier()])
 
-    def opened(self, opened: Opened) -> Emulation | CecError | None:
+    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
         """Gather the reports of machines, and Bcast the master's verdict."""
         self._comm.gather(opened, root=MASTER)
         verdict: Emulation | CecError | None = self._comm.bcast(None, root=MASTER)
@@ -105,7 +105,7 @@ class CollectiveMachineEnd:
             self._stores[opened_last.store] = _Served(opened_last.opening, opened_last.machine)
         return verdict
 
-    def shared(self, order: Multiply) -> NDArray[Any]:
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
         served, product = self._stores[order.store], order.product
         if self._content is not None:
@@ -117,11 +117,11 @@ class CollectiveMachineEnd:
             spread(self._comm, values, served.several_nodes)
         return values
 
-    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
         served, product = self._stores[order.store], order.product
         finite = not product.adjoint or bool(np.isfinite(values).all())
-        self._report[:] = reported(report, order.shard, finite)
+        self._report[:] = pack_report(report, order.shard, finite)
         self._problem = report.problem or self._problem
         if product.adjoint:
             size = served.columns * product.columns
@@ -129,11 +129,11 @@ class CollectiveMachineEnd:
         else:
             check_buffer("the answer", values, served.dtype, served.count * product.columns)
         if served.sizes.answers_are_short(product):
-            self._answer_together(served, values[:0] if not served.count else values)
+            self._send_packed(served, values[:0] if not served.count else values)
         else:
-            self._answer_beside(product.adjoint, values)
+            self._send_separately(product.adjoint, values)
 
-    def _answer_together(self, served: _Served, values: NDArray[Any]) -> None:
+    def _send_packed(self, served: _Served, values: NDArray[Any]) -> None:
         """Send answers and report in one message."""
         size = self._report.size
         room = served.packed(packed_size(values.size, values.dtype))
@@ -141,7 +141,7 @@ class CollectiveMachineEnd:
         room[size:].view(values.dtype)[: values.size] = values
         wait_for([self._comm.Igatherv(room, None, root=MASTER)], rhythm=self._rhythm)
 
-    def _answer_beside(self, adjoint: bool, values: NDArray[Any]) -> None:
+    def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""
         if adjoint:
             answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)

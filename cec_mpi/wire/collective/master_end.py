@@ -31,13 +31,13 @@ from cec_mpi.wire.collective.packets import (
     spread,
 )
 from cec_mpi.wire.jobs import AnswerBuffers, Answers, check_message_sizes, credible
-from cec_mpi.wire.orders import CUT_OFF, MASTER, Kind, Opened, Opening, Order, Reported, Stop
-from cec_mpi.wire.protocol import Together
+from cec_mpi.wire.orders import HUB_POISONED, MASTER, Kind, Opened, Opening, Order, Reported, Stop
+from cec_mpi.wire.protocol import StaticHub
 
 log = logging.getLogger(__name__)
 
 
-class CollectiveHub(Together):
+class CollectiveHub(StaticHub):
     """Rank 0's end in lockstep, for all stores that the machines serve.
 
     Parameters
@@ -96,7 +96,7 @@ class CollectiveHub(Together):
             if isinstance(error, MPI.Exception):
                 leave_after_a_loss(MASTER, self._comm.size, error)
             if error is None:  # what cut the step off was caught, as an interrupt in a loop
-                error = MachineError(CUT_OFF)
+                error = MachineError(HUB_POISONED)
                 tell(f"cec-mpi: error: {error}")
             else:
                 traceback.print_exc()
@@ -132,7 +132,7 @@ class CollectiveHub(Together):
             See `say`.
         """
         if not self.listened_to:
-            raise MachineError("the machines have left" if self.stopped else CUT_OFF)
+            raise MachineError("the machines have left" if self.stopped else HUB_POISONED)
         self.between_verbs = True
         self.packet.order[:] = order
 
@@ -186,12 +186,12 @@ class CollectiveMasterEnd:
         order = Order.of(product, self._store, step=step, length=length)
         self.hub.begin_order(order)
         packet = self.hub.packet
-        room = packet.room(values.nbytes)
+        room = packet.buffer(values.nbytes)
         self._is_shared = room is not None
         if room is not None:
             room[:] = values.reshape(-1).view(np.uint8)
         packet.broadcast()
-        packet.shared(values.nbytes)
+        packet.note_size(values.nbytes)
         if plan is None:
             return ORDER_BYTES
         broadcast(self._comm, plan, plan.nbytes)
@@ -212,16 +212,16 @@ class CollectiveMasterEnd:
     def collect(self) -> Answers:
         """Gatherv values and reports; long values are sent apart, those of X' V by Reduce."""
         short = self._sizes.answers_are_short(self._product)
-        values = self._together() if short else self._beside()
+        values = self._gather_packed() if short else self._gather_separately()
         self.hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
         seconds, load_seconds, load_bytes = credible(self._sizes_reported)
         if not self._flags.any():  # as in nearly every step
             return Answers(values, seconds, load_seconds, load_bytes, [])
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
-        return self.hub.told(Answers(values, seconds, load_seconds, load_bytes, *flags))
+        return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
-    def _together(self) -> NDArray[Any]:
+    def _gather_packed(self) -> NDArray[Any]:
         """Receive answers with their reports in one Gatherv."""
         product = self._product
         gathered = self._layout.gathered(product.adjoint, self._manifest.columns)
@@ -230,12 +230,12 @@ class CollectiveMasterEnd:
         values = self._values.of(product)
         gathered.reports(self._reports[1:])
         if product.adjoint:
-            gathered.added_up(values)
+            gathered.sum_into(values)
         else:
-            gathered.one_after_the_other(values)
+            gathered.concatenate_into(values)
         return values
 
-    def _beside(self) -> NDArray[Any]:
+    def _gather_separately(self) -> NDArray[Any]:
         """Receive answers and reports in two collectives."""
         values = self._values.of(self._product)
         self._reports.fill(0)

@@ -91,11 +91,11 @@ class Packet:
         longest = ORDER_SLEEP if idle else LONGEST_SLEEP
         wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
 
-    def room(self, size: int) -> NDArray[np.uint8] | None:
+    def buffer(self, size: int) -> NDArray[np.uint8] | None:
         """Return the room for the shared data of a step; None if it is sent on its own."""
         return self._content[:size] if size <= self._content.size else None
 
-    def shared(self, size: int) -> None:
+    def note_size(self, size: int) -> None:
         """Note the size of the shared data of a step; both ends call it after the announcement."""
         self._lengths.append(size if size <= SHORT_VECTOR else 0)
         longest = max(self._lengths)
@@ -185,11 +185,11 @@ class Gathered:
         """Copy the reports of ranks from 1 on."""
         np.take(self._room, self._reports, out=out, mode="clip")
 
-    def one_after_the_other(self, out: NDArray[Any]) -> None:
+    def concatenate_into(self, out: NDArray[Any]) -> None:
         """Copy all answers."""
         np.concatenate(self._answers, out=out)
 
-    def added_up(self, out: NDArray[Any]) -> None:
+    def sum_into(self, out: NDArray[Any]) -> None:
         """Add up the answers, in the order of ranks."""
         first, *others = self._answers
         out[:] = first

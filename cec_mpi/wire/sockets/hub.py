@@ -38,7 +38,7 @@ from cec_mpi.times import (
     SHORTAGE_SECONDS,
 )
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.wire.orders import CUT_OFF, Kind, Opened, Opening, Order, Stop
+from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.wire.sockets.listener import Listener, Peer
 from cec_mpi.wire.sockets.messages import (
@@ -52,17 +52,17 @@ from cec_mpi.wire.sockets.messages import (
     REFUSED,
     SAID,
     Hello,
-    heard,
+    copy_frames,
+    decode_report,
     kind_and_head,
     package_here,
     packed,
     pieces,
-    together,
 )
 
 log = logging.getLogger(__name__)
-_MOST_AT_ONCE = 1000  # messages, before something else has a turn
-_MOST_TOLD = 10  # warnings of one kind
+_MOST_MESSAGES = 1000  # messages, before something else has a turn
+_MOST_WARNINGS = 10  # warnings of one kind
 
 
 class Shortage:
@@ -80,7 +80,7 @@ class Shortage:
         self._roster = roster
         self._spare = spare
         self._since: float | None = None
-        self._said = 0  # machines that were missing
+        self._reported = 0  # machines that were missing
         self._next_look = 0.0
 
     def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
@@ -97,12 +97,12 @@ class Shortage:
             needed = manifest.code.recovery + self._spare
             missing = max(missing, manifest.placement.missing(needed, able))
         if not missing:
-            self._since, self._said = None, 0
+            self._since, self._reported = None, 0
             return
         self._since = self._since or now
-        if missing == self._said or now - self._since < SHORTAGE_SECONDS:
+        if missing == self._reported or now - self._since < SHORTAGE_SECONDS:
             return
-        self._said = missing
+        self._reported = missing
         away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
         self._roster.short(missing, here, away)
         more = plural(missing, "more machine")
@@ -130,11 +130,11 @@ class SocketHub:
     ----------
     roster : Roster
     waits : bool
-    is_cut_off : bool
+    is_poisoned : bool
         See `ElasticHub`.
-    came : set of int
+    joined_ranks : set of int
         Ranks of the launcher that have joined.
-    stuck : list of int
+    stuck_ranks : list of int
         Ranks of the launcher that did not leave when they were told to.
     """
 
@@ -160,7 +160,7 @@ class SocketHub:
         self._gathered: list[tuple[bytes, Hello]] | None = []  # until the first store is opened
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
         self._taking_part: tuple[int, ...] = ()
-        self._homes: dict[int, str] = {}  # the host on which each machine was last
+        self._last_hosts: dict[int, str] = {}  # the host on which each machine was last
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
@@ -168,12 +168,12 @@ class SocketHub:
         self._shortage = Shortage(self.roster, spare)
         self._paused = True  # no process becomes a machine now
         self._stopped = False
-        self._last_words: bytes | None = None  # to all, and to those who still come
-        self._strange = 0  # messages that no machine sends
-        self._told: set[str] = set()  # why processes could not join
-        self.is_cut_off = False
-        self.came: set[int] = set()
-        self.stuck: list[int] = []
+        self._stop_message: bytes | None = None  # to all, and to those who still come
+        self._invalid_messages = 0  # messages that no machine sends
+        self._reported_problems: set[str] = set()  # why processes could not join
+        self.is_poisoned = False
+        self.joined_ranks: set[int] = set()
+        self.stuck_ranks: list[int] = []
 
     # Machines join.
 
@@ -227,7 +227,7 @@ class SocketHub:
         settled = False
         while (missing := expected() - sum(hello.rank > 0 for _, hello in self._gathered)) > 0:
             self._listen()
-            for name in self._listener.gone([name for name, _ in self._gathered]):
+            for name in self._listener.disconnected([name for name, _ in self._gathered]):
                 self._gathered = [pair for pair in self._gathered if pair[0] != name]
             if not settled and len(self._gathered) >= enough:
                 settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
@@ -242,10 +242,10 @@ class SocketHub:
             self._welcome(name, hello)
         return places_together([self._here, *(hello.place for _, hello in found)])
 
-    def assigned(
+    def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
-        """See `Hub.assigned`; 0 for a spare.
+        """See `Hub.assign_machines`; 0 for a spare.
 
         The process with rank n of the launcher becomes the n-th of these machines, so that shards
         that were staged for a rank are on its node.
@@ -278,8 +278,8 @@ class SocketHub:
 
         A machine that takes much longer than the others joins later.
         """
-        if self.is_cut_off:
-            raise MachineError(CUT_OFF)
+        if self.is_poisoned:
+            raise MachineError(HUB_POISONED)
         self._paused = True
         self._opening = opening
         if self._stores:
@@ -294,7 +294,7 @@ class SocketHub:
         for peer, machine in chosen:
             self.roster.join(peer.rank, peer.machine or machine)
             peer.unopened.append(self._stores)
-            self._homes[peer.machine] = peer.host
+            self._last_hosts[peer.machine] = peer.host
             peer.opened, peer.is_ready = None, False
             share = opening.options.threads or threads[peer.rank]
             peer.order(Order(Kind.OPEN, self._stores, machine, share), content)
@@ -318,10 +318,10 @@ class SocketHub:
         self._openings[number] = self._opening, emulation
         for peer in self._living():
             if peer in self._asked:
-                self._look_at_joining(peer, quietly=not number)
+                self._take_opened(peer, quietly=not number)
             elif peer.machine:
                 peer.unopened.append(number)  # when it is not busy any more
-        self._go_on()
+        self._resume()
         return JobsEnd(self, number, self._opening)
 
     def refuse(self, error: CecError) -> None:
@@ -332,7 +332,7 @@ class SocketHub:
                 peer.opened = None
                 peer.send_object(pickle.dumps(error))
                 self.roster.joined(peer.rank)
-        self._go_on()
+        self._resume()
 
     def close(self, store: int) -> None:
         """Close a store; machines that are busy keep it open."""
@@ -365,16 +365,16 @@ class SocketHub:
                 for name, hello in self._gathered:
                     self._welcome(name, hello)
                 self._gathered = None
-            self._last_words = Stop(error).packed()
+            self._stop_message = Stop(error).packed()
             for peer in self._living():
-                peer.order(Order(Kind.STOP), self._last_words)
+                peer.order(Order(Kind.STOP), self._stop_message)
             patience, due = Patience(), time.monotonic() + BYE_SECONDS
             while self._peers and time.monotonic() < due:
                 self._listen()
-                for name in self._listener.gone(list(self._peers)):
+                for name in self._listener.disconnected(list(self._peers)):
                     del self._peers[name]
                 patience.pause()
-            self.stuck = [peer.hello.rank for peer in self._living() if peer.hello.rank]
+            self.stuck_ranks = [peer.hello.rank for peer in self._living() if peer.hello.rank]
         finally:  # interrupted, too
             with closing():
                 try:
@@ -412,17 +412,17 @@ class SocketHub:
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""
         self._listen()
-        self._look_for_gone()
-        self._fill()
+        self._handle_disconnects()
+        self._fill_vacant()
         for peer in self._living():
             if peer.process.state is State.JOINING:
-                self._look_at_joining(peer)
+                self._take_opened(peer)
         if not self._stopped:
             self._shortage.look(self._openings)
         yield from self._happened()
         for peer in self._living():
             if peer.job is not None:
-                self._look_at_job(peer, peer.job)
+                self._take_answer(peer, peer.job)
             if peer.has_left and peer.job is None:
                 peer.send(FAREWELL)
                 self._lose(peer, "it has said good-bye")
@@ -480,62 +480,62 @@ class SocketHub:
 
     def _listen(self) -> None:
         """Receive messages of machines, and new machines."""
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MOST_MESSAGES):
             message = self._listener.receive()
             if message is None:
                 return
-            self._take(*message)
+            self._handle_message(*message)
 
-    def _take(self, name: bytes, frames: list[Any]) -> None:
+    def _handle_message(self, name: bytes, frames: list[Any]) -> None:
         peer = self._peers.get(name)
         try:
             kind, head = kind_and_head(frames[0])
             if peer is None:
                 if kind == HELLO:
-                    self._hear_hello(name, Hello.read(head))
+                    self._handle_hello(name, Hello.read(head))
             elif kind == ANSWER and peer.job is not None:
                 peer.answer = [head, *frames[1:]]
             elif kind == SAID:
-                peer.hear(heard(bytes(head)))
+                peer.store_report(decode_report(bytes(head)))
             elif kind == GOOD_BYE:
                 peer.has_left = True
             else:
                 raise ValueError("unexpected message")
         except (IndexError, ValueError):
-            self._strange += 1
-            if self._strange <= _MOST_TOLD:
+            self._invalid_messages += 1
+            if self._invalid_messages <= _MOST_WARNINGS:
                 log.warning("a process that has the key has sent an invalid message")
 
-    def _hear_hello(self, name: bytes, hello: Hello) -> None:
+    def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_here()]
         problem = different_packages([mine, [hello.place.host, *hello.package]])
         if problem:
-            self._tell("a machine cannot join", problem)
+            self._report_problem("a machine cannot join", problem)
             self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
             return
-        self._listener.know()
-        self.came.add(hello.rank)
+        self._listener.track_disconnect()
+        self.joined_ranks.add(hello.rank)
         if self._gathered is None:
             self._welcome(name, hello)
         elif name not in (known for known, _ in self._gathered):
             self._gathered.append((name, hello))
 
     def _welcome(self, name: bytes, hello: Hello) -> None:
-        peer = Peer(self.roster.come(), hello, partial(self._listener.send, name))
-        self.roster.settle(peer.rank, peer.host)
+        peer = Peer(self.roster.add(), hello, partial(self._listener.send, name))
+        self.roster.set_host(peer.rank, peer.host)
         self._peers[name] = peer
-        if self._last_words is not None:
-            peer.order(Order(Kind.STOP), self._last_words)
+        if self._stop_message is not None:
+            peer.order(Order(Kind.STOP), self._stop_message)
         log.info("process %d on %s has come as rank %d", hello.pid, peer.host, peer.rank)
 
-    def _look_for_gone(self) -> None:
+    def _handle_disconnects(self) -> None:
         """Notice connections that have ended."""
-        gone = self._listener.gone(list(self._peers))
+        gone = self._listener.disconnected(list(self._peers))
         if gone:
             self._listen()  # to what they have sent before
         for peer in [self._peers[name] for name in gone]:
             if peer.job is not None:
-                self._look_at_job(peer, peer.job)
+                self._take_answer(peer, peer.job)
             self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
@@ -547,7 +547,7 @@ class SocketHub:
         self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host} is gone")
         self.roster.forget(peer.rank)
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
-        self._fill()
+        self._fill_vacant()
 
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Give a process no more jobs, and tell it to leave unless it has said that it does."""
@@ -557,16 +557,18 @@ class SocketHub:
         if change is not Left:
             kind = DISMISSED if change is Excluded else FAILED
             peer.send(kind, reason.encode(errors="backslashreplace"))
-        self._fill()
+        self._fill_vacant()
 
-    def _look_at_job(self, peer: Peer, job: Job) -> None:
+    def _take_answer(self, peer: Peer, job: Job) -> None:
         if peer.answer is None or not job.asked:
             return
         (head, *values), peer.answer = peer.answer, None
-        room = job.room
-        report, begin = head[: room.report.nbytes], head[room.report.nbytes :]
+        buffer = job.buffer
+        report, begin = head[: buffer.report.nbytes], head[buffer.report.nbytes :]
         peer.job, job.content = None, None
-        if not (together([report], room.report) and together([begin, *values], room.values)):
+        if not (
+            copy_frames([report], buffer.report) and copy_frames([begin, *values], buffer.values)
+        ):
             self._exclude(peer, "its answer has the wrong length")
             return
         self._events.append(Answered(job))
@@ -582,16 +584,16 @@ class SocketHub:
 
     # Processes become machines.
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._asked = []
         self._paused = False
         for peer in self._idle():
             if peer.unopened:
                 self.roster.join(peer.rank, peer.machine)
                 self._open_next(peer)
-        self._fill()
+        self._fill_vacant()
 
-    def _fill(self) -> None:
+    def _fill_vacant(self) -> None:
         """Make spares machines that have no process."""
         if self._paused or not self._openings:
             return
@@ -602,8 +604,8 @@ class SocketHub:
     def _chosen(self, peer: Peer, machines: list[int]) -> int:
         """Return the machine that a process becomes: the one it asks for, or one of its host."""
         wanted = [n for n in machines if n == self._wanted(peer.hello)]
-        its = [n for n in machines if self._homes.get(n) == peer.host]
-        new = [n for n in machines if n not in self._homes]
+        its = [n for n in machines if self._last_hosts.get(n) == peer.host]
+        new = [n for n in machines if n not in self._last_hosts]
         return (wanted or its or new or machines)[0]
 
     def _wanted(self, hello: Hello) -> int:
@@ -614,7 +616,7 @@ class SocketHub:
 
     def _become(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
-        self._homes[machine] = peer.host
+        self._last_hosts[machine] = peer.host
         self.roster.join(peer.rank, machine)
         peer.unopened = list(self._openings)
         self._open_next(peer)
@@ -631,7 +633,7 @@ class SocketHub:
         peer.opened = None
         peer.order(Order(Kind.OPEN, store, machine, threads), content)
 
-    def _look_at_joining(self, peer: Peer, quietly: bool = False) -> None:
+    def _take_opened(self, peer: Peer, quietly: bool = False) -> None:
         """Take the report of a process on the store that it opens."""
         opened, peer.opened = peer.opened, None
         if opened is None:
@@ -639,8 +641,8 @@ class SocketHub:
                 self._exclude(peer, "it has not opened its shard in time")
             return
         if opened.problem:
-            self._homes.pop(peer.machine, None)
-            self._tell("a machine cannot join", opened.problem)
+            self._last_hosts.pop(peer.machine, None)
+            self._report_problem("a machine cannot join", opened.problem)
             peer.send_object(pickle.dumps(MachineError(opened.problem)))
             self._exclude(peer, opened.problem)
             return
@@ -659,7 +661,7 @@ class SocketHub:
         last, before = time.monotonic(), -1
         while waited := [peer for peer in self._asked if not done(peer)]:
             self._listen()
-            self._look_for_gone()
+            self._handle_disconnects()
             self._asked = [peer for peer in self._asked if self._is_here(peer)]
             finished = [peer.machine for peer in self._asked if done(peer)]
             if len(finished) != before:
@@ -677,10 +679,10 @@ class SocketHub:
         places = places_together([self._here, *(peer.hello.place for peer in peers)])[1:]
         return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
 
-    def _tell(self, what: str, problem: str) -> None:
+    def _report_problem(self, what: str, problem: str) -> None:
         log.error("%s: %s", what, problem)
-        if problem not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(problem)
+        if problem not in self._reported_problems and len(self._reported_problems) < _MOST_WARNINGS:
+            self._reported_problems.add(problem)
             say(f"{what}: {problem}")
 
     def _happened(self) -> Iterator[Event]:

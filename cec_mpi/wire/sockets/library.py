@@ -66,14 +66,14 @@ def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     return monitor
 
 
-def is_heard(socket: zmq.Socket[bytes]) -> bool:
+def is_readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message is there; never waits, and costs less than an attempt to receive one."""
     import zmq
 
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
-def told(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:
+def read_event(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:
     """Receive the next event from a monitor that `watched` has returned."""
     from zmq.utils.monitor import parse_monitor_message
 

@@ -18,7 +18,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.processes.places import network_here
 from cec_mpi.roster import Process
-from cec_mpi.times import END_LOOK_SECONDS, MISSED_LOOK_SECONDS, OWED_SECONDS, SILENCE_SECONDS
+from cec_mpi.times import DISCONNECT_GRACE, END_LOOK_SECONDS, MISSED_LOOK_SECONDS, SILENCE_SECONDS
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import Opened, Order
 from cec_mpi.wire.sockets.connection_file import (
@@ -31,9 +31,9 @@ from cec_mpi.wire.sockets.connection_file import (
 )
 from cec_mpi.wire.sockets.library import (
     USER,
-    is_heard,
+    is_readable,
     prepare,
-    told,
+    read_event,
     watched,
     zeromq,
 )
@@ -115,7 +115,7 @@ class Peer:
         """Begin to send a pickled object that the process waits for."""
         return self.send(OBJECT, b"", *pieces(packed))
 
-    def hear(self, content: Opened | str | None) -> None:
+    def store_report(self, content: Opened | str | None) -> None:
         """Take a message of the process."""
         match content:
             case Opened():
@@ -203,8 +203,9 @@ class Listener:
         except BaseException:
             self.close()
             raise
-        self._known: Counter[int] = Counter()  # file descriptors of machines
-        self._owed: list[float] = []  # until when it must show whose connections have ended
+        self._tracked: Counter[int] = Counter()  # file descriptors of machines
+        # Until when each connection that has ended must show to which machine it belonged.
+        self._expected_until: list[float] = []
         self._next_look = self._next_round = 0.0
         self._last: Any = None  # the frame that names the last sender
         self._turn = 0  # which socket was heard first
@@ -224,29 +225,29 @@ class Listener:
     def receive(self) -> tuple[bytes, list[Any]] | None:
         """Return the next message and its sender; None if there is no message. Never waits.
 
-        The end of a sender's connection shows at once only if the master has called `know`.
+        The end of a sender's connection shows at once only after `track_disconnect`.
         """
         self._turn ^= 1  # many messages on one socket do not delay the other's
         for number in (self._turn, self._turn ^ 1):
-            if is_heard(self._sockets[number]):
+            if is_readable(self._sockets[number]):
                 caller, *frames = self._sockets[number].recv_multipart(copy=False)
                 self._last = caller
                 return bytes([number]) + caller.bytes, [frame.buffer for frame in frames]
         return None
 
-    def know(self) -> None:
+    def track_disconnect(self) -> None:
         """Look for the end of the last sender's connection from now on."""
-        self._known[self._last.get(self._zmq.SRCFD)] += 1
+        self._tracked[self._last.get(self._zmq.SRCFD)] += 1
 
-    def gone(self, callers: Sequence[bytes]) -> list[bytes]:
+    def disconnected(self, callers: Sequence[bytes]) -> list[bytes]:
         """Return those of some callers whose connections have ended; never waits."""
-        self._look()
+        self._read_monitors()
         now = time.monotonic()
-        if now < (self._next_look if self._owed else self._next_round):
+        if now < (self._next_look if self._expected_until else self._next_round):
             return []
         self._next_look, self._next_round = now + END_LOOK_SECONDS, now + MISSED_LOOK_SECONDS
         gone = [caller for caller in callers if not self.send(caller, PRESENT)]
-        self._owed = [until for until in self._owed[len(gone) :] if until > now]
+        self._expected_until = [until for until in self._expected_until[len(gone) :] if until > now]
         return gone
 
     def close(self) -> None:
@@ -283,14 +284,14 @@ class Listener:
             tcp.plain_server = True
         tcp.zap_domain = _DOMAIN.encode()
 
-    def _look(self) -> None:
+    def _read_monitors(self) -> None:
         """Notice that connections of machines have ended."""
         for monitor in self._monitors:
-            while is_heard(monitor):
-                descriptor = told(monitor)["value"]
-                if descriptor in self._known:
-                    self._known -= Counter([descriptor])
-                    self._owed.append(time.monotonic() + OWED_SECONDS)
+            while is_readable(monitor):
+                descriptor = read_event(monitor)["value"]
+                if descriptor in self._tracked:
+                    self._tracked -= Counter([descriptor])
+                    self._expected_until.append(time.monotonic() + DISCONNECT_GRACE)
 
     def _bind(
         self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None

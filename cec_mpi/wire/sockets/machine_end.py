@@ -38,11 +38,11 @@ from cec_mpi.wire.orders import (
     Opening,
     Report,
     Stop,
-    announced,
-    reported,
+    pack_report,
+    parse_order,
 )
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, seen_from
-from cec_mpi.wire.sockets.library import USER, is_heard, prepare, told, watched, zeromq
+from cec_mpi.wire.sockets.library import USER, is_readable, prepare, read_event, watched, zeromq
 from cec_mpi.wire.sockets.messages import (
     ANSWER,
     DISMISSED,
@@ -53,14 +53,14 @@ from cec_mpi.wire.sockets.messages import (
     PRESENT,
     REFUSED,
     SAID,
-    asked_for,
+    copy_frames,
+    encode_report,
     first,
     goes_with_report,
+    job_of,
     kind_and_head,
     pieces,
-    said,
     shape_for,
-    together,
     unpacked_job,
 )
 
@@ -138,7 +138,7 @@ class Connection:
             try:
                 for family, address in _resolved(host, port):
                     self._look()
-                    _knock(family, address)
+                    _probe(family, address)
                     if self._is_known(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
@@ -253,8 +253,8 @@ class Connection:
     def _is_cut(self) -> bool:
         """Whether the last event of the connection is its end."""
         event = None
-        while is_heard(self._monitor):
-            event = told(self._monitor)["event"]
+        while is_readable(self._monitor):
+            event = read_event(self._monitor)["event"]
         return bool(event == self._zmq.Event.DISCONNECTED)
 
     def _end(self) -> None:
@@ -273,7 +273,7 @@ def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
         yield family, (str(numbers[0]), int(numbers[1]))
 
 
-def _knock(family: int, address: Any) -> None:
+def _probe(family: int, address: Any) -> None:
     """Connect to an address; raises OSError if no process listens there."""
     with socket.socket(family) as caller:
         caller.settimeout(CONNECT_SECONDS)
@@ -296,11 +296,11 @@ def _is_own_socket(path: str) -> bool:
     return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
 
 
-class ToldToLeaveError(StoppedError):
+class ShutdownRequested(StoppedError):
     """The machine was told to leave."""
 
 
-def told_by(*noted: NotedSignals) -> str:
+def signal_reason(*noted: NotedSignals) -> str:
     """Return which signal has told this process to leave; empty if it was not told."""
     received = next((each.received for each in noted if each.received), None)
     return f"told to leave by the signal {received.name}" if received else ""
@@ -323,7 +323,7 @@ class SocketMachineEnd:
     ----------
     machine : int
         That it was last; 0 for none.
-    told : str
+    shutdown_reason : str
         Why this machine must leave; empty if it was not told to.
     """
 
@@ -342,19 +342,19 @@ class SocketMachineEnd:
         self._goes_by: float | None = None  # after good-bye
         self.machine = 0
 
-    def announced(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> Announced:
         """Wait for an order; if this machine was told to leave, say good-bye to the master."""
         self._signals = signals
         while (frames := self._next()) is None or frames[0] != ORDER:
-            if self.told and self._may_go(frames):
-                return Stop(ToldToLeaveError(self.told))
+            if self.shutdown_reason and self._may_go(frames):
+                return Stop(ShutdownRequested(self.shutdown_reason))
         numbers = np.frombuffer(frames[1], np.int64)
         order, pairs, self._content = unpacked_job(numbers)
         self._frames = frames[2:]
-        job = asked_for(order, pairs)
+        job = job_of(order, pairs)
         if job is not None:
             return job
-        told = announced(order, b"".join(self._frames))
+        told = parse_order(order, b"".join(self._frames))
         match told:
             case Open():
                 self._opening = told = replace(told, threads=self._threads or told.threads)
@@ -362,12 +362,12 @@ class SocketMachineEnd:
                 self._served.pop(store, None)
         return told
 
-    def together(self) -> None:
+    def wait_for_all(self) -> None:
         """Report that this machine is ready, and wait until all machines are."""
         self._say(None)
         self._object()
 
-    def opened(self, opened: Opened) -> Emulation | CecError | None:
+    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
         """Report the opening of a store; returns the emulation, or the error of the master."""
         self._say(opened)
         verdict: Emulation | CecError | None = self._object()
@@ -381,28 +381,28 @@ class SocketMachineEnd:
                     say(f"this is machine {self.machine} of {asked.opening.store}")
         return verdict
 
-    def shared(self, order: Multiply) -> NDArray[Any]:
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Return the vector of a job."""
         opening = self._served[order.store]
         shape = shape_for(order, opening)
         if self._content.size:
             return self._content.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)
-        if not together(self._frames, values):
+        if not copy_frames(self._frames, values):
             raise MachineError("the master has sent a vector of the wrong length")
         self._frames = []
         return values
 
-    def answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send the error, if there is one, then values and report.
 
         The report says whether this machine leaves.
         """
         if report.problem:
             self._say(report.problem)
-        elif self.told:
+        elif self.shutdown_reason:
             report = replace(report, leaving=True)
-        numbers = np.array(reported(report, order.shard), dtype=np.float64)
+        numbers = np.array(pack_report(report, order.shard), dtype=np.float64)
         values = np.ascontiguousarray(values)
         if goes_with_report(values):
             self._connection.send(ANSWER, numbers.tobytes() + values.tobytes())
@@ -410,15 +410,15 @@ class SocketMachineEnd:
             self._connection.send(ANSWER, numbers, *pieces(values))
 
     def _say(self, content: Opened | str | None) -> None:
-        self._connection.send(SAID, said(content))
+        self._connection.send(SAID, encode_report(content))
 
     def _object(self) -> Any:
         while (frames := self._connection.receive(LEAVE_LOOK_SECONDS)) is None:
-            if self.told:
+            if self.shutdown_reason:
                 self._connection.send(GOOD_BYE)
-                raise ToldToLeaveError(self.told)
+                raise ShutdownRequested(self.shutdown_reason)
         if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
-            raise ToldToLeaveError(self.told)
+            raise ShutdownRequested(self.shutdown_reason)
         if frames[0] == ORDER:  # the master leaves
             self._early = frames
             return MachineError("the master leaves")
@@ -437,5 +437,5 @@ class SocketMachineEnd:
         return now > self._goes_by or (frames is not None and frames[0] == FAREWELL)
 
     @property
-    def told(self) -> str:  # noqa: D102
-        return told_by(self._before, self._signals)
+    def shutdown_reason(self) -> str:  # noqa: D102
+        return signal_reason(self._before, self._signals)

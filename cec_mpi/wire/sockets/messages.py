@@ -83,7 +83,7 @@ def pieces(content: NDArray[Any] | bytes) -> Iterator[NDArray[np.uint8]]:
     return (room[begin : begin + PIECE] for begin in range(0, room.size, PIECE))
 
 
-def together(frames: Sequence[Any], out: NDArray[Any]) -> bool:
+def copy_frames(frames: Sequence[Any], out: NDArray[Any]) -> bool:
     """Copy the bytes of frames into an array; False if they do not fill it exactly."""
     room, done = out.reshape(-1).view(np.uint8), 0
     for frame in frames:
@@ -96,12 +96,12 @@ def together(frames: Sequence[Any], out: NDArray[Any]) -> bool:
     return done == room.size
 
 
-def said(content: Opened | str | None) -> bytes:
+def encode_report(content: Opened | str | None) -> bytes:
     """Return a message of a machine as JSON."""
     return json.dumps(asdict(content) if isinstance(content, Opened) else content).encode()
 
 
-def heard(frame: bytes) -> Opened | str | None:
+def decode_report(frame: bytes) -> Opened | str | None:
     """Read a message of a machine; characters that a terminal would interpret are replaced.
 
     Raises
@@ -172,7 +172,7 @@ def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.ui
     return order, numbers[_HEADER:end].reshape(-1, 2), content
 
 
-def asked_for(order: Order, pairs: Ints) -> Multiply | None:
+def job_of(order: Order, pairs: Ints) -> Multiply | None:
     """Return the job of an unpacked order; None for an order that is not a job."""
     if order.is_step:
         intervals = tuple(map(tuple, pairs.tolist()))

@@ -14,7 +14,7 @@ from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.machine_end import Connection
-from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, package_here, said
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, encode_report, package_here
 from helpers.joined import LIMIT, codes, told
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -96,7 +96,7 @@ def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn
         made.step()
         connection = Connection(read_connection_file(conn))
         connection.send(HELLO, HERE)
-        connection.send(SAID, said("what went wrong, too late"))
+        connection.send(SAID, encode_report("what went wrong, too late"))
         connection.send(ANSWER, b"to nothing")
         connection.send(b"?", b"and no message at all")
         made.until(lambda: caplog.text.count("has sent an invalid message") == 2)

@@ -31,7 +31,7 @@ def ends():
             while (heard := listener.receive()) is None:
                 assert time.monotonic() < due
                 time.sleep(0.01)
-            listener.know()
+            listener.track_disconnect()
             yield listener, heard[0], connection
         finally:
             connection.close()
@@ -45,7 +45,7 @@ def test_a_machine_may_be_busy_while_the_master_looks_often_whether_it_is_there(
         assert listener.send(machine, PRESENT)
     assert listener.send(machine, ORDER)
     time.sleep(1.5 * SILENCE)
-    assert listener.gone([machine]) == []
+    assert listener.disconnected([machine]) == []
     assert connection.receive(LIMIT)[0] == ORDER
 
 

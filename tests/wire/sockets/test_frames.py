@@ -14,13 +14,13 @@ from cec_mpi.wire.sockets.messages import (
     ORDER,
     PIECE,
     Hello,
+    copy_frames,
+    decode_report,
+    encode_report,
     first,
-    heard,
     kind_and_head,
     package_here,
     pieces,
-    said,
-    together,
 )
 
 
@@ -30,7 +30,7 @@ def test_pieces_come_together(size):
     frames = [frame.tobytes() for frame in pieces(sent)]
     assert all(0 < len(frame) <= PIECE for frame in frames)
     found = np.full(size, np.nan)
-    assert together(frames, found)
+    assert copy_frames(frames, found)
     np.testing.assert_array_equal(found, sent)
 
 
@@ -50,20 +50,20 @@ def test_any_frame_has_a_kind(frame):
 
 def test_what_does_not_fill_the_room_is_told():
     room = np.zeros(3)
-    assert not together([bytes(16)], room)
-    assert not together([bytes(16), bytes(16)], room)
-    assert together([bytes(16), b"", bytes(8)], room)
+    assert not copy_frames([bytes(16)], room)
+    assert not copy_frames([bytes(16), bytes(16)], room)
+    assert copy_frames([bytes(16), b"", bytes(8)], room)
 
 
 @pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, False, "full")])
 def test_what_a_machine_says_is_heard(content):
-    assert heard(said(content)) == content
+    assert decode_report(encode_report(content)) == content
 
 
 def test_what_a_machine_says_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
-    assert heard(said(bad)) == "a\\x1b[2J\\ud800\nb"
-    assert heard(said(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
+    assert decode_report(encode_report(bad)) == "a\\x1b[2J\\ud800\nb"
+    assert decode_report(encode_report(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
     hello = Hello(package_here(), 1, replace(place_here(), host=bad))
     assert Hello.read(hello.packed()).place.host == "a\\x1b[2J\\ud800\\nb"
 
@@ -72,16 +72,16 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     "content",
     [1, [], {}, {"problem": ""}]
     + [
-        {**json.loads(said(Opened())), **wrong}
+        {**json.loads(encode_report(Opened())), **wrong}
         for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"unseen": 2}, {"more": 1})
     ],
 )
 def test_what_no_machine_says_is_refused(content):
     with pytest.raises(ValueError, match="not a message of a machine"):
-        heard(json.dumps(content).encode())
+        decode_report(json.dumps(content).encode())
 
 
-@pytest.mark.parametrize("read", [heard, Hello.read])
+@pytest.mark.parametrize("read", [decode_report, Hello.read])
 def test_what_is_too_deep_to_be_read_is_refused(read):
     with pytest.raises(ValueError):
         read(b"[" * 100_000)

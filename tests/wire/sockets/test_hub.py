@@ -19,7 +19,7 @@ from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.places import place_here
 from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, State
 from cec_mpi.wire.jobs import Answered
-from cec_mpi.wire.orders import Kind, Opened, Opening, Report, announced, reported
+from cec_mpi.wire.orders import Kind, Opened, Opening, Report, pack_report, parse_order
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
@@ -33,8 +33,8 @@ from cec_mpi.wire.sockets.messages import (
     ORDER,
     SAID,
     Hello,
+    encode_report,
     package_here,
-    said,
     unpacked_job,
 )
 
@@ -83,8 +83,8 @@ class Process:
     def opens(self):
         """Open a store; the machine that it is in it."""
         order, content = self.order(Kind.OPEN)
-        self.say(SAID, said(Opened(shard="file")))
-        return announced(order, content).machine
+        self.say(SAID, encode_report(Opened(shard="file")))
+        return parse_order(order, content).machine
 
     def verdict(self):
         """What the master makes of the opening."""
@@ -92,7 +92,7 @@ class Process:
 
     def answer(self, machine, numbers=ROWS):
         """Answer the job that was asked: so many numbers."""
-        report = np.array(reported(Report(0.5), machine), dtype=np.float64)
+        report = np.array(pack_report(Report(0.5), machine), dtype=np.float64)
         self.say(ANSWER, report.tobytes() + np.ones(numbers).tobytes())
 
     def close(self):
@@ -151,7 +151,7 @@ def gathered(make, come, manifest, meanwhile, tmp_path):
         hub = make(**options)
         processes = [come(rank=n + 1) for n in range(machines + spares)]
         places = hub.gather(lambda: machines + spares, 2, LIMIT)
-        numbers, _ = hub.assigned((1, 2, 3), places)
+        numbers, _ = hub.assign_machines((1, 2, 3), places)
         later = tuple(n for n in (1, 2, 3) if n not in numbers)
         opening = opening_of(manifest, numbers, expected=later)
         opened = meanwhile(hub.open, opening)
@@ -204,11 +204,11 @@ def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
     places = hub.gather(lambda: 6, 2, 3.0)  # those that no launcher has started are waited for
     assert len(places) == 7
     assert {place.ranks for place in places} == {7}
-    numbers, again = hub.assigned((1, 3, 4, 6, 7), places)
+    numbers, again = hub.assign_machines((1, 3, 4, 6, 7), places)
     assert again is places
     # Those of the launcher first; one that came by itself has what it asks for, or what is left.
     assert numbers == (1, 3, 4, 6, 7, 0)
-    assert hub.roster.there == set()  # they have not opened anything
+    assert hub.roster.available == set()  # they have not opened anything
 
 
 def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, come):
@@ -216,7 +216,7 @@ def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, c
     for machine in (2, 2, 1, 9):
         come(machine=machine)
     places = hub.gather(lambda: 4, 2, 3.0)
-    assert sorted(hub.assigned((1, 2, 3), places)[0]) == [0, 1, 2, 3]
+    assert sorted(hub.assign_machines((1, 2, 3), places)[0]) == [0, 1, 2, 3]
     assert len(hub.roster.spares()) == 4  # until they have opened
 
 
@@ -300,7 +300,7 @@ def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered,
 
 def test_machines_open_a_store_and_answer(gathered):
     hub, end, processes = gathered()
-    assert hub.roster.there == {1, 2, 3}
+    assert hub.roster.available == {1, 2, 3}
     jobs = [ask(end, n) for n in (1, 2, 3)]
     assert hub.busy().keys() == {1, 2, 3}
     for n, process in enumerate(processes, start=1):
@@ -316,7 +316,7 @@ def test_machines_open_a_store_and_answer(gathered):
 def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, manifest, meanwhile):
     hub = make()
     processes = [come(rank=n) for n in (1, 2, 3, 4)]
-    numbers, _ = hub.assigned((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     assert numbers == (1, 2, 3, 0)
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     processes[1].order(Kind.OPEN)
@@ -325,7 +325,7 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     told = opened.result(LIMIT)
     assert [each.shard for each in told] == ["file", "", "file", ""]
     hub.admit(None)
-    assert hub.roster.there == {1, 3}
+    assert hub.roster.available == {1, 3}
     assert processes[3].opens() == 2
     (joined,) = [event for event in happened(hub, Joined) if isinstance(event, Joined)]
     assert (joined.machine, joined.rank) == (2, 4)
@@ -334,10 +334,10 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
 def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, meanwhile, capsys):
     hub = make()
     processes = [come(rank=n) for n in (1, 2, 3, 4)]
-    numbers, _ = hub.assigned((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     processes[2].order(Kind.OPEN)
-    processes[2].say(SAID, said(Opened("machine 3 sees no shard", unseen=True)))
+    processes[2].say(SAID, encode_report(Opened("machine 3 sees no shard", unseen=True)))
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
@@ -351,23 +351,23 @@ def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, m
 def test_machines_are_measured_together_without_one_that_dies(make, come, manifest, meanwhile):
     hub = make()
     first, second, third = processes = [come(rank=n) for n in (1, 2, 3)]
-    numbers, _ = hub.assigned((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
     options = MachineOptions(threads=1, measured=True)
     opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
     for process in processes:
         process.order(Kind.OPEN)
-    first.say(SAID, said(None))
-    second.say(SAID, said(None))
+    first.say(SAID, encode_report(None))
+    second.say(SAID, encode_report(None))
     third.close()
     for process in (first, second):
         assert process.verdict() is None  # all are ready
-        process.say(SAID, said(Opened(shard="file", rate=7.0)))
+        process.say(SAID, encode_report(Opened(shard="file", rate=7.0)))
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
 def test_a_store_that_is_refused_is_forgotten(gathered, manifest, meanwhile):
     hub, end, processes = gathered()
-    numbers, _ = hub.assigned((1, 2, 3), [])
+    numbers, _ = hub.assign_machines((1, 2, 3), [])
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     for process in processes:
         process.opens()
@@ -385,7 +385,7 @@ def test_who_is_busy_opens_a_further_store_when_it_has_answered(gathered, manife
     hub, end, (first, second, third) = gathered()
     ask(end, 2)
     second.order(Kind.MULTIPLY)
-    numbers, places = hub.assigned((1, 2, 3), [])
+    numbers, places = hub.assign_machines((1, 2, 3), [])
     assert (numbers, len(places)) == ((1, 3), 3)
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     assert (first.opens(), third.opens()) == (1, 3)
@@ -402,14 +402,14 @@ def test_who_is_busy_opens_a_further_store_when_it_has_answered(gathered, manife
 
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     hub, end, _ = gathered(machines=2, waits=True)
-    assert hub.roster.there == {1, 2}
+    assert hub.roster.available == {1, 2}
     assert hub.awaited() == {3}
     late = come(rank=3)
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     assert late.opens() == 3
     (joined,) = happened(hub, Joined)
     assert (joined.machine, joined.host) == (3, place_here().host)
-    assert (hub.roster.there, hub.awaited()) == ({1, 2, 3}, set())
+    assert (hub.roster.available, hub.awaited()) == ({1, 2, 3}, set())
     ask(end, 3)
     assert late.verdict() is None
     late.order(Kind.MULTIPLY)
@@ -522,7 +522,7 @@ def test_who_is_excluded_is_told_why(change, error, gathered):
 def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
     hub, _, (first, *_) = gathered()
     assert hub.report(1) == "no report"
-    first.say(SAID, said("no memory"))
+    first.say(SAID, encode_report("no memory"))
     until(lambda: list(hub.events()) or hub.report(1) == "no memory")
     assert hub.report(9) == "no report"
 
@@ -560,11 +560,11 @@ def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, cap
     process = come(rank=1)
     hub.gather(lambda: 1, 1, LIMIT)  # and no store is opened
     stopped = meanwhile(hub.stop, InputError("no such store"))
-    told = announced(*process.order(Kind.STOP))
+    told = parse_order(*process.order(Kind.STOP))
     assert str(told.error) == "no such store"
     process.close()
     stopped.result(LIMIT)
-    assert hub.stuck == []
+    assert hub.stuck_ranks == []
     assert not (tmp_path / "conn.json").exists()
     with pytest.raises(GoneMasterError):
         come()
@@ -576,7 +576,7 @@ def test_ranks_that_do_not_leave_are_named(make, gathered):
     processes[0].close()
     processes[2].close()
     hub.stop(None)
-    assert hub.stuck == [2]
+    assert hub.stuck_ranks == [2]
     make.made.clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from cec_mpi.wire.sockets.library import is_heard, told, watched
+from cec_mpi.wire.sockets.library import is_readable, read_event, watched
 
 
 def test_sockets_that_come_and_go_quickly_can_all_be_watched():
@@ -13,10 +13,10 @@ def test_sockets_that_come_and_go_quickly_can_all_be_watched():
         for _ in range(200):
             socket = context.socket(zmq.DEALER)
             monitor = watched(socket, zmq.Event.CONNECT_DELAYED | zmq.Event.LISTENING)
-            assert not is_heard(monitor)
+            assert not is_readable(monitor)
             socket.bind("tcp://127.0.0.1:*")
             assert monitor.poll(10_000)
-            assert told(monitor)["event"] == zmq.Event.LISTENING
+            assert read_event(monitor)["event"] == zmq.Event.LISTENING
             socket.disable_monitor()
             monitor.close(0)
             socket.close(0)

@@ -22,7 +22,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.wire.sockets.connection_file import connection_from_key, new_keys
 from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
-from cec_mpi.wire.sockets.messages import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, together
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, copy_frames
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -104,7 +104,7 @@ def known(listener):
     """Who has said hello."""
     caller, frames = hear(listener)
     assert frames[0].startswith(HELLO)
-    listener.know()
+    listener.track_disconnect()
     return caller
 
 
@@ -122,7 +122,7 @@ def test_messages_go_both_ways(listen, way):
         kind, head, *frames = connection.receive(LIMIT)
         found = np.empty_like(sent)
         assert (kind, bytes(head)) == (ORDER, b"order")
-        assert together(frames, found)
+        assert copy_frames(frames, found)
         np.testing.assert_array_equal(found, sent)
         assert connection.receive(0) is None
 
@@ -140,9 +140,9 @@ def test_callers_of_both_sockets_have_names_of_their_own(listen):
         assert bytes(connection.receive(LIMIT)[1]) == b"%d" % number
     assert len(set(callers)) == 4
     connections.pop(1).close()
-    assert until(lambda: listener.gone(callers)) == [callers.pop(1)]
+    assert until(lambda: listener.disconnected(callers)) == [callers.pop(1)]
     connections.pop(1).close()
-    assert until(lambda: listener.gone(callers)) == [callers.pop(1)]
+    assert until(lambda: listener.disconnected(callers)) == [callers.pop(1)]
     for connection in connections:
         connection.close()
 
@@ -204,13 +204,13 @@ def test_the_end_of_a_process_shows_at_once(listen, start, way):
     listener, file = over(way, listen, silence=1e3)
     processes = [start(file), start(file)]
     callers = [known(listener) for _ in processes]
-    assert listener.gone(callers) == []
+    assert listener.disconnected(callers) == []
     assert listener.send(callers[0], ORDER, b"first")
     hear(listener)
     for process in processes:
         os.kill(process.pid, signal.SIGKILL)
     gone: set[bytes] = set()
-    until(lambda: len(gone.update(listener.gone(callers)) or gone) == 2)
+    until(lambda: len(gone.update(listener.disconnected(callers)) or gone) == 2)
 
 
 def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
@@ -221,9 +221,9 @@ def test_a_stopped_machine_is_gone_over_tcp_alone(listen, start):
     other = known(listener)
     for process in (here, there):
         os.kill(process.pid, signal.SIGSTOP)
-    assert until(lambda: listener.gone([caller, other])) == [other]
+    assert until(lambda: listener.disconnected([caller, other])) == [other]
     time.sleep(SILENCE)
-    assert listener.gone([caller]) == []
+    assert listener.disconnected([caller]) == []
     assert listener.send(caller, ORDER, b"still there")
     os.kill(here.pid, signal.SIGCONT)
     assert hear(listener) == (caller, [ANSWER.ljust(8) + b"still there"])
@@ -238,7 +238,7 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
         good.send(HELLO)
         callers.append(known(listener))
         bad.send(ANSWER, b"", bytes(MOST_IN_FRAME + 1))
-        assert until(lambda: listener.gone(callers)) == callers[:1]
+        assert until(lambda: listener.disconnected(callers)) == callers[:1]
         with pytest.raises(GoneMasterError):
             until(lambda: bad.receive(1))
         assert listener.receive() is None

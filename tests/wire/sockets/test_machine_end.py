@@ -10,7 +10,7 @@ import pytest
 
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.wire.orders import Close, Kind, Multiply, Opened, Order, Report, Reported
-from cec_mpi.wire.sockets.machine_end import SocketMachineEnd, ToldToLeaveError
+from cec_mpi.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
 from cec_mpi.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
 
 
@@ -43,9 +43,9 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
     wire = Wire(None, order(Kind.CLOSE), [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
-        assert isinstance(end.announced(signals), Close)
-        with pytest.raises(ToldToLeaveError, match="SIGTERM"):
-            end.opened(Opened())
+        assert isinstance(end.receive_order(signals), Close)
+        with pytest.raises(ShutdownRequested, match="SIGTERM"):
+            end.report_opened(Opened())
     assert wire.sent[0] == [GOOD_BYE]
 
 
@@ -53,9 +53,9 @@ def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
     wire = Wire(order(Kind.MULTIPLY, 0, 1))  # the next one would come before it says good-bye
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
-        job = end.announced(signals)
+        job = end.receive_order(signals)
     assert isinstance(job, Multiply)
-    end.answer(job, np.zeros(1), Report(0.5))
+    end.send_answer(job, np.zeros(1), Report(0.5))
     kind, head = wire.sent[0]
     assert kind == ANSWER
     assert Reported(*np.frombuffer(head)[: Reported.size()]).leaving == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.wire.jobs import AnswerRoom
+from cec_mpi.wire.jobs import ReceiveBuffer
 from cec_mpi.wire.orders import Kind, Order, Reported
 from cec_mpi.wire.sockets.messages import (
     goes_with_order,
@@ -49,16 +49,16 @@ def test_what_follows_an_order_that_is_no_job_comes_on_its_own():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("numbers", [0, 1, 8, 16385])
 def test_answers_lie_behind_their_report_and_none_counts_as_failed(numbers, dtype):
-    room = AnswerRoom(numbers, np.dtype(dtype))
-    assert room.values.shape == (numbers,)
-    assert room.values.dtype == dtype
-    room.clear()
-    assert np.isnan(room.report).all()
-    assert np.isnan(room.values).all()
-    sent = AnswerRoom(numbers, np.dtype(dtype))
+    buffer = ReceiveBuffer(numbers, np.dtype(dtype))
+    assert buffer.values.shape == (numbers,)
+    assert buffer.values.dtype == dtype
+    buffer.clear()
+    assert np.isnan(buffer.report).all()
+    assert np.isnan(buffer.values).all()
+    sent = ReceiveBuffer(numbers, np.dtype(dtype))
     sent.report[:] = range(Reported.size())
     sent.values[:] = range(numbers)
-    room.together[:] = sent.together
-    assert room.report.tolist() == list(range(Reported.size()))
-    np.testing.assert_array_equal(room.values, np.arange(numbers, dtype=dtype))
-    assert goes_with_report(room.values) == (numbers * np.dtype(dtype).itemsize <= 131072)
+    buffer.packed[:] = sent.packed
+    assert buffer.report.tolist() == list(range(Reported.size()))
+    np.testing.assert_array_equal(buffer.values, np.arange(numbers, dtype=dtype))
+    assert goes_with_report(buffer.values) == (numbers * np.dtype(dtype).itemsize <= 131072)
