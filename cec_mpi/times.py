@@ -30,8 +30,8 @@ DISCONNECT_GRACE = 1.0  # for the end of a connection to show which machine it w
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 
 # To end. A process that waits longer is ended, or leaves without the others.
-BYE_SECONDS = 5.0  # for machines to leave when the run ends
-LEAVING_SECONDS = 5.0  # for processes that the run has started to end after that
+BYE_SECONDS = 5.0  # for ranks of the launcher to leave when the run ends
+LEAVING_SECONDS = 1.0  # for other machines to leave, and then for those of this computer to end
 FAREWELL_SECONDS = 2.0  # for the master to let a machine go: it may be between two steps
 LINGER_SECONDS = 2.0  # for the last words of a process to be sent
 NOTE_SECONDS = 3.0  # that a note for ranks which come too late stays

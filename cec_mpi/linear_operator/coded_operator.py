@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import cache
 from math import prod
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
-from cec_mpi.master.master import Master
-from cec_mpi.session.session import Session
+from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.store.format.manifest import Manifest
 
 
@@ -95,12 +96,18 @@ class CodedOperator(_MaskRefusing):
     (SciPy 1.18 and newer). X can be used wherever SciPy takes a linear operator, with ``@``,
     ``.H``, ``.T`` and in sums and products with other operators.
 
+    The machines start when they are needed first, when `start` is called, or when a ``with``
+    begins. They leave when `close` is called or the ``with`` ends, when the operator is deleted,
+    and at the end of the program.
+
     Parameters
     ----------
-    session : Session
-    master : Master
-    close : callable, optional
-        Closes the operator when `close` is called; without it `close` raises `InputError`.
+    lifetime : Lifetime
+    manifest : Manifest
+    path : path
+        The store, as it was given.
+    closes : bool
+        Whether `close` closes it; otherwise it raises `InputError`.
 
     Attributes
     ----------
@@ -108,10 +115,6 @@ class CodedOperator(_MaskRefusing):
         Shape (q, r) of X.
     dtype : numpy.dtype
         float64.
-    attainable : float
-        Usual difference between two products with the same vector if other machines answer,
-        relative to the norm of X. With ``precision="shard"`` products always have this error. A
-        solver may not reach a tolerance below it.
     accurate_along : tuple of str
         "rows" if the error of each entry of ``X w`` is relative to the entries of its own row, and
         "columns" if that of ``X' v`` is so for its column. A store of copies has both, a code has
@@ -132,15 +135,48 @@ class CodedOperator(_MaskRefusing):
     args: tuple[LinearOperator, ...] = ()
 
     def __init__(
-        self, session: Session, master: Master, close: Callable[[], None] | None = None
+        self,
+        lifetime: Lifetime,
+        manifest: Manifest,
+        path: str | os.PathLike[str],
+        closes: bool = True,
     ) -> None:
-        self._session = session
-        self._master = master
-        self._close = close
-        self.attainable = master.attainable
-        self.column_names = master.manifest.column_names
-        self.accurate_along = _accurate_along(master.manifest)
-        super().__init__(master.dtype, master.shape)
+        self._lifetime, self._closes = lifetime, closes
+        self._manifest, self._path = manifest, path
+        self.column_names = manifest.column_names
+        self.accurate_along = _accurate_along(manifest)
+        super().__init__(np.dtype(np.float64), (manifest.rows, manifest.columns))
+
+    def start(self) -> Self:
+        """Start the machines now, instead of with the first product; returns this operator.
+
+        Raises
+        ------
+        CecError
+            The machines cannot be started, or cannot open the store.
+        """
+        self._lifetime.start()
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lifetime.close(error)
+
+    @property
+    def attainable(self) -> float:
+        """Usual difference between two products with the same vector if other machines answer.
+
+        It is relative to the norm of X. With ``precision="shard"`` products always have this error.
+        A solver may not reach a tolerance below it.
+        """
+        return self._lifetime.master.attainable
 
     @property
     def accuracy(self) -> float:
@@ -153,7 +189,7 @@ class CodedOperator(_MaskRefusing):
         step it has the worst condition number of the code, which for many machines is the worst
         that a search has found.
         """
-        return self._master.accuracy
+        return self._lifetime.master.accuracy
 
     @property
     def available(self) -> tuple[int, ...]:
@@ -162,11 +198,11 @@ class CodedOperator(_MaskRefusing):
         Assign machine numbers to make them available from the next step on. Assign None to return
         to the availability with which the operator was opened.
         """
-        return self._session.schedule.available
+        return self._lifetime.session.schedule.available
 
     @available.setter
     def available(self, machines: Iterable[int] | None) -> None:
-        self._session.schedule.choose(machines)
+        self._lifetime.session.schedule.choose(machines)
 
     @property
     def pids(self) -> dict[int, int]:
@@ -175,7 +211,7 @@ class CodedOperator(_MaskRefusing):
         The numbers are those after the last step. Empty if the machines are ranks of MPI, or are in
         this process.
         """
-        return self._session.pids
+        return self._lifetime.session.pids
 
     @property
     def open(self) -> NoReturn:
@@ -185,32 +221,35 @@ class CodedOperator(_MaskRefusing):
         )
 
     def close(self) -> None:
-        """Close the operator and release its machines.
+        """Make the machines leave: the operator cannot be used any more.
 
-        The end of a ``with`` does the same, and closing an operator again does nothing. Products
-        for which other threads wait raise `InputError`.
+        Closing it again does nothing. Products for which other threads wait raise `InputError`.
 
         Raises
         ------
         InputError
             A step or a forked process calls it, or the operator belongs to a run of ``cec-mpi``.
         """
-        if self._close is None:
+        if not self._closes:
             raise InputError("a task cannot close its operator: the run closes it")
-        self._session.turns.check()
-        self._close()
+        if self._lifetime.has_started:
+            self._lifetime.session.turns.check()
+        self._lifetime.close()
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[1]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._session.turns.run(self._master.matvec, x)
+            return self._step(self._lifetime.master.matvec, x)
         return self._apply(False, x, -1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[0]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._session.turns.run(self._master.rmatvec, x)
+            return self._step(self._lifetime.master.rmatvec, x)
         return self._apply(True, x, -1)
+
+    def _step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
+        return self._lifetime.session.turns.run(product, factor)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(False, np.asarray(X), -2)
@@ -240,27 +279,30 @@ class CodedOperator(_MaskRefusing):
         else:
             if is_complex:
                 block = np.hstack((block.real, block.imag))
-            product = self._master.rmatmat if adjoint else self._master.matmat
-            result = self._session.turns.run(product, block)
+            master = self._lifetime.master
+            result = self._step(master.rmatmat if adjoint else master.matmat, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)
 
     def __repr__(self) -> str:
-        manifest = self._master.manifest
-        available = self._session.schedule.known
-        if self._session.ended or self._master.closed:
-            state = "closed"
-        elif available is None:
-            state = "available machines given by a function"
-        else:
-            state = f"available {','.join(map(str, available)) or 'none'}"
+        manifest = self._manifest
         rows, columns = self.shape
         return (
             f"<{rows}x{columns} CodedOperator with dtype={self.dtype}, store "
-            f"{str(self._master.path)!r}, any {manifest.enough} of "
-            f"{manifest.code.machines} machines, {state}>"
+            f"{str(self._path)!r}, any {manifest.enough} of "
+            f"{manifest.code.machines} machines, {self._state()}>"
         )
+
+    def _state(self) -> str:
+        if self._lifetime.closed:
+            return "closed"
+        if not self._lifetime.has_started:
+            return "not started"
+        available = self._lifetime.session.schedule.known
+        if available is None:
+            return "available machines given by a function"
+        return f"available {','.join(map(str, available)) or 'none'}"
 
     def __reduce__(self) -> NoReturn:
         raise InputError(

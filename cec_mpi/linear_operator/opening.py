@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,10 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
+from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.options.elastic import elastic_options, if_removed
 from cec_mpi.options.option import naming_keywords, with_keywords
 from cec_mpi.options.session import GROUPS, SessionOptions
@@ -23,9 +23,7 @@ from cec_mpi.processes.ending import (
     ALL_TURNS,
     leave_forks_without_mpi,
     leave_now,
-    note_exit_status,
     takes_the_word,
-    this_process,
 )
 from cec_mpi.processes.failing import (
     let_rank_0_print,
@@ -33,19 +31,20 @@ from cec_mpi.processes.failing import (
     raised_together,
     shown_by_rank_0,
 )
-from cec_mpi.processes.launcher import rank_of_launcher
+from cec_mpi.processes.launcher import is_launched, rank_of_launcher
 from cec_mpi.processes.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
+from cec_mpi.store.reader import open_store as read_store
+from cec_mpi.store.staging import node_directory
 from cec_mpi.text import shown
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from cec_mpi.linear_operator.coded_operator import CodedOperator
+    from cec_mpi.master.master import Master
     from cec_mpi.session.session import Session
-
-T = TypeVar("T")  # an operator
 
 _OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
 
@@ -54,16 +53,17 @@ class _NotOpenError(InputError, AttributeError):
     """An attribute of an operator that is not open, so that `hasattr` is False."""
 
 
-class Entrance(Generic[T]):
-    """The return value of `open_operator`: opens an operator in a ``with``.
+class OperatorContext:
+    """The return value of `open_operator` if several processes call it: opens X in a ``with``.
 
-    Any other use of it, such as a product, raises `InputError`.
+    Rank 0 gets a `CodedOperator`, and the other ranks serve it and get None. Any other use, such as
+    a product, raises `InputError`.
 
     Parameters
     ----------
-    opening : callable
-        Takes the function that closes the operator, and returns the context in which the operator
-        is open. The context gives None on a machine.
+    lifetime : Lifetime
+    make_operator : callable
+        Returns the operator on rank 0.
     call : str
         The call in words, for messages.
     comm : mpi4py.MPI.Intracomm, optional
@@ -74,23 +74,21 @@ class Entrance(Generic[T]):
 
     def __init__(
         self,
-        opening: Callable[[Callable[[], None]], AbstractContextManager[T | None]],
+        lifetime: Lifetime,
+        make_operator: Callable[[], CodedOperator],
         call: str,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        self._opening: Callable[[Callable[[], None]], Any] | None = opening
-        self._context: AbstractContextManager[T | None] | None = None
-        self._call = call
-        self._comm = comm
-        self._process = 0
-        self._serves = False
+        self._lifetime, self._make_operator = lifetime, make_operator
+        self._call, self._comm = call, comm
+        self._is_used = self._serves = False
 
-    def start(self) -> T | None:
-        """Open the operator without a ``with``, for example in a notebook, until ``X.close()``.
+    def start(self) -> CodedOperator | None:
+        """Open the operator without a ``with``, until ``X.close()`` or the end of the program.
 
         Returns
         -------
-        operator or None
+        CodedOperator or None
             The operator on rank 0. The other ranks serve inside this call until rank 0 closes the
             operator or ends, and get None.
 
@@ -99,25 +97,35 @@ class Entrance(Generic[T]):
         CecError
             The operator cannot be opened; see `open_operator`.
         """
-        X = self._open()
-        if X is None:
-            self._leave(None)
-        elif self._comm is not None:
-            atexit.register(self._close_at_exit)
-        return X
+        if self._is_used:
+            self._refuse(f"{self._call} was opened before: call it again for another operator")
+        if self._comm is not None:
+            from cec_mpi.session.turns import refusal
 
-    def __enter__(self) -> T | None:
-        return self._open()
+            if problem := refusal():
+                self._refuse(problem)
+        self._is_used = True
+        self._lifetime.start()
+        self._serves = not self._lifetime.has_started
+        if self._comm is not None:
+            leave_forks_without_mpi()
+        if self._serves:
+            self._lifetime.close()
+            return None
+        return self._make_operator()
+
+    def __enter__(self) -> CodedOperator | None:
+        return self.start()
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         if self._serves and isinstance(error, _OF_NONE):
             self._say_what_none_is(error)
-        return self._leave(error)
+        self._lifetime.close(error)
 
     def _say_what_none_is(self, error: Exception) -> None:
         """Print an error on a machine once, with its most frequent reason."""
@@ -134,49 +142,6 @@ class Entrance(Generic[T]):
             atexit.register(time.sleep, ALL_TURNS)
         shown_by_rank_0(not speaks, error)
 
-    def _close(self) -> None:
-        atexit.unregister(self._close_at_exit)
-        self._leave(None)
-
-    def _open(self) -> T | None:
-        if self._opening is None:
-            self._refuse(f"{self._call} was opened before: call it again for another operator")
-        if self._comm is not None:
-            from cec_mpi.session.turns import refusal
-
-            if problem := refusal():
-                self._refuse(problem)
-        opening, self._opening = self._opening, None
-        self._process = os.getpid()
-        context = opening(self._close)
-        X: T | None = context.__enter__()
-        self._context, self._serves = context, X is None
-        if self._comm is not None:
-            leave_forks_without_mpi()
-        return X
-
-    def _leave(self, error: BaseException | None) -> bool | None:
-        context, self._context = self._context, None
-        if context is None:
-            return None
-        if os.getpid() != self._process:
-            this_process.kept.append(context)
-            if isinstance(error, SystemExit):
-                note_exit_status(error.code)
-            return None
-        if error is None:
-            return context.__exit__(None, None, None)
-        return context.__exit__(type(error), error, error.__traceback__)
-
-    def _close_at_exit(self) -> None:
-        """Close the operator, with the exception that rank 0 did not catch."""
-        error = getattr(sys, "last_value", None)
-        try:
-            self._leave(error)
-        except BaseException as raised:
-            if raised is not error:
-                raise
-
     def _refuse(self, text: str, kind: type[InputError] = InputError) -> NoReturn:
         error = kind(text)
         raise error if self._comm is None else raised_apart(self._comm.rank, error)
@@ -185,11 +150,9 @@ class Entrance(Generic[T]):
         self._refuse_use(InputError)
 
     def _refuse_use(self, kind: type[InputError]) -> NoReturn:
-        call = self._call
-        at_first = "" if self._comm is None else " and `if X is not None:`"
         self._refuse(
-            f"{call} was used without with: expected `with {call} as X:`{at_first} around what "
-            f"uses X, or `X = {call}.start()`, as in a notebook, and `X.close()` at the end",
+            f"{self._call} was used without with: expected `with {self._call} as X:` and "
+            "`if X is not None:` around what uses X",
             kind,
         )
 
@@ -208,9 +171,9 @@ class Entrance(Generic[T]):
         return [name for name in super().__dir__() if name.startswith("__")] + ["start"]
 
     def __repr__(self) -> str:
-        if self._opening is not None:
+        if not self._is_used:
             return f"<{self._call}: opens in a with, or with .start()>"
-        return f"<{self._call}: {'closed' if self._context is None else 'open'}>"
+        return f"<{self._call}: {'closed' if self._lifetime.closed else 'open'}>"
 
     def __reduce__(self) -> NoReturn:
         self._refuse(
@@ -233,7 +196,7 @@ def open_operator(
     *,
     recorder: Recorder | None = None,
     **options: Any,
-) -> Entrance[CodedOperator]:
+) -> CodedOperator | OperatorContext:
     """Open X of a store as a linear operator, served by machines.
 
     With a communicator the call is collective: rank 0 gets X, and the other ranks serve it in
@@ -242,8 +205,10 @@ def open_operator(
     rank 0 gets X, and the others serve it. Without a communicator or an elastic option all machines
     are in this process.
 
-    X opens in a ``with``, or with ``X = open_operator(...).start()``, for example in a notebook.
-    The end of the ``with``, ``X.close()`` or the end of the program closes it.
+    The machines start with the first product, with ``X.start()`` or in a ``with``; if X has a
+    connection file, it listens for them at once. They leave with ``X.close()``, at the end of the
+    ``with`` or of the program, and when X is deleted. If several processes make the call, X opens
+    in a ``with``, or with ``X = open_operator(...).start()``.
 
     Parameters
     ----------
@@ -258,10 +223,10 @@ def open_operator(
 
     Returns
     -------
-    Entrance
-        Gives in a ``with`` a `CodedOperator`, which is a `scipy.sparse.linalg.LinearOperator`, on
-        rank 0. The other ranks serve inside the ``with`` line, and get None when rank 0 has left
-        its block. Any other use of it raises `InputError`.
+    CodedOperator or OperatorContext
+        X as a `scipy.sparse.linalg.LinearOperator`. If several processes make the call, a context
+        that gives X on rank 0. The other ranks serve inside the ``with`` line, and get None when
+        rank 0 has left its block.
 
     Raises
     ------
@@ -295,47 +260,84 @@ def open_operator(
     >>> place = tempfile.TemporaryDirectory()
     >>> np.save(f"{place.name}/X.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
     >>> store = cec_mpi.encode(f"{place.name}/X.npy", f"{place.name}/store", 3, 2)
-    >>> with cec_mpi.open_operator(f"{place.name}/store", None) as X:
-    ...     X.available = {1, 3}
-    ...     (X @ np.ones(4)).round(6)
+    >>> X = cec_mpi.open_operator(f"{place.name}/store")
+    >>> X.available = {1, 3}
+    >>> (X @ np.ones(4)).round(6)
     array([1., 2., 3., 4.])
+    >>> X.close()
     >>> place.cleanup()
     """
     given = "".join(f", {name}={shown(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{given})"
 
-    @contextmanager
-    def opened(close: Callable[[], None]) -> Iterator[CodedOperator | None]:
-        known = {name: options[name] for name in options if name in _KEYWORDS}
-        chosen = SessionOptions(**known)
-        with ExitStack() as kept:
-            with naming_keywords(*GROUPS, SessionOptions):
-                session = kept.enter_context(_gathered(comm, chosen))
-            if session is None:
-                yield None
-                return
-            for name in options:
-                if name not in known:
-                    raise InputError(
-                        f"open_operator got an unexpected keyword argument {name!r}"
-                        f"{if_removed(name)}"
-                    )
-            from cec_mpi.linear_operator.coded_operator import CodedOperator
+    known = {name: options[name] for name in options if name in _KEYWORDS}
+    chosen = SessionOptions(**known)
+    several = comm is not None or (chosen.is_elastic and is_launched())
 
-            with naming_keywords(*GROUPS, SessionOptions):
-                master = session.open(store, chosen, recorder or Recorder())
-            yield CodedOperator(session, master, close)
+    def check_keywords() -> None:
+        for name in options:
+            if name not in known:
+                raise InputError(
+                    f"open_operator got an unexpected keyword argument {name!r}{if_removed(name)}"
+                )
 
-    return Entrance(opened, call, comm)
+    def gather() -> AbstractContextManager[Session | None]:
+        if chosen.is_elastic:
+            return _gather_elastic(comm, chosen, lifetime.check_open)
+        return gathered(comm, options=chosen)
+
+    def open_store(session: Session) -> Master:
+        with naming_keywords(*GROUPS, SessionOptions):
+            check_keywords()
+            return session.open(store, chosen, recorder or Recorder())
+
+    def make_operator() -> CodedOperator:
+        from cec_mpi.linear_operator.coded_operator import CodedOperator
+
+        manifest = read_store(node_directory(as_path(store))).manifest
+        with naming_keywords(*GROUPS, SessionOptions):
+            chosen.checked(manifest)
+        return CodedOperator(lifetime, manifest, store)
+
+    lifetime = Lifetime(gather, open_store)
+    if several:
+        return OperatorContext(lifetime, make_operator, call, comm)
+    check_keywords()
+    if chosen.is_elastic:
+        _check_machines(chosen)
+    X = make_operator()
+    lifetime.close_when_collected(X)
+    if chosen.accept is not None or chosen.listen is not None:
+        lifetime.gather()
+    return X
+
+
+def _check_machines(options: SessionOptions) -> None:
+    """Raise if an elastic operator has no machines, or cannot have them here."""
+    options.check_listening()
+    listens = options.accept is not None or options.listen is not None
+    if not listens and options.local is None:
+        raise InputError(
+            "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
+            "local=N too"
+        )
+    if not is_launched():
+        return
+    if not listens:
+        raise InputError("local needs accept=FILE too under a launcher")
+    if mpi_is_initialized():
+        raise InputError(
+            "an elastic operator under a launcher needs a program that has not started MPI "
+            "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "
+            "False` before `from mpi4py import MPI`, or do not import it"
+        )
 
 
 @contextmanager
-def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[Session | None]:
-    """Gather the machines that the options ask for; None on a machine."""
-    if not options.is_elastic:
-        with gathered(comm, options=options) as session:
-            yield session
-        return
+def _gather_elastic(
+    comm: MPI.Intracomm | None, options: SessionOptions, look: Callable[[], None]
+) -> Iterator[Session | None]:
+    """Listen for machines, and start those of this computer; None on a machine."""
     if comm is not None:
         *names, last = (each.name for each in elastic_options())
         raise raised_together(
@@ -350,20 +352,7 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
 
     launcher = launched()
     try:
-        options.check_listening()
-        if options.accept is None and options.listen is None and options.local is None:
-            raise InputError(
-                "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
-                "local=N too"
-            )
-        if launcher is not None and options.accept is None and options.listen is None:
-            raise InputError("local needs accept=FILE too under a launcher")
-        if launcher is not None and mpi_is_initialized():
-            raise InputError(
-                "an elastic operator under a launcher needs a program that has not started MPI "
-                "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "
-                "False` before `from mpi4py import MPI`, or do not import it"
-            )
+        _check_machines(options)
     except InputError as error:
         if launcher is None:
             raise
@@ -381,4 +370,4 @@ def _gathered(comm: MPI.Intracomm | None, options: SessionOptions) -> Iterator[S
                 leave_now(code)
             yield None
             return
-        yield kept.enter_context(elastic(options, file))
+        yield kept.enter_context(elastic(options, file, look=look))

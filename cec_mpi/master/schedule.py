@@ -27,6 +27,7 @@ from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
 if TYPE_CHECKING:
     from cec_mpi.roster import Short
 
+_NO_ANSWER = (-1, ())
 _MOST_TICKS = 1_000_000  # for which a step waits, if ticks take no time
 
 
@@ -79,10 +80,8 @@ class Schedule:
         self._tick = tick
         self._start: float | None = None
         self._away: dict[int, tuple[Why, int]] = {}  # of the last step
-        self._heard: tuple[int, tuple[int, ...]] = (
-            -1,
-            (),
-        )  # tick and answer of the availability, which is asked once a tick
+        # The tick for which the availability was asked last, and its answer.
+        self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
         self.gate: Callable[[], None] = lambda: None
         self.short: Short = lambda missing, available, away: None
 
@@ -90,7 +89,7 @@ class Schedule:
     def available(self) -> tuple[int, ...]:
         """The machines that are available to the next step, as far as is known."""
         waits = self._tick_seconds is not None and self._start is None  # for the first step
-        return self._staying(self._availability.at(0 if waits else self._current()))
+        return self._staying(self._ask(0 if waits else self._current()))
 
     @property
     def known(self) -> tuple[int, ...] | None:
@@ -105,7 +104,7 @@ class Schedule:
         InputError
             A machine does not take part.
         """
-        self._heard = -1, ()
+        self._answer = _NO_ANSWER
         if machines is None:
             self._availability = self._given
             return
@@ -118,8 +117,7 @@ class Schedule:
 
     def listed_at(self, tick: int) -> set[int]:
         """Return the machines that are available at a tick, including those that have left."""
-        heard, machines = self._heard
-        return set(machines if heard == tick else self._availability.at(tick))
+        return set(self._ask(tick))
 
     def next_change(self) -> float:
         """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
@@ -165,6 +163,7 @@ class Schedule:
             if not self.waits or not could or is_settled(self._availability, tick):
                 if not others_come:
                     self._hear_why()
+                    self._answer = _NO_ANSWER  # the caller may try the same step again
                 raise InfeasibleError(self._complaint(tick, available, *needed))
             if waited >= _MOST_TICKS:
                 complaint = self._complaint(tick, available, *needed)
@@ -217,11 +216,18 @@ class Schedule:
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
-        self._heard = tick, self._availability.at(tick)
-        available = self._staying(self._heard[1])
+        available = self._staying(self._ask(tick))
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available
+
+    def _ask(self, tick: int) -> tuple[int, ...]:
+        """Return the machines that are listed at a tick; a function is called once a tick."""
+        asked, machines = self._answer
+        if asked != tick or seconds_between(self._availability):  # which change within a tick
+            machines = self._availability.at(tick)
+            self._answer = tick, machines
+        return machines
 
     def _staying(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         gone = self._gone

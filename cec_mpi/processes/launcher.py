@@ -89,6 +89,12 @@ def _is_shell_of_srun(environ: Mapping[str, str]) -> bool:
     return "SLURM_PTY_PORT" in environ and environ.get("SLURM_TASK_PID") != str(os.getpid())
 
 
+def is_launched() -> bool:
+    """Whether a launcher has started this process and others."""
+    launcher = detect_launcher()
+    return launcher is not None and launcher.size > 1
+
+
 def job_id(environ: Mapping[str, str] = os.environ) -> str:
     """Return the identifier of the launch of this process; empty if there is none.
 

@@ -9,7 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from cec_mpi.files.durable import is_locked, locked, publish
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
+from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.live.steps import progress
 from cec_mpi.master.master import Master
 from cec_mpi.options.session import SessionOptions
@@ -294,7 +295,7 @@ class TaskRun:
         begin, before = time.perf_counter(), recorder.steps
         try:
             with noting_warnings(self.warned):
-                outcome = self._do(CodedOperator(session, master), checkpoint)
+                outcome = self._do(self._operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
             with suppress(ResultsError):  # what ended the run says more
@@ -310,6 +311,10 @@ class TaskRun:
             checkpoint.write()
         else:
             checkpoint.remove()
+
+    def _operator(self, session: Session, master: Master) -> CodedOperator:
+        lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
+        return CodedOperator(lifetime, self.manifest, self.store, closes=False)
 
     def _save(
         self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds

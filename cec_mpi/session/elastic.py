@@ -34,7 +34,7 @@ from cec_mpi.session.machine import (
 from cec_mpi.session.session import Running, Session
 from cec_mpi.session.turns import Turns
 from cec_mpi.terminal import warn
-from cec_mpi.times import LEAVING_SECONDS
+from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -128,7 +128,7 @@ def elastic(
             found = None if launcher is None else present_continuity()
             if found is not None and not found.continues:
                 warn(found)
-            local = last.enter_context(_machines_here(options, file, seconds))
+            local = last.enter_context(_machines_here(options, file, seconds, 1 + ranks))
             with ExitStack() as kept:
                 given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
                 yield Session(hub, *given)
@@ -141,8 +141,11 @@ def elastic(
                     with telling_late_ranks(file, error):
                         pass
                 else:
-                    hub.stop(error, partial(telling_late_ranks, file, error, hub.joined_ranks))
-                    if set(hub.stuck_ranks) - end_ranks(hub.stuck_ranks):
+                    wait = BYE_SECONDS if ranks else LEAVING_SECONDS
+                    closing = partial(telling_late_ranks, file, error, hub.joined_ranks)
+                    hub.stop(error, wait, closing)
+                    stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
+                    if stuck - end_ranks(stuck):
                         end_job_at_exit()
 
 
@@ -214,14 +217,17 @@ def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
 
 @contextmanager
 def _machines_here(
-    options: SessionOptions, file: Path, seconds: float
+    options: SessionOptions, file: Path, seconds: float, first: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start machines as processes of this computer, which end with this one."""
+    """Start machines as processes of this computer, which end with this one.
+
+    Their ranks count from `first`, behind those of the launcher.
+    """
     started = []
     job, encryption = job_id(), str(int(options.encryption))
     source = str(file) if options.listen is None else options.listen
     try:
-        for rank in range(1, (options.local or 0) + 1):
+        for rank in range(first, first + (options.local or 0)):
             words = [source, str(file), str(rank), job, str(seconds), encryption]
             started.append(
                 subprocess.Popen(

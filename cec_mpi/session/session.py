@@ -152,6 +152,11 @@ class Session:
         return self._places[1:] or None
 
     @property
+    def has_processes(self) -> bool:
+        """Whether the machines are processes of their own, which leave when they are told to."""
+        return self._running is not Running.ALONE
+
+    @property
     def pids(self) -> dict[int, int]:
         """Process number of each machine of an elastic session on its host."""
         return self._hub.pids()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import numpy as np
 
 from cec_mpi.linear_operator.coded_operator import CodedOperator
+from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import Recorder
@@ -104,4 +105,6 @@ def opened_here(path, *, recorder=None, **options):
     """The operator of an elastic session, as `cec_mpi.open_operator` opens it with ``local=N``."""
     session = Session(Hub(0), [place_here()], "", ExitStack(), running=Running.ELASTIC)
     chosen = SessionOptions(elastic=True, **options)
-    yield CodedOperator(session, session.open(path, chosen, recorder or Recorder()))
+    master = session.open(path, chosen, recorder or Recorder())
+    lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
+    yield CodedOperator(lifetime, master.manifest, path)

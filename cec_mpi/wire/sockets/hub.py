@@ -31,7 +31,7 @@ from cec_mpi.roster import WARNED, Excluded, Gone, Left, Lost, Roster, State
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
 from cec_mpi.times import (
-    BYE_SECONDS,
+    LEAVING_SECONDS,
     LOOK_SECONDS,
     OPEN_SECONDS,
     SETTLE_SECONDS,
@@ -135,7 +135,7 @@ class SocketHub:
     joined_ranks : set of int
         Ranks of the launcher that have joined.
     stuck_ranks : list of int
-        Ranks of the launcher that did not leave when they were told to.
+        Ranks of processes that did not leave when they were told to.
     """
 
     def __init__(
@@ -347,6 +347,7 @@ class SocketHub:
     def stop(
         self,
         error: BaseException | None,
+        seconds: float = LEAVING_SECONDS,
         closing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Tell all machines to leave, and close the connections.
@@ -355,6 +356,8 @@ class SocketHub:
         ----------
         error : BaseException or None
             The exception that the master leaves with.
+        seconds : float
+            How long to wait for machines that have not left.
         closing : callable
             Returns a context in which connections are closed: for machines that were not heard.
         """
@@ -368,7 +371,7 @@ class SocketHub:
             self._stop_message = Stop(error).packed()
             for peer in self._living():
                 peer.order(Order(Kind.STOP), self._stop_message)
-            patience, due = Patience(), time.monotonic() + BYE_SECONDS
+            patience, due = Patience(), time.monotonic() + seconds
             while self._peers and time.monotonic() < due:
                 self._listen()
                 for name in self._listener.disconnected(list(self._peers)):

@@ -1,0 +1,180 @@
+"""From the first use of an operator to the end of its machines."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING
+
+from cec_mpi.errors import InputError
+from cec_mpi.processes.ending import note_exit_status, this_process
+
+if TYPE_CHECKING:
+    from cec_mpi.master.master import Master
+    from cec_mpi.session.session import Session
+
+_STARTS = "this operator is being opened: what opens it cannot use it"
+_CLOSED = "this operator is closed: its machines have left"
+
+
+class Lifetime:
+    """Starts the machines of an operator on first use, and makes them leave once.
+
+    They leave when `close` is called, when the operator is collected, and at the end of the
+    program. A process that was forked from this one ends nothing.
+
+    Parameters
+    ----------
+    gather : callable
+        Returns a context in which the machines of a session are there; it gives None on a machine.
+    open_store : callable
+        Makes the machines of the session open the store, and returns their master.
+
+    Attributes
+    ----------
+    closed : bool
+        Whether the machines have left for good, or are about to.
+    """
+
+    def __init__(
+        self,
+        gather: Callable[[], AbstractContextManager[Session | None]],
+        open_store: Callable[[Session], Master],
+    ) -> None:
+        self.closed = False
+        self._gather, self._open_store = gather, open_store
+        self._session: Session | None = None
+        self._master: Master | None = None
+        self._kept: ExitStack | None = None  # while the machines are there
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # of starts and of the end
+        self._is_starting = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the machines have opened the store, and may have left since."""
+        return self._master is not None
+
+    @property
+    def session(self) -> Session:
+        """The session; starts the machines if they have not started."""
+        if self._master is None:
+            self.start()
+        assert self._session is not None
+        return self._session
+
+    @property
+    def master(self) -> Master:
+        """The master; starts the machines if they have not started."""
+        if self._master is None:
+            self.start()
+        assert self._master is not None
+        return self._master
+
+    def check_open(self) -> None:
+        """Raise `InputError` if the operator is closed."""
+        if self.closed:
+            raise InputError(_CLOSED)
+
+    def gather(self) -> Session | None:
+        """Gather the machines, which do not open the store yet; returns None on a machine."""
+        with self._lock:
+            self.check_open()
+            if self._kept is None:
+                self._process = os.getpid()
+                with ExitStack() as kept:
+                    self._session = kept.enter_context(self._gather())
+                    self._kept = kept.pop_all()
+                _close_at_exit(self)
+            return self._session
+
+    def start(self) -> None:
+        """Gather the machines and make them open the store, unless they have done so.
+
+        If that fails, or is interrupted, they leave, and the next call tries again.
+        """
+        self.check_open()
+        with self._lock:
+            if self._is_starting:  # this thread, in what the start calls
+                raise InputError(_STARTS)
+            self._is_starting = True
+            try:
+                session = self.gather()
+                if self._master is None and session is not None:
+                    self._master = self._open_store(session)
+            except BaseException as error:
+                self._leave(error)
+                raise
+            finally:
+                self._is_starting = False
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Make the machines leave, with an exception if there is one.
+
+        Raises
+        ------
+        InputError
+            It is called by what starts the machines.
+        """
+        self.closed = True  # which ends a start in another thread
+        if os.getpid() != self._process:  # where nobody would release the lock
+            self._leave(error)
+            return
+        with self._lock:
+            if self._is_starting:
+                raise InputError(_STARTS)
+            self._leave(error)
+
+    def close_when_collected(self, operator: object) -> None:
+        """Close this lifetime when the operator is collected, without waiting there."""
+        weakref.finalize(operator, self._abandon).atexit = False
+
+    def _abandon(self) -> None:
+        if self._kept is None:
+            self.closed = True
+        elif self._session is not None and self._session.has_processes:
+            _thread.start_new_thread(self.close, ())  # takes no lock of `threading`
+        else:
+            self.close()
+
+    def _leave(self, error: BaseException | None) -> None:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if os.getpid() != self._process:
+            this_process.kept.append(kept)
+            if isinstance(error, SystemExit):
+                note_exit_status(error.code)
+            return
+        try:
+            trace = None if error is None else error.__traceback__
+            kept.__exit__(None if error is None else type(error), error, trace)
+        finally:
+            _gathered.discard(self)
+
+
+_gathered: set[Lifetime] = set()  # whose machines are there
+
+
+def _close_at_exit(lifetime: Lifetime) -> None:
+    """Close a lifetime at exit, before MPI ends, which was started before this call."""
+    _gathered.add(lifetime)
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    """Close what is open, with the exception that the program did not catch."""
+    error = getattr(sys, "last_value", None)
+    for lifetime in list(_gathered):
+        try:
+            lifetime.close(error)
+        except BaseException as raised:
+            if raised is not error:
+                raise
