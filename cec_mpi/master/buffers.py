@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -114,10 +115,12 @@ class Buffers:
         self.parts = np.empty(self._shape)
         self.product = self.parts.reshape(-1, self._columns)
 
-    def renew(self) -> None:
-        """Replace arrays that machines may still be receiving."""
-        self.shared = np.empty_like(self.shared)
-        self.coded = np.empty_like(self.coded)
+    def renew(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
+        """Replace arrays that may still be sent, before vectors are taken into them."""
+        self.shared, self._given, self.coded = (
+            np.empty_like(array) if is_sending(array) else array
+            for array in (self.shared, self._given, self.coded)
+        )
 
 
 def column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:

@@ -12,7 +12,6 @@ from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
 from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.step import Step
 from cec_mpi.roster import State
@@ -42,23 +41,22 @@ class CheckedAdjoint:
         self._checks = checks
         self._answers = answers
 
-    def to_its_end(self, on_its_way: AdjointStep, buffers: Buffers) -> None:
+    def to_its_end(self, on_its_way: AdjointStep) -> None:
         """Make a step, until all terms that are added up have passed.
 
         Parameters
         ----------
         on_its_way : AdjointStep
             Machines that were wrong are then in its `wrong`.
-        buffers : Buffers
         """
         step, checks = on_its_way.step, self._checks
         while True:
-            on_its_way.to_its_end(buffers)
+            on_its_way.to_its_end()
             rows: dict[int, Intervals] = {}
             for term in on_its_way.used():
                 rows[term.machine] = rows.get(term.machine, ()) + term.intervals
             wanted = {n: tuple(checks.unknown(n, intervals)) for n, intervals in rows.items()}
-            wrong = self._probe(wanted, on_its_way, buffers) if any(wanted.values()) else set()
+            wrong = self._probe(wanted, on_its_way) if any(wanted.values()) else set()
             unknown = set()  # of machines that were lost, or too late
             with step.timed("code"):
                 for term in on_its_way.used():
@@ -80,16 +78,14 @@ class CheckedAdjoint:
             for machine in wrong | unknown:
                 on_its_way.reject(machine)
 
-    def _probe(
-        self, wanted: dict[int, Intervals], on_its_way: AdjointStep, buffers: Buffers
-    ) -> set[int]:
+    def _probe(self, wanted: dict[int, Intervals], on_its_way: AdjointStep) -> set[int]:
         """Get answers to the probe; returns the machines that were wrong."""
         answers = self._answers(on_its_way.step)
         beside = on_its_way.step.beside(Product(False, 1))
         probing = ProbeStep(self._master, beside, self._checks, answers, wanted)
         probing.machines = on_its_way.machines - set(on_its_way.outstanding)
         probing.wrong = set(on_its_way.wrong)
-        probing.to_its_end(buffers)
+        probing.to_its_end()
         self._master.end.release(probing.answered)
         on_its_way.leave_answered()
         for machine in answers.accused:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import NotFinite, Unusable
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import RESOLUTION, Patience, never
 from cec_mpi.records.events import kind_and_machine
@@ -143,22 +142,8 @@ class StepInFlight(ABC):
 
     # The course of a step.
 
-    def to_its_end(self, buffers: Buffers) -> None:
-        """Send jobs and take answers until the result is complete.
-
-        Parameters
-        ----------
-        buffers : Buffers
-            The buffers with the vectors that are sent. They are replaced if a machine may still
-            receive them.
-        """
-        try:
-            self._go()
-        finally:
-            if self.outstanding:
-                buffers.renew()
-
-    def _go(self) -> None:
+    def to_its_end(self) -> None:
+        """Send jobs and take answers until the result is complete."""
         step = self.step
         kind, rows = step.product, step.plan.assignment.counts(len(self._rows))
         self._plan_seconds = self.master.steps.speeds.predict(kind, step.plan.amounts(rows))

@@ -229,6 +229,8 @@ class Master:
         out = checked_out(out, self.shape[1 if adjoint else 0])
         buffers = self._buffers_for(columns)
         while True:
+            if isinstance(self._end, JobsEnd):
+                buffers.renew(self._end.is_sending)
             try:
                 if adjoint:
                     buffers.take_adjoint(name, block, self.scales)

@@ -184,7 +184,7 @@ class MadeOneByOne:
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
-            on_its_way.to_its_end(buffers)
+            on_its_way.to_its_end()
             self._count_wrong(on_its_way.blamed)
         return on_its_way.collected(answers.condition)
 
@@ -192,10 +192,10 @@ class MadeOneByOne:
         on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         with self._whole():
             if self.terms is None:
-                on_its_way.to_its_end(buffers)
+                on_its_way.to_its_end()
             else:
                 probes = partial(self._probe_answers, self.terms.scale)
-                CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way, buffers)
+                CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way)
         done = on_its_way.collected(buffers.codec.condition)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")

@@ -138,6 +138,7 @@ class LocalHub(StaticHub):
         for rank, job in list(self._jobs.items()):
             if self.roster[rank].state in (State.LOST, State.EXCLUDED):
                 del self._jobs[rank]
+                job.content = None
             elif self.compute(rank, job):
                 del self._jobs[rank]
                 job.content = None
@@ -151,6 +152,7 @@ class LocalHub(StaticHub):
         machine = self._machines[job.store, rank]
         order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
         content = job.content
+        assert content is not None
         if job.product.adjoint:
             content = content.reshape(job.count, job.product.columns)
         with Machine.unwarned():

@@ -159,8 +159,10 @@ class Job:
         Receives the answer.
     begun : float
         When the job was sent, in seconds of the hub's clock.
-    content : object
-        What the rows are multiplied with; it must not change until the answer has arrived.
+    content : ndarray or None
+        What the rows are multiplied with, as long as the hub may read it.
+    tracker : zmq.MessageTracker or None
+        Whether ZeroMQ has released `content`.
     asked : bool
         Whether the job was sent. If sending was interrupted, it is never answered.
     """
@@ -172,7 +174,8 @@ class Job:
     intervals: Intervals
     buffer: ReceiveBuffer
     begun: float
-    content: Any = None
+    content: NDArray[Any] | None = None
+    tracker: Any = None
     asked: bool = False
 
     @property
@@ -200,6 +203,11 @@ class Job:
     def leaving(self) -> bool:
         """Whether the machine must leave soon."""
         return bool(self.reported.leaving)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the hub may still read `content`."""
+        return self.content is not None and not (self.tracker and self.tracker.done)
 
 
 @dataclass(frozen=True)
@@ -235,6 +243,7 @@ class JobsEnd:
         self._arithmetic = opening.arithmetic
         self._buffers: dict[tuple[int, np.dtype[Any]], list[ReceiveBuffer]] = {}
         self._kept = 0  # bytes of these
+        self._sent: list[Job] = []
 
     def ask(
         self,
@@ -253,8 +262,8 @@ class JobsEnd:
         intervals : tuple of (int, int)
         content : ndarray
             W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
-            the dtype in which products are computed. It must not change until the answer has
-            arrived.
+            the dtype in which products are computed. It is not copied, and must not change as
+            long as `is_sending`.
         """
         if product.adjoint:
             size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
@@ -271,7 +280,14 @@ class JobsEnd:
         now = self.hub.clock.monotonic()
         job = Job(machine, self._store, step, product, intervals, buffer, now)
         self.hub.ask(job, content)
+        if job.is_sending:
+            self._sent.append(job)
         return job
+
+    def is_sending(self, content: NDArray[Any]) -> bool:
+        """Whether an array shares memory with what may still be sent, to lost machines too."""
+        self._sent = [job for job in self._sent if job.is_sending]
+        return any(np.may_share_memory(job.content, content) for job in self._sent)
 
     def release(self, jobs: Iterable[Job]) -> None:
         """Reuse the buffers of these jobs, which have been answered."""

@@ -18,10 +18,16 @@ ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 class Asked:
     """A hub whose machines never answer: who asks has the job."""
 
-    clock = time
+    clock, keeps = time, False
 
     def ask(self, job, content):
-        pass
+        job.content = content if self.keeps else None
+
+
+class Tracker:
+    """As of ZeroMQ."""
+
+    done = False
 
 
 @pytest.fixture
@@ -50,6 +56,20 @@ def test_two_plans_in_turn_have_their_arrays(end):
     first, second = step(end, 8 * ROWS), step(end, 9 * ROWS)
     assert step(end, 8 * ROWS)[0] is first[0]
     assert step(end, 9 * ROWS)[0] is second[0]
+
+
+def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
+    shared, other = np.ones(4), np.ones(4)
+    end.hub.keeps = True
+    jobs = [end.ask(1, 0, Product(), ((0, 1),), content) for content in (shared[:2], other)]
+    assert end.is_sending(shared)
+    assert not end.is_sending(shared[2:])
+    jobs[0].content = None  # it was answered
+    assert not end.is_sending(shared)
+    jobs[1].tracker = Tracker()  # as it is of a lost machine
+    assert end.is_sending(other)
+    jobs[1].tracker.done = True
+    assert not end.is_sending(other)
 
 
 @pytest.mark.parametrize(("rows", "most"), [(ROWS, 17 * MIB), (8 * ROWS, 70 * MIB)])

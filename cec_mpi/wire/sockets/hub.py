@@ -13,12 +13,12 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -40,6 +40,7 @@ from cec_mpi.times import (
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
+from cec_mpi.wire.sockets.library import frames_of, tracker_of
 from cec_mpi.wire.sockets.listener import Listener, Peer
 from cec_mpi.wire.sockets.messages import (
     ANSWER,
@@ -57,8 +58,10 @@ from cec_mpi.wire.sockets.messages import (
     kind_and_head,
     package_here,
     packed,
-    pieces,
 )
+
+if TYPE_CHECKING:
+    import zmq
 
 log = logging.getLogger(__name__)
 _MOST_MESSAGES = 1000  # messages, before something else has a turn
@@ -164,6 +167,8 @@ class SocketHub:
         self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
         self._asked: list[Peer] = []  # to open it
+        # What was sent last, in frames that further machines get as well.
+        self._outgoing: tuple[NDArray[Any], list[zmq.Frame], zmq.MessageTracker] | None = None
         self._stores = 0
         self._shortage = Shortage(self.roster, spare)
         self._paused = True  # no process becomes a machine now
@@ -394,9 +399,15 @@ class SocketHub:
         if peer is None:
             raise RuntimeError(f"machine {job.machine} has no process")
         self.roster.ask(peer.rank)
-        peer.job, peer.answer, job.content = job, None, content
+        peer.job, peer.answer = job, None
         order, alone = packed(job, content)
-        peer.send(ORDER, order, *(() if alone is None else pieces(alone)))
+        frames: Sequence[zmq.Frame] = ()
+        if alone is not None:
+            if self._outgoing is None or self._outgoing[0] is not alone:
+                frames = frames_of(alone)
+                self._outgoing = alone, frames, tracker_of(frames)
+            job.content, frames, job.tracker = self._outgoing
+        peer.send(ORDER, order, frames)
         job.asked = True
 
     def busy(self) -> dict[int, Job]:
@@ -414,6 +425,7 @@ class SocketHub:
 
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""
+        self._outgoing = None
         self._listen()
         self._handle_disconnects()
         self._fill_vacant()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.times import KNOWN_SECONDS, LINGER_SECONDS
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
 
 USER = b"cec_mpi"  # name with the key as password, without encryption
 _HEARTBEATS = 5  # in the time of silence above
+_EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
+PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
+MOST_IN_FRAME = 2 * PIECE  # and what may be around them
 
 _numbers = itertools.count()  # of monitors
 
@@ -53,6 +59,38 @@ def prepare(socket: zmq.Socket[bytes], silence: float) -> None:
     socket.sndhwm = 0  # what is sent is bounded: one job at a time
 
 
+def frames_of(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
+    """Return the bytes of a contiguous array in frames that are not copied when they are sent.
+
+    The array must not change until ZeroMQ has released the frames (`zmq.MessageTracker`).
+    """
+    import zmq
+
+    if isinstance(content, bytes):
+        content = np.frombuffer(content, np.uint8)
+    octets = content.reshape(-1).view(np.uint8)
+    return [
+        zmq.Frame(octets[begin : begin + PIECE], copy=False, track=True)
+        for begin in range(0, octets.size, PIECE)
+    ]
+
+
+def tracker_of(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
+    """Return what says whether ZeroMQ has released all frames."""
+    import zmq
+
+    return zmq.MessageTracker(*frames)
+
+
+def send(
+    socket: zmq.Socket[bytes], parts: Sequence[Any], frames: Sequence[Any], flags: int = 0
+) -> None:
+    """Begin to send a message of some parts, which are copied, and frames of `frames_of`."""
+    last = len(parts) + len(frames) - 1
+    for number, part in enumerate(itertools.chain(parts, frames)):
+        socket.send(part, flags | _MORE if number < last else flags)
+
+
 def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     """Return a socket that receives these events of a socket's connections, and drops none."""
     import zmq
@@ -68,9 +106,7 @@ def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 def is_readable(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message is there; never waits, and costs less than an attempt to receive one."""
-    import zmq
-
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(int(socket.get(_EVENTS)) & _READABLE)
 
 
 def read_event(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:

@@ -30,25 +30,27 @@ from cec_mpi.wire.sockets.connection_file import (
     own_names,
 )
 from cec_mpi.wire.sockets.library import (
+    MOST_IN_FRAME,
     USER,
+    frames_of,
     is_readable,
     prepare,
     read_event,
+    send,
     watched,
     zeromq,
 )
 from cec_mpi.wire.sockets.messages import (
-    MOST_IN_FRAME,
     OBJECT,
     ORDER,
     PRESENT,
     Hello,
     first,
-    pieces,
 )
 
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # of the keys
+_NEVER_WAIT = 1  # ZMQ_DONTWAIT
 _DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
 _NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
@@ -109,11 +111,11 @@ class Peer:
     def order(self, order: Order, content: bytes = b"") -> bool:
         """Begin to send an order that is not a job; False if the connection has ended."""
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
-        return self.send(ORDER, header, *pieces(content))
+        return self.send(ORDER, header, frames_of(content))
 
     def send_object(self, packed: bytes) -> bool:
         """Begin to send a pickled object that the process waits for."""
-        return self.send(OBJECT, b"", *pieces(packed))
+        return self.send(OBJECT, b"", frames_of(packed))
 
     def store_report(self, content: Opened | str | None) -> None:
         """Take a message of the process."""
@@ -210,12 +212,20 @@ class Listener:
         self._last: Any = None  # the frame that names the last sender
         self._turn = 0  # which socket was heard first
 
-    def send(self, caller: bytes, kind: bytes, head: Any = b"", *frames: Any) -> bool:
-        """Begin to send a message; whether the caller is still connected."""
+    def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
+        """Begin to send a message; whether the caller is still connected.
+
+        Parameters
+        ----------
+        caller, kind : bytes
+        head : bytes or ndarray
+            It is copied.
+        frames : sequence of zmq.Frame
+            See `library.frames_of`.
+        """
         zmq = self._zmq
-        message = [caller[1:], first(kind, head), *frames]
         try:
-            self._sockets[caller[0]].send_multipart(message, zmq.NOBLOCK)
+            send(self._sockets[caller[0]], [caller[1:], first(kind, head)], frames, _NEVER_WAIT)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False

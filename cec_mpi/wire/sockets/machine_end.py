@@ -7,7 +7,7 @@ import pickle
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,16 @@ from cec_mpi.wire.orders import (
     parse_order,
 )
 from cec_mpi.wire.sockets.connection_file import ConnectionFile, seen_from
-from cec_mpi.wire.sockets.library import USER, is_readable, prepare, read_event, watched, zeromq
+from cec_mpi.wire.sockets.library import (
+    USER,
+    frames_of,
+    is_readable,
+    prepare,
+    read_event,
+    send,
+    watched,
+    zeromq,
+)
 from cec_mpi.wire.sockets.messages import (
     ANSWER,
     DISMISSED,
@@ -59,7 +68,6 @@ from cec_mpi.wire.sockets.messages import (
     goes_with_report,
     job_of,
     kind_and_head,
-    pieces,
     shape_for,
     unpacked_job,
 )
@@ -157,9 +165,9 @@ class Connection:
         nowhere.is_silent = any(reason == _SILENT for _, reason in tried)
         raise nowhere
 
-    def send(self, kind: bytes, head: Any = b"", *frames: Any) -> None:
-        """Begin to send a message."""
-        self._socket.send_multipart([first(kind, head), *frames])
+    def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
+        """Begin to send a message; its frames (`library.frames_of`) are not copied."""
+        send(self._socket, [first(kind, head)], frames)
 
     def receive(self, seconds: float) -> list[Any] | None:
         """Return the kind of the next message, its head and frames; None after this time.
@@ -407,7 +415,8 @@ class SocketMachineEnd:
         if goes_with_report(values):
             self._connection.send(ANSWER, numbers.tobytes() + values.tobytes())
         else:
-            self._connection.send(ANSWER, numbers, *pieces(values))
+            # The master asks for the next values only when it has all of these.
+            self._connection.send(ANSWER, numbers, frames_of(values))
 
     def _say(self, content: Opened | str | None) -> None:
         self._connection.send(SAID, encode_report(content))

@@ -23,7 +23,7 @@ each. A long vector is not copied, but sent in frames of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -43,9 +43,6 @@ from cec_mpi.wire.orders import Multiply, Opened, Opening, Order
 ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
 HELLO, ANSWER, SAID, GOOD_BYE = b"H", b"A", b"S", b"B"
-
-PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
-MOST_IN_FRAME = 2 * PIECE  # and what may be around them
 
 _KIND = 8  # bytes, so that numbers behind it lie as they should
 
@@ -75,25 +72,17 @@ def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
     return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
 
 
-def pieces(content: NDArray[Any] | bytes) -> Iterator[NDArray[np.uint8]]:
-    """Split the bytes of a contiguous array into frames; yields none for an empty array."""
-    if isinstance(content, bytes):
-        content = np.frombuffer(content, np.uint8)
-    room = content.reshape(-1).view(np.uint8)
-    return (room[begin : begin + PIECE] for begin in range(0, room.size, PIECE))
-
-
 def copy_frames(frames: Sequence[Any], out: NDArray[Any]) -> bool:
     """Copy the bytes of frames into an array; False if they do not fill it exactly."""
-    room, done = out.reshape(-1).view(np.uint8), 0
+    octets, done = out.reshape(-1).view(np.uint8), 0
     for frame in frames:
         size = len(frame)
-        if done + size > room.size:
+        if done + size > octets.size:
             return False
         if size:
-            room[done : done + size] = np.frombuffer(frame, np.uint8)
+            octets[done : done + size] = np.frombuffer(frame, np.uint8)
         done += size
-    return done == room.size
+    return done == octets.size
 
 
 def encode_report(content: Opened | str | None) -> bytes:

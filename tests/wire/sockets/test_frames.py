@@ -10,9 +10,9 @@ import pytest
 
 from cec_mpi.processes.places import place_here
 from cec_mpi.wire.orders import Opened
+from cec_mpi.wire.sockets.library import PIECE, frames_of
 from cec_mpi.wire.sockets.messages import (
     ORDER,
-    PIECE,
     Hello,
     copy_frames,
     decode_report,
@@ -20,14 +20,13 @@ from cec_mpi.wire.sockets.messages import (
     first,
     kind_and_head,
     package_here,
-    pieces,
 )
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
 def test_pieces_come_together(size):
     sent = np.random.default_rng(1).standard_normal(size)
-    frames = [frame.tobytes() for frame in pieces(sent)]
+    frames = [frame.bytes for frame in frames_of(sent)]
     assert all(0 < len(frame) <= PIECE for frame in frames)
     found = np.full(size, np.nan)
     assert copy_frames(frames, found)

@@ -64,7 +64,7 @@ class Process:
         self.say(HELLO, said_first.packed())
 
     def say(self, kind, head=b"", *frames):
-        self.connection.send(kind, head, *frames)
+        self.connection.send(kind, head, frames)
 
     def hear(self, kind):
         """The next message, which is of this kind."""

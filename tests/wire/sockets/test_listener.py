@@ -20,9 +20,10 @@ import zmq
 
 from cec_mpi.errors import InputError
 from cec_mpi.wire.sockets.connection_file import connection_from_key, new_keys
+from cec_mpi.wire.sockets.library import MOST_IN_FRAME, PIECE, frames_of, tracker_of
 from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
-from cec_mpi.wire.sockets.messages import ANSWER, HELLO, MOST_IN_FRAME, ORDER, PIECE, copy_frames
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,17 +115,35 @@ def test_messages_go_both_ways(listen, way):
     with closing(Connection(file)) as connection:
         place = f"Unix socket {file.local}" if way == "unix" else "127.0.0.1, port "
         assert connection.place.startswith(place)
-        connection.send(HELLO, b"head", bytes(PIECE), b"")
+        connection.send(HELLO, b"head", [bytes(PIECE), b""])
         caller, frames = hear(listener)
         assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE), b""]
         sent = np.random.default_rng(1).standard_normal(PIECE // 8)
-        assert listener.send(caller, ORDER, b"order", sent)
+        assert listener.send(caller, ORDER, b"order", frames_of(sent))
         kind, head, *frames = connection.receive(LIMIT)
         found = np.empty_like(sent)
         assert (kind, bytes(head)) == (ORDER, b"order")
         assert copy_frames(frames, found)
         np.testing.assert_array_equal(found, sent)
         assert connection.receive(0) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
+def test_what_is_sent_is_released_when_a_machine_has_it_or_is_lost(listen, start, way, then):
+    """Until then it is not copied, so that it must not change."""
+    listener, file = over(way, listen, silence=1e3)
+    process = start(file)
+    caller = known(listener)
+    process.send_signal(signal.SIGSTOP)
+    frames = frames_of(np.zeros(64 * PIECE // 8))
+    tracker = tracker_of(frames)
+    assert listener.send(caller, ORDER, b"order", frames)
+    del frames
+    time.sleep(0.3)
+    assert not tracker.done
+    process.send_signal(then)
+    until(lambda: tracker.done)
 
 
 def test_callers_of_both_sockets_have_names_of_their_own(listen):
@@ -237,12 +256,12 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
         callers = [known(listener)]
         good.send(HELLO)
         callers.append(known(listener))
-        bad.send(ANSWER, b"", bytes(MOST_IN_FRAME + 1))
+        bad.send(ANSWER, b"", [bytes(MOST_IN_FRAME + 1)])
         assert until(lambda: listener.disconnected(callers)) == callers[:1]
         with pytest.raises(GoneMasterError):
             until(lambda: bad.receive(1))
         assert listener.receive() is None
-        good.send(ANSWER, b"", bytes(PIECE))
+        good.send(ANSWER, b"", [bytes(PIECE)])
         assert hear(listener)[0] == callers[1]
 
 

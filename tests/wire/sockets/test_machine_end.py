@@ -21,8 +21,8 @@ class Wire:
         self.messages = deque(messages)
         self.sent = []
 
-    def send(self, *frames):
-        self.sent.append([bytes(frame) for frame in frames])
+    def send(self, kind, head=b"", frames=()):
+        self.sent.append([kind, bytes(head), *map(bytes, frames)])
 
     def receive(self, seconds):
         return self.messages.popleft()
@@ -46,7 +46,7 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
         assert isinstance(end.receive_order(signals), Close)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
             end.report_opened(Opened())
-    assert wire.sent[0] == [GOOD_BYE]
+    assert wire.sent[0] == [GOOD_BYE, b""]
 
 
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
