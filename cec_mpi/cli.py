@@ -50,7 +50,6 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "repair": "store",
     "decode": "store",
     "add-machine": "store",
-    "stage": "store",
     "plan": "plan",
     "advise": "advise",
     "simulate": "simulate",
@@ -63,6 +62,7 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "slurm": "cluster",
 }
 _REMOVED = {
+    "stage": "give runs --cache DIR, to which each machine copies its shard",
     "hostfile": "copy an example from hostfiles/ in a clone of the project, one for each MPI",
 }
 _INTERRUPTED = 128 + signal.SIGINT

@@ -16,7 +16,7 @@ CONNECT_SECONDS = 2.0  # for a machine to reach one address of the master
 KNOWN_SECONDS = 3.0  # for a machine and the master to accept each other's keys
 RECONNECT_INTERVAL = 0.5  # between two attempts to reach the master
 SETTLE_SECONDS = 10.0  # for more machines to come once there are enough
-OPEN_SECONDS = 600.0  # to open a shard, which may be read in full; a death shows at once
+OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first; a death shows at once
 
 # Who is lost. A process that ends is noticed at once, because its connection does.
 SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the network is cut

@@ -34,10 +34,9 @@ verify store
 repair store
 decode store again.npy
 add-machine store
-stage store staged
 plan --speeds 1,1,2 --recovery 2 --rows 9 --exact
 run store --serial --out a vectors=X.npy
-run store --serial --out b power
+run store --serial --out b power --cache copies
 run store --serial --out c svd k=2
 slurm run store --out d
 doctor store"""

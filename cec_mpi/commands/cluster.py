@@ -209,8 +209,8 @@ def _pairs(texts: Sequence[str]) -> dict[str, str | None]:
 
 def _ranks(run: argparse.Namespace) -> int:
     """Return the number of ranks that a run needs, with the master, according to its store."""
+    from cec_mpi.files.paths import node_directory
     from cec_mpi.store.reader import open_store
-    from cec_mpi.store.staging import node_directory
 
     if run.machines:
         return 1 + len(run.machines)

@@ -14,6 +14,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import add_options, common_options, from_flags
 from cec_mpi.options.session import GROUPS, SessionOptions
+from cec_mpi.options.sharing import Caching
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import run_together
@@ -79,6 +80,7 @@ def add_join(commands: Any) -> None:
         "--listen",
     )
     add_options(p, JoinOptions)
+    add_options(p, Caching)
     p.processes = Processes.EACH
     p.set_defaults(command=_join)
 
@@ -92,7 +94,9 @@ def _help_of_task(given: Mapping[str, str]) -> str:
 def _join(arguments: argparse.Namespace) -> int:
     from cec_mpi.session.machine import join, source_of
 
-    options = asdict(from_flags(JoinOptions, arguments))
+    given = from_flags(JoinOptions, arguments)
+    given.check_cache()
+    options = asdict(given)
     source = source_of(arguments.file, options.pop("encryption"))
     with NotedSignals() as signals:
         join(source, signals, **options)

@@ -1,4 +1,4 @@
-"""Commands on existing stores: verify, repair, decode, add-machine, stage."""
+"""Commands on existing stores: verify, repair, decode, add-machine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_memory, add_store_command, described, with_runner
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
-from cec_mpi.options.available import Available
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import run_together
 from cec_mpi.terminal import put, say
 from cec_mpi.text import plural, printable
 
@@ -220,56 +216,3 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         return 0
 
     return with_runner("adding a machine", body, arguments)
-
-
-def add_stage(commands: Any) -> None:
-    """``cec-mpi stage``."""
-    p = add_store_command(
-        commands,
-        "stage",
-        _stage,
-        help="copy each machine's shard to its own node",
-        description="Copy each machine's shard to the node of that machine, and check the copy: "
-        "mpirun -n N+1 cec-mpi stage STORE '/scratch/{host}'. Later runs with the same store use "
-        "the copies.",
-    )
-    p.add_argument(
-        "directory",
-        metavar="DIR",
-        type=values.path,
-        help="directory on each node; {host} stands for the name of the node",
-    )
-    add_option(
-        p, Available, "machines", text="copy only the shards of these machines, such as 1-3,5"
-    )
-
-
-def _stage(arguments: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from cec_mpi.session.copies import stage_here, stage_together
-    from cec_mpi.store.staging import remember_stage
-
-    store, pattern, machines = arguments.store, arguments.directory, arguments.machines
-
-    def report(staged: Any) -> None:
-        for host, machine, size in staged:
-            say(f"machine {machine} on {host}: {plural(size, 'byte') if size else 'already there'}")
-        if not remember_stage(Path(store), pattern):
-            put(printable(f"{store} cannot be written, so give later runs --staged '{pattern}'"))
-
-    launcher = detect_launcher()
-    if launcher is None or launcher.size == 1:
-        with transfer("staging", arguments.progress) as watch:
-            staged = stage_here(store, pattern, machines, watch)
-        report(staged)
-        return 0
-
-    def together(comm: Any) -> int:
-        with transfer("staging" if comm.rank == 0 else "", arguments.progress) as watch:
-            staged = stage_together(comm, store, pattern, machines, watch)
-        if comm.rank == 0:
-            report(staged)
-        return 0
-
-    return run_together(together, arguments.start_timeout)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.doctor.diagnosis import findings, report, to_json
 from cec_mpi.doctor.facts import Facts, Seen
+from cec_mpi.files.paths import node_directory
 from cec_mpi.processes.launcher import (
     detect_launcher,
     present_continuity,
@@ -26,7 +27,6 @@ from cec_mpi.processes.together import meet, on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.staging import node_directory, remembered_stage, staged_file
 from cec_mpi.terminal import put
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def examine(
         The store cannot be opened. All ranks raise it.
     """
     places = place_of_ranks(comm)
-    manifest, stage = None, ""
+    manifest = None
     if store is not None:
-        manifest, stage = on_master(comm, lambda: _look_up(store))
+        manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest)
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = comm.gather(_versions(), root=0) or []
-    seen = comm.gather(_shards_here(comm, store, manifest, stage), root=0) or []
+    seen = comm.gather(_shards_here(comm, store, manifest), root=0) or []
     if comm.rank:
         return 0
     facts = Facts(
@@ -108,15 +108,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _look_up(store: str) -> tuple[Manifest, str]:
-    """Return manifest and staging directory of a store."""
-    here = node_directory(store)
-    return open_store(here).manifest, remembered_stage(here) or ""
-
-
-def _shards_here(
-    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None, stage: str
-) -> list[Seen]:
+def _shards_here(comm: MPI.Intracomm, store: str | None, manifest: Manifest | None) -> list[Seen]:
     """Check the shards of this rank's machine; a single process checks all shards."""
     if store is None or manifest is None:
         return []
@@ -124,8 +116,7 @@ def _shards_here(
     mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
     found = []
     for machine in mine:
-        copy = staged_file(stage, manifest, machine) if stage else None
-        path = copy or (node_directory(store) / manifest.shards[machine - 1].file).absolute()
+        path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
         found.append(Seen(machine, socket.gethostname(), str(path), problem))
     return found

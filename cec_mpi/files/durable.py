@@ -88,13 +88,19 @@ def check_room(target: Path, needed: int) -> None:
 
 
 @contextmanager
-def locked(directory: Path, busy: str) -> Iterator[None]:
+def locked(directory: Path, busy: str = "") -> Iterator[None]:
     """Lock a directory for writing; the lock ends with the block or the process.
+
+    Parameters
+    ----------
+    directory : Path
+    busy : str
+        Message of the error if another process holds the lock; empty to wait for that process.
 
     Raises
     ------
     InputError
-        Another process holds the lock. The message is `busy`.
+        Another process holds the lock.
     """
     descriptor = _lock(directory / _LOCK, busy)
     try:
@@ -139,7 +145,7 @@ def _lock(path: Path, busy: str) -> int:
                 raise InputError(f"{path} is {kind_of(mode)}, expected a file: remove it")
         descriptor = with_descriptors(lambda: os.open(path, flags, 0o666), path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
             os.close(descriptor)
             refused += 1

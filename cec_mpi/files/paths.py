@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 
 from cec_mpi.errors import InputError
@@ -47,3 +48,8 @@ def as_path(given: str | os.PathLike[str]) -> Path:
             "computer can open"
         )
     return Path(text)
+
+
+def node_directory(pattern: str | os.PathLike[str], host: str = "") -> Path:
+    """Return the directory of a node, by default this one; ``{host}`` stands for its name."""
+    return as_path(os.fsdecode(pattern).replace("{host}", host or socket.gethostname()))

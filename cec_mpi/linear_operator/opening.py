@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
+from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.options.elastic import elastic_options, if_removed
 from cec_mpi.options.option import naming_keywords, with_keywords
@@ -36,7 +36,6 @@ from cec_mpi.processes.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
 from cec_mpi.store.reader import open_store as read_store
-from cec_mpi.store.staging import node_directory
 from cec_mpi.text import shown
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Progress of encode, verify, repair, decode and stage, in bytes."""
+"""Progress of encode, verify, repair and decode, in bytes."""
 
 from __future__ import annotations
 

@@ -62,6 +62,8 @@ class Machine:
         Emulated speed.
     faults : Faults
         Injected faults.
+    uncached : str
+        Why its shard is not read from the cache; empty if it is, or if there is none.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Machine:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
+        self.uncached = ""
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))

@@ -45,6 +45,7 @@ _REMOVED = {  # options of runs; and a command with its option
     "report figures": _TABLE,
     "report trace": _TABLE,
     "shards_per_machine": _ONE_SHARD,
+    "staged": "use --cache DIR, to which each machine copies its shard",
     "memory_per_machine": _ONE_SHARD,
     "slurm array": "submit the script once for each run, such as sbatch job.sbatch DIR alpha=0.1",
     "slurm preemptible": "each script is queued again after a warning, and resumes",

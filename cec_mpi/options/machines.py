@@ -16,9 +16,11 @@ class MachineOptions:
     shards : {"mmap", "ram"}
     verify : {"first-read", "never"}
     precision : {"double", "shard"}
-    staged : str
-        Directory of copies of shards on each node, with ``{host}`` for the node's name; empty if
-        there are none.
+    cache : str
+        Directory for a copy of the shard on the disk of the machine's computer, with ``{host}`` for
+        its name; empty to read the store itself.
+    cache_limit : int or None
+        Size of all copies in this directory, in bytes.
     measured : bool
         Whether machines measure their speed for an emulation.
     inject : str
@@ -32,7 +34,8 @@ class MachineOptions:
     shards: Holding = "mmap"
     verify: Verify = "first-read"
     precision: Precision = "double"
-    staged: str = ""
+    cache: str = ""
+    cache_limit: int | None = None
     measured: bool = False
     inject: str = ""
     seed: int = 0

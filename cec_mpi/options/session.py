@@ -7,24 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.options import values
 from cec_mpi.options.available import Available, check_enough
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.emulated import Emulated
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.option import option, whole_number
-from cec_mpi.options.sharing import Reading, Sharing
+from cec_mpi.options.sharing import Caching, Reading, Sharing
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-GROUPS = (Elastic, Sharing, Available, Emulated, Reading)
+GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
 
 _UNSEEN = 1e-3  # error of an answer, relative to X w, that every check must find
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Reading, Emulated, Available, Sharing, Elastic):
+class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
     """Options of a session: those of all groups, and the seed.
 
     Attributes
@@ -37,13 +38,14 @@ class SessionOptions(Reading, Emulated, Available, Sharing, Elastic):
 
     seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
 
-    def of_machines(self, staged: str = "") -> MachineOptions:
-        """Return the options that machines need, with the directory of staged shards."""
+    def of_machines(self) -> MachineOptions:
+        """Return the options that machines need."""
         return MachineOptions(
             shards=self.shards,
             verify=self.verify,
             precision=self.precision,
-            staged=staged,
+            cache=str(as_path(self.cache).absolute()) if self.cache else "",
+            cache_limit=self.cache_limit,
             measured=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
             seed=self.seed,

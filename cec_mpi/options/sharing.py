@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cec_mpi.core.plan.assignment import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
 from cec_mpi.options import values
 from cec_mpi.options.option import STUDIES, Group, check_choices, option, whole_number
 from cec_mpi.store.shard import Holding, Precision, Verify
@@ -85,9 +87,6 @@ class Reading(Group):
         Read rows through the page cache ("mmap"), or copy them into memory ("ram").
     verify : {"first-read", "never"}
         Whether a machine compares a block with its checksum when it first reads it.
-    staged : str, optional
-        Directory of copies of the shards on each node, with ``{host}`` for the node's name. By
-        default the directory of the last ``cec-mpi stage``; empty to use no copies.
     """
 
     title = "reading and arithmetic (rarely needed)"
@@ -112,18 +111,63 @@ class Reading(Group):
         "first-read)",
         choices=get_args(Verify),
     )
-    staged: str | None = option(
-        None,
-        "--staged DIR",
-        "directory of copies of the shards on each node (default: that of the last cec-mpi stage)",
-    )
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_choices(Reading, self)
-        if self.staged is not None and not isinstance(self.staged, str):
-            raise InputError(f"staged {self.staged!r}: expected text")
         return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caching(Group):
+    """Where machines keep copies of their shards.
+
+    Attributes
+    ----------
+    cache : path, optional
+        Directory on the disk of each machine's computer, with ``{host}`` for its name. A machine
+        copies its shard there, and reads the copy.
+    cache_limit : int, optional
+        Size of all copies of this user in `cache`, in bytes. The least recently used copies are
+        removed. By default they may fill the disk.
+    """
+
+    title = "copies of shards"
+
+    cache: str | os.PathLike[str] | None = option(
+        None,
+        "--cache DIR",
+        "each machine copies its shard to DIR on the disk of its computer, and reads the copy; "
+        "{host} stands for the name of the computer",
+        values.path,
+    )
+    cache_limit: int | None = option(
+        None,
+        "--cache-limit SIZE",
+        "with --cache, keep at most this much of copies, such as 200G: the least recently used are "
+        "removed",
+        values.size,
+    )
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options."""
+        self.check_cache()
+        return {}
+
+    def check_cache(self) -> None:
+        """Raise if these options do not fit together.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        if self.cache is not None:
+            as_path(self.cache)
+        elif self.cache_limit is not None:
+            raise InputError("--cache-limit SIZE needs --cache DIR")
+        if self.cache_limit is not None and whole_number("cache_limit", self.cache_limit) < 1:
+            raise InputError(f"cache_limit {self.cache_limit}: expected at least 1 byte")
 
 
 def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:

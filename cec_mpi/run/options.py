@@ -9,6 +9,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.live.shown import AUTO, CHOICES
 from cec_mpi.options import values
 from cec_mpi.options.option import from_flags, option
+from cec_mpi.options.sharing import Caching
 
 if TYPE_CHECKING:
     import argparse
@@ -98,8 +99,8 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinOptions:
-    """What a machine that joins can hold, and how long it waits for the run."""
+class JoinOptions(Caching):
+    """Which machine joins, how long it waits for the run, and where it keeps a copy."""
 
     machine: int | None = option(
         None,

@@ -24,6 +24,7 @@ from cec_mpi.errors import (
 )
 from cec_mpi.files.durable import is_locked, locked, publish
 from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import node_directory
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
@@ -65,7 +66,6 @@ from cec_mpi.run.settings import WatchedVectors, of_run, read_vectors, task_opti
 from cec_mpi.session.header import placement_table
 from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.staging import node_directory
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, tell, warn
 from cec_mpi.text import listed, plural, printable

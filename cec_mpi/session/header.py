@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from cec_mpi._version import __version__
+from cec_mpi.files.paths import node_directory
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.places import Place
-from cec_mpi.store.staging import node_directory
 from cec_mpi.wire.orders import Opened, Opening
 
 
@@ -83,7 +83,7 @@ def run_header(
         "shards": options.shards,
         "stragglers": options.stragglers,
         "verify": options.verify,
-        "staged": opening.options.staged or None,
+        "cache": opening.options.cache or None,
         "machines_with_copies": copied,
         "speeds": "learn" if speeds is None else speeds,
         "emulation": None if emulation is None else asdict(emulation),

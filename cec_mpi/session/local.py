@@ -64,16 +64,18 @@ class LocalHub(StaticHub):
                 opened.append(Opened())
                 continue
             problems: list[CecError] = []
-            file = ""
+            file = uncached = ""
             rate = 0.0
             with noting_problems(number, problems, passed=ShortageError):
                 machine = self.machine_of(number, opening)
-                file = machine.shard_file
+                file, uncached = machine.shard_file, machine.uncached
                 if opening.measured and not any(each.rate for each in opened):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
             unseen = bool(problems and opening.is_unseen(number))
-            opened.append(Opened(told_of(problems), file, rate, unseen, is_damaged(problems)))
+            opened.append(
+                Opened(told_of(problems), file, rate, unseen, is_damaged(problems), "", uncached)
+            )
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:

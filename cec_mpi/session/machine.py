@@ -71,6 +71,8 @@ def join(
     machine: int | None = None,
     retry: float | None = None,
     threads: int | None = None,
+    cache: str | None = None,
+    cache_limit: int | None = None,
 ) -> None:
     """Serve a run as a machine until it ends.
 
@@ -86,6 +88,8 @@ def join(
         Seconds to wait for a run that has not started, or has ended and may be resumed.
     threads : int, optional
         Number of BLAS threads; by default its share of the cores.
+    cache, cache_limit : optional
+        Directory for a copy of its shard, and its size; by default as the run says.
 
     Raises
     ------
@@ -101,11 +105,12 @@ def join(
         The machine cannot open its shards, or a computation has failed.
     """
     hello = _hello(machine=machine or 0)
+    own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
     search = _Search(source, signals, retry)
     connection = search.found(0.0 if retry is None else retry)
     while True:
         say(f"joined the run of {_name(source)} at {connection.place}")
-        end = SocketMachineEnd(connection, threads, signals)
+        end = SocketMachineEnd(connection, threads, signals, own=own)
         error = _served(connection, hello, end)
         hello = replace(hello, machine=end.machine or hello.machine)
         if error is None:

@@ -8,22 +8,22 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, DamagedStoreError, MachineError
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
+from cec_mpi.files.paths import node_directory
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import limit_threads
+from cec_mpi.store.cache import open_cached
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
-from cec_mpi.store.staging import node_directory, staged_file
 from cec_mpi.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
@@ -101,7 +101,8 @@ def _open(
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
     unseen = bool(problems and opening.is_unseen(number))
-    told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged)
+    uncached = "" if machine is None else machine.uncached
+    told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged), uncached
     verdict = end.report_opened(Opened(*told))
     if machine is None or isinstance(verdict, CecError):
         return None
@@ -136,10 +137,10 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     if not number:
         return make(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    copy = staged_file(options.staged, manifest, number) if options.staged else None
-    log.info("machine %d reads %s", number, copy or opening.shard_file(number))
-    shard = _open_shard(store, number, copy, options)
+    shard, uncached = _open_shard(store, number, options)
+    log.info("machine %d reads %s", number, shard.path)
     machine = make(number, shard, manifest.columns, opening.arithmetic)
+    machine.uncached = uncached
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
 
@@ -154,9 +155,23 @@ def is_damaged(problems: list[CecError]) -> bool:
     return any(isinstance(problem, DamagedStoreError) for problem in problems)
 
 
-def _open_shard(store: Store, number: int, copy: Path | None, options: MachineOptions) -> Shard:
+def _open_shard(store: Store, number: int, options: MachineOptions) -> tuple[Shard, str]:
+    """Return the shard, from the cache if there is one, and why it is not from the cache."""
+    uncached = ""
+    if options.cache:
+        try:
+            cache = node_directory(options.cache)
+            how = options.shards, options.verify, cache, options.cache_limit
+            return open_cached(store, number, *how), ""
+        except (DamagedStoreError, InputError, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            uncached = (
+                f"machine {number} on {socket.gethostname()} reads its shard in the store, because "
+                f"it cannot be copied to {cache}: {reason}"
+            )
+            log.warning("%s", uncached)
     try:
-        return store.open_shard(number, options.shards, options.verify, copy)
+        return store.open_shard(number, options.shards, options.verify), uncached
     except DamagedStoreError as error:
         file = store.path / store.manifest.shards[number - 1].file
         if not problem_on_opening(file, store.manifest):

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
-from cec_mpi.files.paths import as_path
+from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
@@ -24,7 +24,6 @@ from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.turns import Turns
 from cec_mpi.store.reader import Store, open_store
-from cec_mpi.store.staging import node_directory, remembered_stage
 from cec_mpi.wire.orders import Opened, Opening
 from cec_mpi.wire.protocol import Hub
 
@@ -127,7 +126,7 @@ class Session:
             check_ranks(len(self._places), machines, manifest.code.machines)
         elif self._running is Running.ELASTIC and self.started is None:
             check_joining(options)
-        self._warn(options)
+        self._warn_of_crowds(options)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -194,9 +193,6 @@ class Session:
         recorder: Recorder,
     ) -> Master:
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
-        staged = options.staged
-        if staged is None:
-            staged = remembered_stage(node_directory(path)) or ""
         if self._running is Running.ELASTIC:  # a machine may be on another host
             path, logs = path.absolute(), logs and logs.absolute()
         numbers, places = self._hub.assign_machines(machines, self._places)
@@ -206,7 +202,7 @@ class Session:
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in machines if n not in numbers)
-        served = path, manifest, numbers, options.of_machines(staged)
+        served = path, manifest, numbers, options.of_machines()
         opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, places)
@@ -220,6 +216,9 @@ class Session:
         at = zip(opening.machines, hosts, strict=True)
         self._hub.roster.hosts = {n: host for n, host in at if n}
         self.unlogged = [each.unlogged for each in opened if each.unlogged]
+        if uncached := [each.uncached for each in opened if each.uncached]:
+            more = f" (and {len(uncached) - 1} more)" if len(uncached) > 1 else ""
+            self._warn([f"{uncached[0]}{more}"])
         header = run_header(opening, options, speeds, opened, emulation, places, self._library)
         recorder.header(header)
         return master
@@ -232,13 +231,16 @@ class Session:
         spare = manifest.placement.to_spare(manifest.code.recovery, able)
         return self._running is Running.ELASTIC and spare >= 0
 
-    def _warn(self, options: SessionOptions) -> None:
+    def _warn_of_crowds(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
         if self._running is not Running.ALONE and options.emulate_speeds is None:
             threads = [options.threads or place.threads for place in self._places]
             found = find_crowds(self._places, threads, detect_launcher())
-            self.slow = [finding.text for finding in found]
-        for text in self.slow:
+            self._warn([finding.text for finding in found])
+
+    def _warn(self, texts: Sequence[str]) -> None:
+        self.slow += texts
+        for text in texts:
             warnings.warn(text, SlowWarning, stacklevel=2)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
+from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.options.available import Available
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.records.directory import STEPS
@@ -20,7 +20,6 @@ from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.staging import node_directory
 from cec_mpi.text import plural
 
 _COSTS = ("latency", "bandwidth", "disk", "decode")

@@ -243,5 +243,6 @@ def _with_speeds(
         options,
         emulate_speeds=speeds or (1.0,) * scenario.machines,
         emulate_base=scenario.rate / store.manifest.row_bytes if base is None else base,
-        staged="",
+        cache=None,
+        cache_limit=None,
     )

@@ -72,7 +72,7 @@ class PlainShard(DenseShard):
         self._advice = (
             f" (cec-mpi repair {store} rebuilds them; a run with --elastic continues without them)"
             if path.parent == store
-            else " (cec-mpi stage copies it again)"
+            else " (a machine that starts again copies it again from the store)"
         )
         self._ram = holding == "ram"
         self._descriptor = open_checked(path, manifest)

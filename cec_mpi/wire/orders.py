@@ -14,11 +14,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from cec_mpi.core.step.product import Product
+from cec_mpi.files.paths import node_directory
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.failing import pack_error, unpack_error
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Loaded
-from cec_mpi.store.staging import node_directory
 
 MASTER = 0  # rank
 
@@ -313,6 +313,8 @@ class Opened:
         Its shard is damaged or missing.
     unlogged : str
         Why it has no log; empty if it has one.
+    uncached : str
+        Why it does not read its shard from the cache; empty if it does, or if there is none.
     """
 
     problem: str = ""
@@ -321,3 +323,4 @@ class Opened:
     unseen: bool = False
     damaged: bool = False
     unlogged: str = ""
+    uncached: str = ""

@@ -704,7 +704,6 @@ ON_STORES = {  # commands with the words after the store
     "repair": "",
     "decode": " {here}/out.npy",
     "add-machine": "",
-    "stage": " {here}/staged",
 }
 STORE_WORDS: dict[str, tuple[str, int]] = {
     "repair: machine 4 of 3": ("repair {good}/store --machine 4", 2),
@@ -718,9 +717,6 @@ STORE_WORDS: dict[str, tuple[str, int]] = {
     "decode: a dataset without a name": ("decode {good}/store {here}/out.h5::", 2),
     "decode: no name": ("decode {good}/store ''", 2),
     "add-machine: seed -1": ("add-machine {good}/store --seed -1", 2),
-    "stage: onto a store": ("stage {good}/store {good}/square", 2),
-    "stage: onto a file": ("stage {good}/store {good}/W.npy", 2),
-    "stage: machine 4 of 3": ("stage {good}/store {here}/a --machines 1,4", 2),
 }
 
 
@@ -746,8 +742,6 @@ def _store_cases() -> Iterator[Case]:
         yield Case(f"{command}: two of three shards lost", words, 5, make=copied(_two_lost))
         yield Case(f"{command}: two lost, mpirun", words, 5, RANKS, make=copied(_two_lost))
         yield Case(f"{command}: a missing store, mpirun", f"{command} none a", ranks=RANKS)
-    yield Case("stage: 3 ranks", "stage {good}/store {here}/a", ranks=3)
-    yield Case("stage: onto a file, mpirun", "stage {good}/store {good}/W.npy", 2, ranks=RANKS)
     for name, text in NOT_MANIFESTS.items():
         code = 2 if name in OTHER_FILES else 5
         yield Case(f"info: a manifest {name}", "info {here}/S", code, make=with_manifest(text))
@@ -947,7 +941,6 @@ def _absurd_cases() -> Iterator[Case]:
         "repair": ("repair {here}/S", 5),
         "decode": ("decode {here}/S {here}/Y.npy", 5),
         "add-machine": ("add-machine {here}/S", 5),
-        "stage": ("stage {here}/S {here}/copies", 5),
         "run": ("run {here}/S --out {here}/out pca --serial", 5),
     }
     for rows in (2**50, 2**62, 10**30):

@@ -56,19 +56,13 @@ def test_a_long_vector_is_passed_on_from_host_to_host(start, tmp_path):
 
 
 @pytest.mark.any_mpi
-def test_each_shard_is_staged_to_its_own_node(hosts, start, multiply, made, tmp_path):
-    store = shutil.copytree(made.store, tmp_path / "store")
-    pattern = hosts.local / "of-{host}"
-    done = start("stage", store, pattern)
-    assert done.returncode == 0, done.stderr
-    for n, host in NODES.items():
-        found = list(hosts.directory.glob(f"*/local/*/shard-{n:04d}.npy"))
-        assert found == [hosts.directory / host / "local" / f"of-{host}" / f"shard-{n:04d}.npy"]
-    run = multiply(store=store)
+def test_each_shard_is_copied_to_its_own_node(hosts, multiply):
+    run = multiply("--cache", hosts.local / "of-{host}")
     assert run.header["machines_with_copies"] == list(NODES)
-    assert run.header["shard_files"][1:] == [
-        str(hosts.local / f"of-{host}" / f"shard-{n:04d}.npy") for n, host in NODES.items()
-    ]
+    for n, host in NODES.items():
+        (found,) = hosts.directory.glob(f"*/local/*/*/*/shard-{n:04d}.npy")
+        place = found.relative_to(hosts.directory / host / "local" / f"of-{host}")
+        assert run.header["shard_files"][n] == str(hosts.local / f"of-{host}" / place)
 
 
 @pytest.fixture

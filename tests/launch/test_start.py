@@ -53,7 +53,7 @@ def command(small_store, tmp_path):
     store = small_store.path
     words = {
         "run": ["run", store, "--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"],
-        "stage": ["stage", store, tmp_path / "staged"],
+        "verify": ["verify", store],
     }
 
     def command(name, *options):
@@ -91,7 +91,7 @@ def test_a_rank_that_is_stopped_before_all_have_met(run, command, struck, point)
 
 
 def test_every_command_of_several_ranks_has_the_limit(run, command, struck):
-    words = ["mpirun", "-n", 3, *command("stage")]
+    words = ["mpirun", "-n", 3, *command("verify")]
     done = run(words, variables=struck(2, "STOP", "after MPI_Init"))
     assert_said_once(done, f"3 ranks have not met within {LIMIT} s")
 

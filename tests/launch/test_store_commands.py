@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import sys
 
 import numpy as np
@@ -198,58 +197,31 @@ def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tm
     assert cec(*words, "--verify", "never").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "ranks"), [((), 6), pytest.param(("--local", 5), 0, marks=pytest.mark.any_mpi)]
+)
+def test_a_run_reads_the_copies_of_an_earlier_one(cec, matrix, copy, tmp_path, options, ranks):
+    X, W = (np.load(matrix / name) for name in ("X.npy", "W.npy"))
+    for out in ("first", "second"):
+        words = ["run", copy, f"vectors={matrix / 'W.npy'}", "--out", tmp_path / out, *options]
+        done = cec(*words, "--cache", tmp_path / "disk", "--cache-limit", "1G", ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_allclose(
+            np.load(tmp_path / out / "result.npy"), W @ X.T, rtol=1e-3, atol=1e-3
+        )
+        assert steps(tmp_path / out)[0]["machines_with_copies"] == [1, 2, 3, 4, 5]
+        assert len(list((tmp_path / "disk").glob("*/*/shard-*"))) == 5
+        for n in range(1, 6):
+            spoil(copy, n, 0)
+
+
 @pytest.mark.any_mpi
-def test_staged_shards_are_found_and_checked(cec, matrix, copy, tmp_path):
-    pattern = tmp_path / "scratch" / "{host}" / "shards"
-    node = tmp_path / "scratch" / socket.gethostname() / "shards"
-    done = cec("stage", copy, pattern, ranks=6)
+def test_a_run_without_a_place_for_copies_is_warned_once(cec, matrix, copy, tmp_path):
+    words = ["run", copy, f"vectors={matrix / 'W.npy'}", "--out", tmp_path / "out", "--local", 5]
+    done = cec(*words, "--cache", copy / "manifest.json")
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 5
-    for n in range(1, 6):
-        name = f"shard-{n:04d}.npy"
-        assert (node / name).read_bytes() == (copy / name).read_bytes()
-    assert "machine 3 on" in cec("stage", copy, pattern).stdout
-    spoil(copy, 3, 0)  # what nobody reads any more
-    words = ("run", copy, f"vectors={matrix / 'W.npy'}", "--out")
-    assert cec(*words, tmp_path / "staged", "--serial").returncode == 0
-    header = steps(tmp_path / "staged")[0]
-    assert header["staged"] == str(pattern)
-    assert header["machines_with_copies"] == [1, 2, 3, 4, 5]
-    assert str(node / "shard-0003.npy") in header["shard_files"]
-    done = cec(*words, tmp_path / "plain", "--staged", "", "--serial")
-    assert done.returncode == 5
-    assert f"{copy / 'shard-0003.npy'}: rows 0.." in done.stderr
-    (node / "shard-0001.npy").unlink()  # then the store's own is read
-    assert cec(*words, tmp_path / "partly", "--serial").returncode == 0
-    assert steps(tmp_path / "partly")[0]["machines_with_copies"] == [2, 3, 4, 5]
-    spoil(node, 2, 0)
-    done = cec(*words, tmp_path / "spoilt", "--serial")
-    assert done.returncode == 5
-    assert f"{node / 'shard-0002.npy'}: rows 0.." in done.stderr
-    assert "cec-mpi stage copies it again" in done.stderr
-    (node / "shard-0004.json").write_text("{}")  # as after a kill while it was copied
-    (node / ".shard-0004.npy.partial.0123456789abcdef").write_text("")
-    assert cec("repair", copy).returncode == 0
-    done = cec("stage", copy, pattern)
-    assert [line.endswith("already there") for line in done.stdout.splitlines()] == [
-        False,
-        False,
-        False,
-        False,
-        True,
-    ]  # 1 was lost, 2 and 4 spoilt, 3 is another one since the repair
-    assert sorted(path.name for path in node.glob(".*")) == []
-    (node / "shard-0005.json").unlink()
-    assert cec("stage", copy, pattern).returncode == 2  # whose file is it?
-
-
-@pytest.mark.any_mpi
-def test_a_damaged_shard_is_not_staged(cec, copy, tmp_path):
-    spoil(copy, 3, 0)
-    done = cec("stage", copy, tmp_path / "scratch")
-    assert done.returncode == 5
-    assert "shard-0003.npy: rows 0.." in done.stderr
-    assert not (tmp_path / "scratch" / "shard-0003.npy").exists()
+    assert done.stderr.count("cannot be copied to") == 1
+    assert steps(tmp_path / "out")[0]["machines_with_copies"] == []
 
 
 # --- on a terminal ------------------------------------------------------------------------

@@ -67,20 +67,8 @@ def test_commands_on_stores_take_the_option(small_store, tmp_path, capsys, no_la
         ["verify", store],
         ["repair", store],
         ["decode", store, str(tmp_path / "X.npy")],
-        ["stage", store, str(tmp_path / "copies")],
     ):
         assert main([*words, "--progress", "off"]) == 0
         assert capsys.readouterr().err == ""
     assert main(["verify", store, "--progress", "loud"]) == 2
     assert "expected one of auto, plain, off" in capsys.readouterr().err
-
-
-def test_staging_says_how_far_it_is(small_store, tmp_path):
-    from cec_mpi.session.copies import stage_here
-
-    seen = []
-    given = str(small_store.path), str(tmp_path / "n"), None
-    stage_here(*given, watch=lambda *so_far: seen.append(so_far))
-    done, totals = zip(*seen, strict=True)
-    assert list(done) == sorted(done)
-    assert set(totals) == {done[-1]}

@@ -105,6 +105,7 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
         ("adopt", "1", "start more ranks on this node"),
         ("shards_per_machine", "2", "start more ranks on this node"),
         ("memory_per_machine", "8G", "start more ranks on this node"),
+        ("staged", "DIR", "use --cache DIR"),
     ],
 )
 def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):

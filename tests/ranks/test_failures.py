@@ -50,7 +50,7 @@ pytestmark = pytest.mark.mpi(min_size=4)
         ({"machines": (1.0, 2.0, 3.0)}, InputError, "whole number"),
         ({"wait": "no"}, InputError, "True or False"),
         ({"seed": "a"}, InputError, "whole number"),
-        ({"staged": 3}, InputError, "staged 3"),
+        ({"cache": 3}, InputError, "expected a path"),
         (
             {"emulate_speeds": (1.0, 1.0, 1.0), "emulate_changes": [(1, 2, 3.0)]},
             InputError,

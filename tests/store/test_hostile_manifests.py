@@ -85,7 +85,7 @@ def of_another_size():
 COMMANDS = {
     "info": "info S", "info --json": "info S --json", "verify": "verify S",
     "decode": "decode S Y.npy", "run": "run S --out out pca k=2 --serial",
-    "repair": "repair S", "add-machine": "add-machine S", "stage": "stage S copies",
+    "repair": "repair S", "add-machine": "add-machine S",
 }
 
 

@@ -16,7 +16,6 @@ from cec_mpi.files.durable import locked, publish, rename_copy
 from cec_mpi.files.replacing import partial_name
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
-from cec_mpi.store.staging import stage_shard, staged_file
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks, encode_in_small_blocks
 
@@ -139,13 +138,11 @@ def test_a_shard_behind_a_link_that_is_found_wrong_by_comparison(path, tmp_path)
     assert np.allclose(np.load(tmp_path / "again.npy"), X)
 
 
-@pytest.mark.parametrize("name", ["manifest.copy.json", "checksums-2.npy", "staged.json"])
+@pytest.mark.parametrize("name", ["manifest.copy.json", "checksums-2.npy"])
 def test_other_files_of_a_store_are_replaced_and_not_written_through(path, precious, name):
     link(path / name, precious)
     damage(path / "shard-0001.npy")
     repair(path)
-    if name == "staged.json":
-        main(["stage", str(path), str(path.parent / "staged")])
     assert not (path / name).is_symlink()
 
 
@@ -156,7 +153,7 @@ def test_a_new_machine_does_not_write_through_a_link(path, precious):
 
 
 def test_temporary_names_cannot_be_guessed(path, precious):
-    for name in ("manifest.json", "manifest.copy.json", "checksums-2.npy", "staged.json"):
+    for name in ("manifest.json", "manifest.copy.json", "checksums-2.npy"):
         for number in (os.getpid(), ""):
             link(path / f".{name}.partial{number}", precious)
     assert partial_name(path / "a") != partial_name(path / "a")
@@ -185,18 +182,6 @@ def test_a_resumed_encode_writes_through_no_link(path, tmp_path, precious):
     link(new / "incomplete.sums", precious)
     encode(tmp_path / "X.npy", new, MACHINES, RECOVERY, resume=True)
     assert verify(new).damaged == []
-
-
-def test_staging_writes_through_no_link(path, tmp_path, precious):
-    manifest = open_store(path).manifest
-    stage_shard(path, manifest, 2, str(tmp_path / "node"))
-    link(tmp_path / "node" / "shard-0002.json", precious)
-    link(tmp_path / "node" / "shard-0002.npy", precious)
-    stage_shard(path, manifest, 2, str(tmp_path / "node"))
-    assert staged_file(str(tmp_path / "node"), manifest, 2) is not None
-    link(tmp_path / "node" / "shard-0003.npy", tmp_path / "nowhere")
-    with pytest.raises(InputError, match="was not made by stage, so it was not replaced"):
-        stage_shard(path, manifest, 3, str(tmp_path / "node"))
 
 
 # --- what crashes leave -------------------------------------------------------------------

@@ -625,6 +625,19 @@ class Manifest:
         """The machine whose file, or a copy of it, has this name."""
         return 1 + [shard.file for shard in self.shards].index(path.name)
 
+    def header_of(self, machine: int) -> bytes:
+        """Return the header of the shard file of a machine."""
+        if self.replicas is not None:
+            return self.replicas.file(machine).header
+        return self.header.encode("latin-1")
+
+    def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
+        """Return the rows that the shard of a machine holds, as intervals."""
+        if self.replicas is None:
+            return [(0, self.rows_per_shard)]
+        bounds = self.replicas.bounds.tolist()
+        return [(bounds[part], bounds[part + 1]) for part in self.replicas.held[machine - 1]]
+
     def place(self, number: int) -> int:
         """Return the offset of an entry in a shard file, in bytes."""
         return len(self.header) + number * self.itemsize

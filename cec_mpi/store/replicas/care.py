@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +18,9 @@ from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import ArrayFile, with_copy
-from cec_mpi.store.format.checksums import block_sum, publish_generation, read_row, row_sum
+from cec_mpi.store.format.checksums import block_sum, publish_generation, row_sum
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, rows_of
-from cec_mpi.store.format.shard_files import open_parts, problem_on_opening
+from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.replicas.layout import (
     INDICES,
     POINTERS,
@@ -360,56 +359,3 @@ def _section(
         expected = int(sums[block.number])
         _, data[block.start : block.stop] = _good_copy(directory, layout, block, expected)
     return data
-
-
-def is_whole(copy: Path, store: Path, manifest: Manifest, machine: int) -> bool:
-    """Whether a copy of a machine's file has all blocks as they were written."""
-    layout, sums = layout_of(manifest), read_row(store, manifest, machine)
-    try:
-        for _ in _checked_blocks(copy, layout, machine, sums):
-            pass
-    except DamagedStoreError:
-        return False
-    return True
-
-
-def copy_parts(
-    store: Path,
-    manifest: Manifest,
-    machine: int,
-    descriptor: int,
-    watch: Callable[[int], None],
-) -> None:
-    """Copy the file of a machine to an open one, checking each block on the way.
-
-    Raises
-    ------
-    DamagedStoreError
-        A block is damaged.
-    """
-    layout, sums = layout_of(manifest), read_row(store, manifest, machine)
-    file, done = layout.file(machine), 0
-    write_at(descriptor, file.header, 0)
-    os.ftruncate(descriptor, file.size)
-    path = store / file_name(machine)
-    for block, data in _checked_blocks(path, layout, machine, sums):
-        write_at(descriptor, data, file.place(block))
-        done += data.nbytes
-        watch(done)
-
-
-def _checked_blocks(
-    path: Path, layout: Layout, machine: int, sums: Sums
-) -> Iterator[tuple[Block, NDArray[np.uint8]]]:
-    """The blocks of a file of a machine, as long as they are as they were written."""
-    with os.fdopen(open_parts(path, layout.file(machine)), "rb") as file:
-        for part in layout.held[machine - 1]:
-            for block in layout.blocks_of(part):
-                data = read_block(file.fileno(), layout.file(machine), block, path)
-                if data is None or block_sum(data) != sums[block.number]:
-                    start, stop = layout.rows_of(block.number)
-                    raise DamagedStoreError(
-                        f"{path}: rows {start}..{stop - 1} are damaged: cec-mpi repair "
-                        f"{path.parent} mends them"
-                    )
-                yield block, data

@@ -77,7 +77,7 @@ class SparseShard(Shard):
         self._advice = (
             f" (cec-mpi repair {store} copies them again; a run with --elastic continues without)"
             if path.parent == store
-            else " (cec-mpi stage copies it again)"
+            else " (a machine that starts again copies it again from the store)"
         )
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
         self._file = layout.file(machine)

@@ -252,8 +252,8 @@ class SocketHub:
     ) -> tuple[tuple[int, ...], list[Place]]:
         """See `Hub.assign_machines`; 0 for a spare.
 
-        The process with rank n of the launcher becomes the n-th of these machines, so that shards
-        that were staged for a rank are on its node.
+        The process with rank n of the launcher becomes the n-th of these machines, so that the
+        copy of its shard in a cache is on its node.
         """
         if self._stores:
             idle = self._idle()
@@ -661,6 +661,8 @@ class SocketHub:
             peer.send_object(pickle.dumps(MachineError(opened.problem)))
             self._exclude(peer, opened.problem)
             return
+        if opened.uncached and not quietly:  # said at the start
+            self._report_problem("a machine has no copy", opened.uncached)
         store = peer.unopened.pop(0)
         verdict = MachineError("the store was closed"), MachineError("the store was closed")
         peer.send_object(pickle.dumps(self._openings.get(store, verdict)[1]))

@@ -7,10 +7,11 @@ import pickle
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -326,6 +327,8 @@ class SocketMachineEnd:
         Those that came before it serves.
     tells : bool
         Print which machine this process is.
+    own : mapping
+        Options of this machine in place of those of the run.
 
     Attributes
     ----------
@@ -336,11 +339,17 @@ class SocketMachineEnd:
     """
 
     def __init__(
-        self, connection: Connection, threads: int | None, before: NotedSignals, tells: bool = True
+        self,
+        connection: Connection,
+        threads: int | None,
+        before: NotedSignals,
+        tells: bool = True,
+        own: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._connection = connection
         self._threads = threads
         self._tells = tells
+        self._own = own
         self._signals = self._before = before
         self._frames: list[Any] = []  # that came with the order
         self._content = np.empty(0, np.uint8)  # that is in it
@@ -365,7 +374,10 @@ class SocketMachineEnd:
         told = parse_order(order, b"".join(self._frames))
         match told:
             case Open():
-                self._opening = told = replace(told, threads=self._threads or told.threads)
+                options = replace(told.opening.options, **self._own)
+                opening = replace(told.opening, options=options)
+                threads = self._threads or told.threads
+                self._opening = told = replace(told, opening=opening, threads=threads)
             case Close(store):
                 self._served.pop(store, None)
         return told

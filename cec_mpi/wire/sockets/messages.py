@@ -53,6 +53,7 @@ _FIELDS = {
     "unseen": bool,
     "damaged": bool,
     "unlogged": str,
+    "uncached": str,
 }
 _MOST_TEXT = 1 << 16  # characters of what went wrong
 _NOTHING = "not a message of a machine"
@@ -110,7 +111,7 @@ def decode_report(frame: bytes) -> Opened | str | None:
         raise ValueError(_NOTHING)
     if not all(isinstance(content[name], kinds) for name, kinds in _FIELDS.items()):
         raise ValueError(_NOTHING)
-    told = {name: _text(content[name]) for name in ("problem", "unlogged")}
+    told = {name: _text(content[name]) for name in ("problem", "unlogged", "uncached")}
     return Opened(**content | told)
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 HERE = Hello(package_here(), 1, place_here()).packed()
 UNWRITABLE = (
     rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "unseen": false, "damaged": false, '
-    rb'"unlogged": ""}'
+    rb'"unlogged": "", "uncached": ""}'
 )
 
 

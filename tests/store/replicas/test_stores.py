@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import encode, open_operator
-from cec_mpi.cli import main
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
@@ -255,13 +254,6 @@ def test_a_further_machine_has_its_share(store):
     out = np.empty((stop - start, 1))
     shard.multiply(np.ones((1, 23)), held[:1], out)
     np.testing.assert_allclose(out[:, 0], X.toarray()[start:stop].sum(axis=1), atol=1e-12)
-
-
-def test_staged_copies_are_files_of_the_store(store, tmp_path):
-    assert main(["stage", str(store), str(tmp_path / "copies")]) == 0
-    for machine in range(1, MACHINES + 1):
-        name = f"shard-{machine:04d}.csr"
-        assert (tmp_path / "copies" / name).read_bytes() == (store / name).read_bytes()
 
 
 def test_a_file_that_was_cut_between_steps_is_said_to_be(store):

@@ -1,0 +1,157 @@
+"""Copies of shards on the disk of a machine's computer.
+
+Each user has a directory in the cache to which nobody else can write, so nobody else can
+plant links or files in it. In it, each shard has a directory whose name consists of a checksum of
+the shard and its size: a store that was encoded again or repaired has other shards. A process that
+uses a copy, or makes it, holds a shared lock on this directory, which is removed only with an
+exclusive one. The time of the directory is that of its last use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import weakref
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import xxhash
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.files.durable import check_room, locked
+from cec_mpi.files.replacing import is_own
+from cec_mpi.store.format.array_files import copy_file
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.reader import Store
+from cec_mpi.store.shard import Holding, Shard, Verify
+
+_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def open_cached(
+    store: Store,
+    machine: int,
+    holding: Holding,
+    verify: Verify,
+    cache: Path,
+    limit: int | None,
+) -> Shard:
+    """Open the copy of a shard in a cache; make it first if it is missing or damaged.
+
+    All blocks of the copy are compared with their checksums.
+
+    Parameters
+    ----------
+    store : Store
+    machine : int
+    holding, verify
+        As for `Store.open_shard`.
+    cache : Path
+        Directory, which is made if it does not exist.
+    limit : int or None
+        Size of all copies in bytes. The least recently used ones that no process uses are removed.
+
+    Raises
+    ------
+    DamagedStoreError
+        The new copy does not match the manifest, or the store is damaged.
+    InputError
+        The limit or the free space is too small, or other users can change the directory.
+    OSError
+        The directory cannot be used.
+    """
+    entry = store.manifest.shards[machine - 1]
+    root = _own_directory(cache)
+    place = root / _name(store.manifest, machine)
+    copy = place / entry.file
+    held = _reserved(root, place, entry.bytes, limit)
+    try:
+        with locked(place):
+            try:
+                shard = _opened(store, machine, holding, verify, copy)
+            except DamagedStoreError:
+                copy.unlink(missing_ok=True)
+                check_room(copy, entry.bytes)
+                copy_file(store.path / entry.file, copy)
+                shard = _opened(store, machine, holding, verify, copy)
+    except BaseException:
+        os.close(held)
+        raise
+    weakref.finalize(shard, os.close, held)
+    return shard
+
+
+def _own_directory(cache: Path) -> Path:
+    """Return the directory of this user in a cache."""
+    root = cache / f"cec_mpi-{os.geteuid()}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        root.mkdir(mode=0o700)
+    found = root.lstat()
+    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_mine or found.st_mode & _OTHERS_WRITE:
+        raise InputError(f"{root} is not a directory to which only this user can write")
+    return root
+
+
+def _name(manifest: Manifest, machine: int) -> str:
+    """Return a name that only shards with the same content have."""
+    entry = manifest.shards[machine - 1]
+    content = entry.xxh3_128.encode() + manifest.header_of(machine)
+    return f"{xxhash.xxh3_128_hexdigest(content)}-{entry.bytes}"
+
+
+def _size(place: Path) -> int:
+    return int(place.name.partition("-")[2])
+
+
+def _reserved(root: Path, place: Path, size: int, limit: int | None) -> int:
+    """Make room for a copy; return a descriptor that keeps its directory while it is open."""
+    with locked(root), ExitStack() as stack:
+        others = [each for each in root.iterdir() if _NAME.fullmatch(each.name) and each != place]
+        others.sort(key=lambda each: each.lstat().st_mtime_ns)
+        total = size + sum(map(_size, others))
+        for other in others:
+            is_whole = any(other.glob("shard-*"))
+            if (not is_whole or (limit is not None and total > limit)) and _remove_unused(other):
+                total -= _size(other)
+        if limit is not None and total > limit:
+            used = f", of which other machines use {total - size}" if total > size else ""
+            raise InputError(f"{root} needs {size} bytes more than --cache-limit {limit}{used}")
+        place.mkdir(exist_ok=True)
+        os.utime(place)
+        held = os.open(place, _DIRECTORY)
+        stack.callback(os.close, held)
+        fcntl.flock(held, fcntl.LOCK_SH)
+        stack.pop_all()
+        return held
+
+
+def _remove_unused(place: Path) -> bool:
+    """Remove a copy, or what is left of one; return False if a process uses it."""
+    held = os.open(place, _DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        shutil.rmtree(place)
+        return True
+    finally:
+        os.close(held)
+
+
+def _opened(store: Store, machine: int, holding: Holding, verify: Verify, copy: Path) -> Shard:
+    """Open a copy after comparing all of its blocks."""
+    if not is_own(copy):
+        raise DamagedStoreError(f"{copy}: missing, or a link")
+    checked = store.open_shard(machine, copy=copy)
+    checked.load(store.manifest.rows_of_machine(machine))
+    if (holding, verify) == ("mmap", "first-read"):
+        return checked
+    return store.open_shard(machine, holding, verify, copy)
