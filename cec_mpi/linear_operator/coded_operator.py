@@ -249,7 +249,7 @@ class CodedOperator(_MaskRefusing):
         return self._apply(True, x, -1)
 
     def _step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
-        return self._lifetime.session.turns.run(product, factor)
+        return self._lifetime.session.make_step(product, factor)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._apply(False, np.asarray(X), -2)

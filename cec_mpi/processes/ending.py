@@ -499,6 +499,8 @@ class NotedSignals:
         Whether a second SIGTERM ends the process.
     with_hangup : bool
         Whether SIGHUP is noted too, unless it is ignored.
+    ignores_interrupts : bool
+        Whether SIGINT has no effect.
     at_first : callable, optional
         Called with the first signal, in its handler.
 
@@ -521,6 +523,7 @@ class NotedSignals:
         self,
         second_ends: bool = False,
         with_hangup: bool = False,
+        ignores_interrupts: bool = False,
         at_first: Callable[[signal.Signals], None] | None = None,
     ) -> None:
         self.received: signal.Signals | None = None
@@ -530,6 +533,7 @@ class NotedSignals:
         self._noted: tuple[signal.Signals, ...] = _WARNINGS
         if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._noted += (signal.SIGHUP,)
+        self._ignores_interrupts = ignores_interrupts
         self._terms = 0
         self._before: dict[signal.Signals, Any] = {}
 
@@ -538,6 +542,9 @@ class NotedSignals:
             return self  # only the main thread handles signals
         for number in self._noted:
             self._before[number] = signal.signal(number, self._note) or signal.SIG_DFL
+        if self._ignores_interrupts:
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._before[signal.SIGINT] = before or signal.SIG_DFL
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -180,7 +180,7 @@ class TaskRun:
         recorder.is_stopped = lambda: self.signals.received is not None
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
-        session.schedule.gate = self.gate
+        session.check_run = self.gate
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow

@@ -146,7 +146,7 @@ def serve_as_rank(
         Whether to print that the master is gone, if no other rank does.
     """
     launch = file, job, os.getppid()
-    with NotedSignals() as signals:
+    with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
         hello = _hello(rank=rank)
         search = _Search(source, signals, seconds, launch)
         try:

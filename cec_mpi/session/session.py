@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
 from cec_mpi.files.paths import as_path, node_directory
@@ -22,6 +25,7 @@ from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.places import Place, limit_threads
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
+from cec_mpi.session.interrupts import InterruptGuard
 from cec_mpi.session.turns import Turns
 from cec_mpi.store.reader import Store, open_store
 from cec_mpi.wire.orders import Opened, Opening
@@ -63,6 +67,8 @@ class Session:
     ----------
     schedule : Schedule
         The availability at each step.
+    check_run : callable
+        Called before each step and while a step waits; an exception ends the step.
     slow : list of str
         Warnings from the start: reasons why the run is slower than it could be.
     unlogged : list of str
@@ -83,6 +89,8 @@ class Session:
         gather: Callable[[int], list[Place]] | None = None,
     ) -> None:
         self.turns = turns or Turns()
+        self.check_run: Callable[[], None] = lambda: None
+        self._interrupts = InterruptGuard()
         self._ended = False
         self._kept = kept
         self._hub = hub
@@ -137,6 +145,7 @@ class Session:
             tick=recorder.next_tick,
             clock=self._hub.clock,
         )
+        self.schedule.gate = self._check_cancelled
         self.schedule.short = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.short = recorder.waiting
@@ -165,9 +174,23 @@ class Session:
         """Whether the session has ended."""
         return self._ended
 
-    def _check_open(self) -> None:
+    def make_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
+        """Make a product in the turn of this thread.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C was pressed. Machines that still compute take part in later steps.
+        """
+        if not self.has_processes:  # any moment is as good as another
+            return self.turns.run(product, factor)
+        return self.turns.run(self._interrupts.run, product, factor)
+
+    def _check_cancelled(self) -> None:
         if self._ended:
             raise InputError("this operator is closed: its machines have left")
+        self._interrupts.check()
+        self.check_run()
 
     def refuse_steps(self) -> None:
         """Wait for the step that another thread is making, and refuse further ones.
@@ -175,7 +198,6 @@ class Session:
         Threads that wait for their turn or for machines get an `InputError`.
         """
         self._ended = True
-        self.schedule.gate = self._check_open
         if not self.turns.elsewhere:  # a process forked from this one ends nothing
             self.turns.run(lambda: None)
 

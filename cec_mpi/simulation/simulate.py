@@ -190,7 +190,7 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
             if hub.clock.monotonic() >= limit:
                 raise _OverError
 
-        session.schedule.gate = gate
+        session.check_run = gate
         yield Simulated(master, store.X, recorder)
 
 

@@ -198,6 +198,22 @@ def test_forked_processes_are_refused_and_do_no_harm(program):
     assert done.stderr.count("Traceback") == done.stderr.count("was forked from ") == 2
 
 
+def test_ctrl_c_on_rank_0_raises_after_the_step_and_the_next_product_is_right(program):
+    body = """if X is not None:
+        import signal, threading
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            X @ w
+        except KeyboardInterrupt:
+            print("interrupted")
+        print("shape", (X @ w).shape, flush=True)
+    """
+    slow = ", emulate_speeds=[1] * 2, emulate_base=50"  # rows in a second
+    done = program(BLOCK.format(options=slow, body=body))
+    assert (done.returncode, done.told) == (0, "")
+    assert done.stdout.startswith("interrupted\nshape (31,)\n")
+
+
 @pytest.mark.any_mpi
 def test_a_step_that_was_cut_off_and_caught_is_told_once(program):
     body = """if X is not None:

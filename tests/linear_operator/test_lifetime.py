@@ -116,6 +116,11 @@ BODIES = {
     "exception": ("X @ np.ones(12); 1 / 0", 1),
     "exit": ("X @ np.ones(12); sys.exit(3)", 3),
     "interrupt": ("X @ np.ones(12); os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    "interrupt in a product": (
+        "X @ np.ones(12); os.kill(X.pids[1], signal.SIGSTOP); os.kill(X.pids[2], signal.SIGSTOP); "
+        "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); X @ np.ones(12)",
+        -signal.SIGINT,
+    ),
     "with": ("with X: X @ np.ones(12); sys.exit(4)", 4),
     "thread": (
         "X @ np.ones(12); threading.Thread(target=lambda: X @ np.ones(12), daemon=True).start()",

@@ -1,0 +1,59 @@
+"""Ctrl-C in a product raises KeyboardInterrupt where the machines can go on with the next one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from cec_mpi.errors import CecError
+from cec_mpi.times import INTERRUPT_SECONDS
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StepInterruptedError(CecError):
+    """The step was interrupted between two events, so that further steps are possible."""
+
+
+class InterruptGuard:
+    """Delays KeyboardInterrupt while a step sends or receives messages.
+
+    The step calls `check` between its events. If it does not for a second, another Ctrl-C raises
+    KeyboardInterrupt at once. Other threads than the main one get no signals, and handlers of the
+    program are left in place.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # when the first signal was received
+
+    def check(self) -> None:
+        """Raise `StepInterruptedError` if Ctrl-C was pressed during this step."""
+        if self._since is not None:
+            raise StepInterruptedError("the step was interrupted")
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function, and raise KeyboardInterrupt afterwards if Ctrl-C was pressed."""
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        ):
+            return work(*args, **kwargs)
+        self._since = None
+        signal.signal(signal.SIGINT, self._receive)
+        try:
+            return work(*args, **kwargs)
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            since, self._since = self._since, None
+            if since is not None:
+                raise KeyboardInterrupt from None
+
+    def _receive(self, *_: object) -> None:
+        now = time.monotonic()
+        if self._since is not None and now - self._since > INTERRUPT_SECONDS:
+            raise KeyboardInterrupt
+        self._since = self._since or now
