@@ -137,11 +137,6 @@ class Process:
     since: float
     host: str = ""
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it waits for a job."""
-        return self.state in (State.SPARE, State.IDLE)
-
 
 class Roster:
     """The processes that serve a session, including those that are gone.

@@ -70,6 +70,7 @@ class Master:
         import scipy.linalg  # noqa: F401 - now, so that the first decoder does not wait for it
 
         manifest = store.manifest
+        self._end = end
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
@@ -82,7 +83,6 @@ class Master:
         self.steps = store.steps
         self.manifest = manifest
         self.arithmetic = store.arithmetic
-        self._end = end
         self._warnings = PostponedWarnings()
         self._warns = manifest.replicas is None  # of few digits: copies are not decoded
         rows, largest = store.scaling.exponents, store.scaling.largest
@@ -202,10 +202,8 @@ class Master:
         return self._closed
 
     def close(self) -> None:
-        """Close the store."""
-        if not self._closed:
-            self._closed = True
-            self._end.close()
+        """Refuse further products."""
+        self._closed = True
 
     def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
         """Compute a product, and issue its warnings when it is complete."""

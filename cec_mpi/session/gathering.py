@@ -59,8 +59,10 @@ def gathered(
 
         if options.inject:
             raise InputError("inject needs machines that are processes: all are in this process")
+        local = LocalHub()
         with ExitStack() as kept:
-            yield Session(LocalHub(), [place_here()], "", kept)
+            kept.callback(local.stop, None)
+            yield Session(local, [place_here()], "", kept)
         return
     begin_start(options.start_timeout)
     with (

@@ -48,10 +48,9 @@ class LocalHub(StaticHub):
         self.is_poisoned = False
         self._elastic, self._spares = elastic, spares
         self._opened: list[Machine] = []
-        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
-        self._stores = 0
-        self._machines: dict[tuple[int, int], Machine] = {}  # by store and rank
+        self._emulation: Emulation | None = None
+        self._machines: dict[int, Machine] = {}  # by rank
         self._jobs: dict[int, Job] = {}  # by rank
         self._problems: dict[int, str] = {}  # by rank
 
@@ -80,23 +79,18 @@ class LocalHub(StaticHub):
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
         """See `Hub.admit`."""
-        machines, self._opened, opening = self._opened, [], self._opening
+        opening = self._opening
         assert opening is not None
-        for machine in machines:
+        self._emulation = emulation
+        for machine in self._opened:
             machine.emulation = emulation
         self.begin(opening.machines)
-        number, self._stores = self._stores, self._stores + 1
         if not self._elastic:
-            return self.end_of(machines, opening)
-        if not number:
-            for _ in range(self._spares):
-                self.roster.add()
-        self._openings[number] = opening, emulation
-        for machine in machines:
-            process = self.roster.serving_as(machine.number)
-            assert process is not None
-            self._machines[number, process.rank] = machine
-        return JobsEnd(self, number, opening)
+            return self.end_of(self._opened, opening)
+        for _ in range(self._spares):
+            self.roster.add()
+        self._machines = {self._rank_of(machine.number): machine for machine in self._opened}
+        return JobsEnd(self, opening)
 
     def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
         """Return the end for steps that machines make together."""
@@ -108,10 +102,12 @@ class LocalHub(StaticHub):
 
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
-        self._opened = []
+        self.stop(error)
 
     def stop(self, error: BaseException | None) -> None:
-        """Do nothing: the machines end with this process."""
+        """Close the shards."""
+        self._opened.clear()
+        self._machines.clear()
 
     # Jobs.
 
@@ -135,7 +131,7 @@ class LocalHub(StaticHub):
         """See `Hub.events`; machines compute in this call."""
         for process in self.roster.living():
             if process.state is State.JOINING:
-                self._open_all(process)
+                self.open_for(process)
                 self.roster.joined(process.rank)
         for rank, job in list(self._jobs.items()):
             if self.roster[rank].state in (State.LOST, State.EXCLUDED):
@@ -151,8 +147,8 @@ class LocalHub(StaticHub):
 
     def compute(self, rank: int, job: Job) -> bool:
         """Compute the job of a rank; False if it has not answered and must be asked again."""
-        machine = self._machines[job.store, rank]
-        order = Multiply(job.store, job.step, job.machine, job.product, job.intervals)
+        machine = self._machines[rank]
+        order = Multiply(job.step, job.machine, job.product, job.intervals)
         content = job.content
         assert content is not None
         if job.product.adjoint:
@@ -186,11 +182,6 @@ class LocalHub(StaticHub):
         """See `ElasticHub.report`."""
         return self._problems[self._rank_of(machine)]
 
-    def close(self, store: int) -> None:
-        """See `ElasticHub.close`."""
-        del self._openings[store]
-        self._machines = {key: each for key, each in self._machines.items() if key[0] != store}
-
     def _rank_of(self, machine: int) -> int:
         process = self.roster.serving_as(machine)
         if process is None:
@@ -201,16 +192,17 @@ class LocalHub(StaticHub):
         while self.roster.vacant and (spares := self.roster.spares()):
             self.roster.join(spares[0].rank, self.roster.vacant[0])
 
-    def _open_all(self, process: Process) -> None:
-        """Open the stores for a process that becomes a machine."""
-        for number, (opening, emulation) in self._openings.items():
-            machine = self.machine_of(process.machine, opening)
-            machine.emulation = emulation
-            self._machines[number, process.rank] = machine
+    def open_for(self, process: Process) -> Machine:
+        """Open the shard for a process that becomes a machine."""
+        assert self._opening is not None
+        machine = self.machine_of(process.machine, self._opening)
+        machine.emulation = self._emulation
+        self._machines[process.rank] = machine
+        return machine
 
 
 class LocalMasterEnd:
-    """The master's end for the steps of one store.
+    """The master's end for steps that machines make together.
 
     Parameters
     ----------
@@ -289,7 +281,3 @@ class LocalMasterEnd:
     def reports(self) -> dict[int, str]:
         """Return the last errors by machine."""
         return self._problems
-
-    def close(self) -> None:
-        """Close the shards."""
-        self._machines = []

@@ -1,4 +1,4 @@
-"""A machine's process: it opens stores and answers steps until the master leaves."""
+"""A machine's process: it opens its shard and answers steps until the master leaves."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cec_mpi.store.cache import open_cached
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
-from cec_mpi.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.wire.orders import Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
 
 
 def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
-    """Open stores and answer steps until the master ends the session.
+    """Open a shard and answer steps until the master ends the session.
 
     An exception in a computation is logged and reported; the machine continues until the master
     ends the run. SIGTERM and SIGUSR1 warn the machine that it must leave soon: it tells the master,
@@ -41,27 +41,23 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
     ----------
     end : MachineEnd
     make : callable
-        Makes the machine of a store, by default a `Machine`.
+        Makes the machine, by default a `Machine`.
 
     Returns
     -------
     BaseException or None
         The exception with which the master has left.
     """
-    machines: dict[int, Machine] = {}
+    machine: Machine | None = None
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.receive_order(signals):
                 case Multiply():
-                    machine, shared = machines[order.store], end.receive_vector(order)
-                    report = answer(machine, order, shared)
+                    assert machine is not None
+                    report = answer(machine, order, end.receive_vector(order))
                     end.send_answer(order, machine.values, _warned(report, signals))
                 case Open():
-                    opened = _open(order, end, make, session)
-                    if opened is not None:
-                        machines[order.store] = opened
-                case Close():  # which a spare may not have opened
-                    machines.pop(order.store, None)
+                    machine = _open(order, end, make, session)
                 case Stop():
                     return order.error
 
@@ -83,7 +79,7 @@ def _warned(report: Report, signals: NotedSignals) -> Report:
 def _open(
     order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
 ) -> Machine | None:
-    """Open a store; None if the machine cannot open it, or the master refuses it."""
+    """Open a shard; None if the machine cannot open it, or the master refuses the store."""
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []

@@ -118,7 +118,7 @@ class SimulatedHub(LocalHub):
         scale = manifest.tall if job.product.adjoint else manifest.wide
         size = _INTERVAL * len(job.intervals) + scale * content.nbytes
         begins = self._through(self.clock.monotonic(), size, "_sent") + self.costs.latency
-        machine = self._machines[job.store, rank]
+        machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
         kinds = {fault.kind for fault in faults}
         if "kill" in kinds:
@@ -213,10 +213,8 @@ class SimulatedHub(LocalHub):
     def _open_one(self, rank: int) -> None:
         process = self.roster[rank]
         if process.state is State.JOINING:
-            self._open_all(process)
-            for number in self._openings:  # faults were for the process before
-                machine = self._machines[number, rank]
-                machine.faults = replace(machine.faults, ordered=())
+            machine = self.open_for(process)
+            machine.faults = replace(machine.faults, ordered=())  # others were for the one before
             self.roster.joined(rank)
 
 

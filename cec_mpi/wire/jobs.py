@@ -151,7 +151,7 @@ class Job:
 
     Attributes
     ----------
-    machine, store, step : int
+    machine, step : int
     product : Product
     intervals : tuple of (int, int)
         The rows, ascending.
@@ -168,7 +168,6 @@ class Job:
     """
 
     machine: int
-    store: int
     step: int
     product: Product
     intervals: Intervals
@@ -221,12 +220,11 @@ Event = Answered | Change
 
 
 class JobsEnd:
-    """The master's end for the steps of one store, whose machines answer one by one.
+    """The master's end for steps whose machines answer one by one.
 
     Parameters
     ----------
     hub : ElasticHub
-    store : int
     opening : Opening
 
     Attributes
@@ -235,10 +233,9 @@ class JobsEnd:
         Path of the store.
     """
 
-    def __init__(self, hub: ElasticHub, store: int, opening: Opening) -> None:
+    def __init__(self, hub: ElasticHub, opening: Opening) -> None:
         self.hub = hub
         self.path = opening.store
-        self._store = store
         self._manifest = opening.manifest
         self._arithmetic = opening.arithmetic
         self._buffers: dict[tuple[int, np.dtype[Any]], list[ReceiveBuffer]] = {}
@@ -278,7 +275,7 @@ class JobsEnd:
             buffer = ReceiveBuffer(size, dtype)
         buffer.clear()  # so that a short answer is not taken for a whole one
         now = self.hub.clock.monotonic()
-        job = Job(machine, self._store, step, product, intervals, buffer, now)
+        job = Job(machine, step, product, intervals, buffer, now)
         self.hub.ask(job, content)
         if job.is_sending:
             self._sent.append(job)
@@ -299,10 +296,6 @@ class JobsEnd:
         self._kept += size
         for job in released:
             self._buffers.setdefault((job.values.size, job.values.dtype), []).append(job.buffer)
-
-    def close(self) -> None:
-        """Close the store."""
-        self.hub.close(self._store)
 
 
 def _size_of(buffer: ReceiveBuffer) -> int:

@@ -1,6 +1,6 @@
 """The messages between the master and machines.
 
-An order is six integers, and data that they announce. The report of an answer is eleven numbers.
+An order is five integers, and data that they announce. The report of an answer is eleven numbers.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Kind(IntEnum):
     MULTIPLY_TRANSPOSED = 2
     EXPLAIN = 3
     OPEN = 4
-    CLOSE = 5
-    STOP = 6
+    STOP = 5
 
 
 class Order(NamedTuple):
@@ -46,8 +45,6 @@ class Order(NamedTuple):
     ----------
     kind : int
         A `Kind`.
-    store : int
-        Number of the store, from 0 in the order of opening.
     shard : int
         Machine (from 1) whose rows are meant; 0 if each machine uses its own. With OPEN, the
         machine that the process becomes.
@@ -60,19 +57,16 @@ class Order(NamedTuple):
     """
 
     kind: int
-    store: int = 0
     shard: int = 0
     step: int = 0
     columns: int = 0
     length: int = 0
 
     @classmethod
-    def of(
-        cls, product: Product, store: int, shard: int = 0, step: int = 0, length: int = 0
-    ) -> Order:
-        """Return the order for a step of a store."""
+    def of(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
+        """Return the order for a step."""
         kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
-        return cls(kind, store, shard, step, product.columns, length)
+        return cls(kind, shard, step, product.columns, length)
 
     @property
     def is_step(self) -> bool:
@@ -147,8 +141,8 @@ class Multiply:
 
     Attributes
     ----------
-    store, step : int
-        See `Order`.
+    step : int
+        Number of the step, from 0.
     shard : int
         Number of the machine; 0 if it has no shard.
     product : Product
@@ -156,7 +150,6 @@ class Multiply:
         The rows of this machine, ascending; None for the rows of the last step.
     """
 
-    store: int
     step: int
     shard: int
     product: Product
@@ -165,11 +158,10 @@ class Multiply:
 
 @dataclass(frozen=True)
 class Open:
-    """Serve another store.
+    """Serve as a machine of the store.
 
     Attributes
     ----------
-    store : int
     opening : Opening
     machine : int
         Number of the machine that this process is; 0 if it does not serve the store.
@@ -177,17 +169,9 @@ class Open:
         Number of BLAS threads.
     """
 
-    store: int
     opening: Opening
     machine: int
     threads: int
-
-
-@dataclass(frozen=True)
-class Close:
-    """Forget a store."""
-
-    store: int
 
 
 @dataclass(frozen=True)
@@ -201,11 +185,11 @@ class Stop:
         return pack_error(self.error)
 
 
-Announced = Multiply | Open | Close | Stop
+Announced = Multiply | Open | Stop
 """The first part of an order."""
 
 
-def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
+def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Stop:
     """Return what an order means that is not a step, with the bytes that follow it.
 
     Parameters
@@ -220,10 +204,8 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
         case Kind.OPEN:
             opening = pickle.loads(content)
             if rank:
-                return Open(order.store, opening, opening.machines[rank - 1], opening.threads[rank])
-            return Open(order.store, opening, order.shard, order.step)
-        case Kind.CLOSE:
-            return Close(order.store)
+                return Open(opening, opening.machines[rank - 1], opening.threads[rank])
+            return Open(opening, order.shard, order.step)
         case Kind.STOP:
             return Stop(unpack_error(content))
     raise RuntimeError(f"unknown order: {order}")
@@ -246,7 +228,7 @@ def pack_report(report: Report, shard: int, finite: bool = True) -> Reported[flo
 
 @dataclass(frozen=True)
 class Opening:
-    """A store for the machines to serve.
+    """The store for the machines to serve.
 
     Attributes
     ----------
@@ -254,7 +236,7 @@ class Opening:
         Path; contains ``{host}`` if each node has a directory of its own.
     manifest : Manifest
     machines : tuple of int
-        Machine of each rank from 1 on; 0 for a rank that does not serve this store.
+        Machine of each rank from 1 on; 0 for a spare.
     options : MachineOptions
     threads : tuple of int
         BLAS threads of each rank from 0 on.

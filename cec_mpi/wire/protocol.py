@@ -1,8 +1,8 @@
 """The interfaces of a wire: the master's end and a machine's end.
 
-A `Hub` is the master's end for all stores that the same machines serve. Its roster and its events
-say which machines can be asked, and it returns an end for the steps of each store. There are two
-kinds of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
+A `Hub` is the master's end of a session. Its roster and its events say which machines can be asked,
+and it returns an end for the steps, once the machines have opened their shards. There are two kinds
+of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
 step, *share* what is multiplied, *collect* the answers. The master and all machines, also preempted
 ones, call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and
 may answer or not; the hub reports what happens as events.
@@ -30,7 +30,7 @@ from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report
 
 
 class Hub(Protocol):
-    """The master's end, for all stores that the same machines serve.
+    """The master's end of a session.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Hub(Protocol):
         Parameters
         ----------
         machines : tuple of int
-            The machines of the next store, in the order of ranks; 0 for none.
+            The machines of the store, in the order of ranks; 0 for none.
         places : list of Place
             Places of the ranks that were there at first.
         """
@@ -60,13 +60,13 @@ class Hub(Protocol):
         """Return the process number of each machine that is a process of its own, on its host."""
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Make the machines open a store; returns what each reports, in the order of ranks."""
+        """Make the machines open their shards; returns what each reports, in the order of ranks."""
 
     def admit(self, emulation: Emulation | None) -> LockstepEnd | JobsEnd:
-        """Make the machines serve the store that they opened last; returns its end."""
+        """Make the machines serve what they have opened; returns the end for steps."""
 
     def refuse(self, error: CecError) -> None:
-        """Make the machines forget the store that they opened last."""
+        """Tell the machines that the store cannot be served, because of this error."""
 
     def stop(self, error: BaseException | None) -> None:
         """Make all machines leave; they raise this error if it is not None."""
@@ -111,16 +111,13 @@ class ElasticHub(Hub, Protocol):
     def report(self, machine: int) -> str:
         """Return the last error of a machine."""
 
-    def close(self, store: int) -> None:
-        """Close a store; machines that are busy keep it open."""
-
 
 class LockstepEnd(Protocol):
-    """The master's end for the steps of one store, which all machines make together."""
+    """The master's end for steps that all machines make together."""
 
     @property
     def hub(self) -> Hub:
-        """The hub of all stores."""
+        """The hub of the session."""
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
@@ -141,9 +138,6 @@ class LockstepEnd(Protocol):
 
     def reports(self) -> dict[int, str]:
         """Ask the machines for their last errors, by number of the machine."""
-
-    def close(self) -> None:
-        """Close the store."""
 
 
 class StaticHub:

@@ -237,7 +237,7 @@ def plan_of(store):
 def end_of(comm, store, machines=(1, 2, 3)):
     manifest = open_store(store).manifest
     opening = Opening(store, manifest, machines, MachineOptions(), (1,) * 4)
-    return CollectiveMasterEnd(CollectiveHub(comm), comm, 0, opening)
+    return CollectiveMasterEnd(CollectiveHub(comm), comm, opening)
 
 
 @pytest.mark.parametrize(("columns", "fits"), [(1, True), (10**6, True), (2**31 // 40 + 1, False)])

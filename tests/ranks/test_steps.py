@@ -26,7 +26,7 @@ from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
-HEADER_BYTES = 48
+HEADER_BYTES = 40
 
 
 def multiply(comm, store, vectors, **options):

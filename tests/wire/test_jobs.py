@@ -35,7 +35,7 @@ def end(tmp_path):
     manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
     served = tmp_path / "store", manifest, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return JobsEnd(Asked(), 0, opening)
+    return JobsEnd(Asked(), opening)
 
 
 def step(end, *rows):

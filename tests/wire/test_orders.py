@@ -12,7 +12,6 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.shard import Loaded
 from cec_mpi.wire.jobs import Job, ReceiveBuffer
 from cec_mpi.wire.orders import (
-    Close,
     Kind,
     Order,
     Report,
@@ -25,20 +24,19 @@ from cec_mpi.wire.orders import (
 NUMBERS = st.integers(0, 2**40)
 
 
-@given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
-def test_an_order_comes_as_it_was_sent(adjoint, columns, store, shard, step, length):
+@given(st.booleans(), NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_an_order_comes_as_it_was_sent(adjoint, columns, shard, step, length):
     product = Product(adjoint, columns)
-    order = Order.of(product, store, shard, step, length)
+    order = Order.of(product, shard, step, length)
     header = np.array(order, dtype=np.int64)
-    assert header.nbytes == 48
+    assert header.nbytes == 40
     come = Order(*header.tolist())
     assert come == order
     assert come.product == product
-    assert (come.store, come.shard, come.step, come.length) == (store, shard, step, length)
+    assert (come.shard, come.step, come.length) == (shard, step, length)
 
 
 def test_orders_that_are_no_step():
-    assert parse_order(Order(Kind.CLOSE, 1), b"") == Close(1)
     assert parse_order(Order(Kind.STOP), Stop().packed()) == Stop()
     stop = parse_order(Order(Kind.STOP), Stop(InputError("no")).packed())
     assert isinstance(stop, Stop)
@@ -48,7 +46,7 @@ def test_orders_that_are_no_step():
 
 
 def job_of(*intervals):
-    return Job(3, 0, 7, Product(), intervals, ReceiveBuffer(0, np.dtype(float)), 0.0)
+    return Job(3, 7, Product(), intervals, ReceiveBuffer(0, np.dtype(float)), 0.0)
 
 
 def test_a_report_comes_as_it_was_sent():

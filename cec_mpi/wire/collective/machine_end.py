@@ -25,7 +25,6 @@ from cec_mpi.wire.collective.packets import (
 from cec_mpi.wire.orders import (
     MASTER,
     Announced,
-    Close,
     Kind,
     Multiply,
     Open,
@@ -53,22 +52,22 @@ class CollectiveMachineEnd:
         self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(Reported.size())
         self._rhythm = Rhythm()
-        self._stores: dict[int, _Served] = {}
+        self._served: _Served | None = None
         self._opening: Open | None = None
         self._problem = ""  # the last error
 
     def receive_order(self, signals: NotedSignals) -> Announced:
         """Receive the order, and the assignment if it has changed."""
-        # Before the first store is open, rank 0 may load libraries for a second.
+        # Before the store is open, rank 0 may load libraries for a second.
         packet = self._packet
-        packet.broadcast(idle=not self._stores)
+        packet.broadcast(idle=self._served is None)
         order = Order(*packet.order.tolist())
         if order.kind == Kind.EXPLAIN:
             self._comm.gather(self._problem, root=MASTER)
             return self.receive_order(signals)
         if not order.is_step:
             return self._announced(order)
-        served, intervals = self._stores[order.store], None
+        served, intervals = self._serving, None
         size = served.sizes.shared(order.product)
         self._content = packet.buffer(size)
         packet.note_size(size)
@@ -77,7 +76,7 @@ class CollectiveMachineEnd:
             broadcast(self._comm, plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
             intervals = served.assign(assignment)
-        return Multiply(order.store, order.step, served.machine, order.product, intervals)
+        return Multiply(order.step, served.machine, order.product, intervals)
 
     def _announced(self, order: Order) -> Announced:
         """Receive the rest of an order that is not a step."""
@@ -85,8 +84,6 @@ class CollectiveMachineEnd:
         if order.length:
             broadcast(self._comm, message, message.nbytes)
         said = parse_order(order, message.tobytes(), self._comm.rank)
-        if isinstance(said, Close):
-            del self._stores[said.store]
         if isinstance(said, Open):
             self._opening = said
         return said
@@ -102,12 +99,12 @@ class CollectiveMachineEnd:
         opened_last = self._opening
         assert opened_last is not None
         if not isinstance(verdict, CecError):
-            self._stores[opened_last.store] = _Served(opened_last.opening, opened_last.machine)
+            self._served = _Served(opened_last.opening, opened_last.machine)
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
-        served, product = self._stores[order.store], order.product
+        served, product = self._serving, order.product
         if self._content is not None:
             return served.part_of(self._content, product)
         values = served.room(product)
@@ -119,7 +116,7 @@ class CollectiveMachineEnd:
 
     def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
         """Send values and report."""
-        served, product = self._stores[order.store], order.product
+        served, product = self._serving, order.product
         finite = not product.adjoint or bool(np.isfinite(values).all())
         self._report[:] = pack_report(report, order.shard, finite)
         self._problem = report.problem or self._problem
@@ -132,6 +129,11 @@ class CollectiveMachineEnd:
             self._send_packed(served, values[:0] if not served.count else values)
         else:
             self._send_separately(product.adjoint, values)
+
+    @property
+    def _serving(self) -> _Served:
+        assert self._served is not None
+        return self._served
 
     def _send_packed(self, served: _Served, values: NDArray[Any]) -> None:
         """Send answers and report in one message."""

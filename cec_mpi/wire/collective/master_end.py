@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class CollectiveHub(StaticHub):
-    """Rank 0's end in lockstep, for all stores that the machines serve.
+    """Rank 0's end in lockstep.
 
     Parameters
     ----------
@@ -61,13 +61,12 @@ class CollectiveHub(StaticHub):
         self.packet = Packet(comm)
         self.between_verbs = False
         self.stopped = False
-        self._stores = 0
         self._opening: Opening | None = None
 
     def open(self, opening: Opening) -> list[Opened]:
         """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
-        self.say(Order(Kind.OPEN, self._stores), pickle.dumps(opening))
+        self.say(Order(Kind.OPEN), pickle.dumps(opening))
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
         opened: list[Opened] = (self._comm.gather(None, root=MASTER) or [])[1:]
@@ -80,9 +79,7 @@ class CollectiveHub(StaticHub):
         self.between_verbs = False
         assert self._opening is not None
         self.begin(self._opening.machines)
-        end = CollectiveMasterEnd(self, self._comm, self._stores, self._opening)
-        self._stores += 1
-        return end
+        return CollectiveMasterEnd(self, self._comm, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """Bcast the error."""
@@ -138,15 +135,12 @@ class CollectiveHub(StaticHub):
 
 
 class CollectiveMasterEnd:
-    """Rank 0's end in lockstep, for the steps of one store."""
+    """Rank 0's end in lockstep, for steps."""
 
-    def __init__(
-        self, hub: CollectiveHub, comm: MPI.Intracomm, store: int, opening: Opening
-    ) -> None:
+    def __init__(self, hub: CollectiveHub, comm: MPI.Intracomm, opening: Opening) -> None:
         self._comm = comm
         manifest = opening.manifest
         self.hub = hub
-        self._store = store
         self._manifest = manifest
         self._ranks = np.flatnonzero(opening.machines)  # that take part, counted from rank 1
         self._machines = np.array(opening.machines)[self._ranks] - 1
@@ -183,7 +177,7 @@ class CollectiveMasterEnd:
         self._product = product
         self._values.of(product)  # what can fail fails before the machines hear of the step
         length = 0 if plan is None else plan.size
-        order = Order.of(product, self._store, step=step, length=length)
+        order = Order.of(product, step=step, length=length)
         self.hub.begin_order(order)
         packet = self.hub.packet
         room = packet.buffer(values.nbytes)
@@ -271,17 +265,11 @@ class CollectiveMasterEnd:
 
     def reports(self) -> dict[int, str]:
         """Gather the last errors of machines."""
-        self.hub.say(Order(Kind.EXPLAIN, self._store))
+        self.hub.say(Order(Kind.EXPLAIN))
         texts = (self._comm.gather("", root=MASTER) or [])[1:]
         self.hub.between_verbs = False
         told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
         return {int(n) + 1: text for n, text in told if text}
-
-    def close(self) -> None:
-        """Bcast the order to forget this store, if the machines wait for one."""
-        if self.hub.listened_to:
-            self.hub.say(Order(Kind.CLOSE, self._store))
-            self.hub.between_verbs = False
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""

@@ -68,7 +68,7 @@ class Packet:
 
     Attributes
     ----------
-    order : (6,) ndarray of int64
+    order : (5,) ndarray of int64
     """
 
     order: NDArray[np.int64]

@@ -13,7 +13,7 @@ import pickle
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from cec_mpi.processes.places import Place, place_here, places_together
 from cec_mpi.processes.together import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
 from cec_mpi.roster import WARNED, Excluded, Gone, Left, Lost, Roster, State
+from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
 from cec_mpi.times import (
@@ -86,19 +87,14 @@ class Shortage:
         self._reported = 0  # machines that were missing
         self._next_look = 0.0
 
-    def look(self, openings: Mapping[int, tuple[Opening, Emulation | None]]) -> None:
-        """Report what is missing for the store that needs most, if that has changed."""
+    def look(self, manifest: Manifest) -> None:
+        """Report how many machines of this store are missing, if that has changed."""
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
-        missing = 0
-        for opening, _ in openings.values():
-            manifest = opening.manifest
-            able = [n for n in here if n <= manifest.code.machines]
-            needed = manifest.code.recovery + self._spare
-            missing = max(missing, manifest.placement.missing(needed, able))
+        missing = manifest.placement.missing(manifest.code.recovery + self._spare, here)
         if not missing:
             self._since, self._reported = None, 0
             return
@@ -113,7 +109,7 @@ class Shortage:
 
 
 class SocketHub:
-    """Rank 0's end, for all stores that the machines serve.
+    """Rank 0's end of an elastic session.
 
     Parameters
     ----------
@@ -160,19 +156,17 @@ class SocketHub:
         self.clock: Clock = time
         self.roster = Roster(time.monotonic, self._events.append)
         self._here = place_here()
-        self._gathered: list[tuple[bytes, Hello]] | None = []  # until the first store is opened
+        self._gathered: list[tuple[bytes, Hello]] | None = []  # until the store is opened
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
         self._taking_part: tuple[int, ...] = ()
         self._last_hosts: dict[int, str] = {}  # the host on which each machine was last
-        self._openings: dict[int, tuple[Opening, Emulation | None]] = {}
         self._opening: Opening | None = None
-        self._asked: list[Peer] = []  # to open it
+        self._emulation: Emulation | None = None
+        self._asked: list[Peer] = []  # to open the store
         # What was sent last, in frames that further machines get as well.
         self._outgoing: tuple[NDArray[Any], list[zmq.Frame], zmq.MessageTracker] | None = None
-        self._stores = 0
         self._shortage = Shortage(self.roster, spare)
         self._paused = True  # no process becomes a machine now
-        self._stopped = False
         self._stop_message: bytes | None = None  # to all, and to those who still come
         self._invalid_messages = 0  # messages that no machine sends
         self._reported_problems: set[str] = set()  # why processes could not join
@@ -255,10 +249,6 @@ class SocketHub:
         The process with rank n of the launcher becomes the n-th of these machines, so that the
         copy of its shard in a cache is on its node.
         """
-        if self._stores:
-            idle = self._idle()
-            numbers = tuple(peer.machine if peer.machine in machines else 0 for peer in idle)
-            return numbers, [self._here, *(peer.hello.place for peer in idle)]
         self._taking_part, free = machines, list(machines)
         chosen: dict[int, int] = {}
         peers = self._living()
@@ -276,33 +266,28 @@ class SocketHub:
         """See `Hub.pids`."""
         return {peer.machine: peer.hello.pid for peer in self._living() if peer.machine}
 
-    # Stores.
+    # Machines open the store.
 
     def open(self, opening: Opening) -> list[Opened]:
-        """Make the machines open a store; returns their reports in the order of `opening.machines`.
+        """Make the machines open their shards; returns their reports in the order of ranks.
 
         A machine that takes much longer than the others joins later.
         """
         if self.is_poisoned:
             raise MachineError(HUB_POISONED)
-        self._paused = True
         self._opening = opening
-        if self._stores:
-            chosen = list(zip(self._idle(), opening.machines, strict=True))
-        else:
-            self.roster.expect((*filter(None, opening.machines), *opening.expected))
-            ranks = {peer.rank: peer for peer in self._peers.values()}
-            numbered = enumerate(opening.machines, start=1)
-            chosen = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
+        self.roster.expect((*filter(None, opening.machines), *opening.expected))
+        ranks = {peer.rank: peer for peer in self._peers.values()}
+        numbered = enumerate(opening.machines, start=1)
+        chosen = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
         content = pickle.dumps(opening)
         threads = self._threads()
         for peer, machine in chosen:
-            self.roster.join(peer.rank, peer.machine or machine)
-            peer.unopened.append(self._stores)
-            self._last_hosts[peer.machine] = peer.host
+            self.roster.join(peer.rank, machine)
+            self._last_hosts[machine] = peer.host
             peer.opened, peer.is_ready = None, False
             share = opening.options.threads or threads[peer.rank]
-            peer.order(Order(Kind.OPEN, self._stores, machine, share), content)
+            peer.order(Order(Kind.OPEN, machine, share), content)
         self._asked = [peer for peer, _ in chosen]
         if opening.measured:
             self._await(lambda peer: peer.is_ready)
@@ -312,42 +297,24 @@ class SocketHub:
                 peer.send_object(pickle.dumps(None))
         self._await(lambda peer: peer.opened is not None)
         said = {peer.rank: peer.opened for peer in self._asked}
-        if self._stores:
-            return [said.get(peer.rank) or Opened() for peer, _ in chosen]
         return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
 
     def admit(self, emulation: Emulation | None) -> JobsEnd:
-        """Make the machines that have opened the store serve it; exclude the others."""
+        """Make the machines that have opened their shards serve; exclude the others."""
         assert self._opening is not None
-        number, self._stores = self._stores, self._stores + 1
-        self._openings[number] = self._opening, emulation
+        self._emulation = emulation
         for peer in self._living():
             if peer in self._asked:
-                self._take_opened(peer, quietly=not number)
-            elif peer.machine:
-                peer.unopened.append(number)  # when it is not busy any more
-        self._resume()
-        return JobsEnd(self, number, self._opening)
+                self._take_opened(peer, quietly=True)
+        self._asked, self._paused = [], False
+        self._fill_vacant()
+        return JobsEnd(self, self._opening)
 
     def refuse(self, error: CecError) -> None:
-        """Make the machines forget the store."""
+        """See `Hub.refuse`."""
         for peer in self._asked:
             if peer.process.state is State.JOINING:
-                peer.unopened.remove(self._stores)
-                peer.opened = None
                 peer.send_object(pickle.dumps(error))
-                self.roster.joined(peer.rank)
-        self._resume()
-
-    def close(self, store: int) -> None:
-        """Close a store; machines that are busy keep it open."""
-        self._openings.pop(store, None)
-        for peer in self._living():
-            opens_now = peer.process.state is State.JOINING  # the first
-            if store in peer.unopened[opens_now:]:
-                peer.unopened.remove(store)
-            elif peer.process.is_free and not self._stopped:
-                peer.order(Order(Kind.CLOSE, store))
 
     def stop(
         self,
@@ -366,7 +333,7 @@ class SocketHub:
         closing : callable
             Returns a context in which connections are closed: for machines that were not heard.
         """
-        self._stopped = self._paused = True
+        self._paused = True
         try:
             self._listen()  # who has come since the last step is told, too
             if self._gathered is not None:
@@ -432,8 +399,8 @@ class SocketHub:
         for peer in self._living():
             if peer.process.state is State.JOINING:
                 self._take_opened(peer)
-        if not self._stopped:
-            self._shortage.look(self._openings)
+        if not self._paused:
+            self._shortage.look(self._manifest)
         yield from self._happened()
         for peer in self._living():
             if peer.job is not None:
@@ -475,14 +442,16 @@ class SocketHub:
 
     # Processes.
 
+    @property
+    def _manifest(self) -> Manifest:
+        assert self._opening is not None
+        return self._opening.manifest
+
     def _living(self) -> list[Peer]:
         return list(self._peers.values())
 
     def _is_here(self, peer: Peer) -> bool:
         return peer.process.state is not State.LOST
-
-    def _idle(self) -> list[Peer]:
-        return [peer for peer in self._peers.values() if peer.process.state is State.IDLE]
 
     def _spares(self) -> list[Peer]:
         return [peer for peer in self._peers.values() if peer.process.state is State.SPARE]
@@ -591,26 +560,14 @@ class SocketHub:
             return
         if job.leaving:
             self._exclude(peer, WARNED, Left)
-        elif peer.unopened and peer.machine:
-            self.roster.join(peer.rank, peer.machine)
-            self._open_next(peer)
         else:
             self.roster.answer(peer.rank)
 
     # Processes become machines.
 
-    def _resume(self) -> None:
-        self._asked = []
-        self._paused = False
-        for peer in self._idle():
-            if peer.unopened:
-                self.roster.join(peer.rank, peer.machine)
-                self._open_next(peer)
-        self._fill_vacant()
-
     def _fill_vacant(self) -> None:
         """Make spares machines that have no process."""
-        if self._paused or not self._openings:
+        if self._paused:
             return
         for spare in self._spares():
             if self.roster.vacant:
@@ -633,23 +590,18 @@ class SocketHub:
         log.info("rank %d is to become machine %d", peer.rank, machine)
         self._last_hosts[machine] = peer.host
         self.roster.join(peer.rank, machine)
-        peer.unopened = list(self._openings)
-        self._open_next(peer)
-
-    def _open_next(self, peer: Peer) -> None:
-        store = peer.unopened[0]
-        opening, _ = self._openings[store]
-        machine = peer.machine if peer.machine <= opening.manifest.code.machines else 0
+        opening = self._opening
+        assert opening is not None
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, measured=False, inject=inject)
         content = pickle.dumps(replace(opening, options=options))
         threads = options.threads or self._threads()[peer.rank]
         peer.opened = None
-        peer.order(Order(Kind.OPEN, store, machine, threads), content)
+        peer.order(Order(Kind.OPEN, machine, threads), content)
 
     def _take_opened(self, peer: Peer, quietly: bool = False) -> None:
-        """Take the report of a process on the store that it opens."""
+        """Take the report of a process on the shard that it opens."""
         opened, peer.opened = peer.opened, None
         if opened is None:
             if time.monotonic() - peer.process.since > OPEN_SECONDS:
@@ -663,18 +615,12 @@ class SocketHub:
             return
         if opened.uncached and not quietly:  # said at the start
             self._report_problem("a machine has no copy", opened.uncached)
-        store = peer.unopened.pop(0)
-        verdict = MachineError("the store was closed"), MachineError("the store was closed")
-        peer.send_object(pickle.dumps(self._openings.get(store, verdict)[1]))
-        if peer.unopened:
-            self._open_next(peer)
-        else:
-            self.roster.joined(peer.rank, quietly)
+        peer.send_object(pickle.dumps(self._emulation))
+        self.roster.joined(peer.rank, quietly)
 
     def _await(self, done: Callable[[Peer], bool]) -> None:
-        """Wait for the machines that open a store, for slow ones only if they are needed."""
-        assert self._opening is not None
-        manifest, patience = self._opening.manifest, Patience()
+        """Wait for the machines that open their shards, for slow ones only if they are needed."""
+        manifest, patience = self._manifest, Patience()
         last, before = time.monotonic(), -1
         while waited := [peer for peer in self._asked if not done(peer)]:
             self._listen()

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,8 @@ class Peer:
         The job that it has not answered.
     answer : list or None
         The frames of its answer, until they are taken.
-    unopened : list of int
-        Stores that it must open before it is a machine.
     opened : Opened or None
-        Its report on the store that it opened last, until it is taken.
+        Its report on its shard, until it is taken.
     is_ready : bool
         Whether it waits for the others to measure its speed.
     text : str
@@ -88,7 +86,6 @@ class Peer:
     send: Callable[..., bool]
     job: Job | None = None
     answer: list[Any] | None = None
-    unopened: list[int] = field(default_factory=list)
     opened: Opened | None = None
     is_ready: bool = False
     text: str = ""

@@ -32,7 +32,6 @@ from cec_mpi.times import (
 )
 from cec_mpi.wire.orders import (
     Announced,
-    Close,
     Multiply,
     Open,
     Opened,
@@ -354,7 +353,7 @@ class SocketMachineEnd:
         self._frames: list[Any] = []  # that came with the order
         self._content = np.empty(0, np.uint8)  # that is in it
         self._opening: Open | None = None
-        self._served: dict[int, Opening] = {}
+        self._served: Opening | None = None
         self._early: list[Any] | None = None  # an order that came instead of an object
         self._goes_by: float | None = None  # after good-bye
         self.machine = 0
@@ -372,14 +371,11 @@ class SocketMachineEnd:
         if job is not None:
             return job
         told = parse_order(order, b"".join(self._frames))
-        match told:
-            case Open():
-                options = replace(told.opening.options, **self._own)
-                opening = replace(told.opening, options=options)
-                threads = self._threads or told.threads
-                self._opening = told = replace(told, opening=opening, threads=threads)
-            case Close(store):
-                self._served.pop(store, None)
+        if isinstance(told, Open):
+            options = replace(told.opening.options, **self._own)
+            opening = replace(told.opening, options=options)
+            threads = self._threads or told.threads
+            self._opening = told = replace(told, opening=opening, threads=threads)
         return told
 
     def wait_for_all(self) -> None:
@@ -394,7 +390,7 @@ class SocketMachineEnd:
         asked = self._opening
         assert asked is not None
         if not isinstance(verdict, CecError):
-            self._served[asked.store] = asked.opening
+            self._served = asked.opening
             if asked.machine not in (0, self.machine):
                 self.machine = asked.machine
                 if self._tells:
@@ -403,7 +399,8 @@ class SocketMachineEnd:
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Return the vector of a job."""
-        opening = self._served[order.store]
+        opening = self._served
+        assert opening is not None
         shape = shape_for(order, opening)
         if self._content.size:
             return self._content.view(opening.arithmetic).reshape(shape)

@@ -143,7 +143,7 @@ def packed_job(
 
 def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     """Return the order of a job, and the vector that is sent behind it, if it is long."""
-    header = Order.of(job.product, job.store, job.machine, job.step)
+    header = Order.of(job.product, job.machine, job.step)
     numbers = packed_job(header, job.intervals, content)
     return numbers, None if goes_with_order(content) else content
 
@@ -166,7 +166,7 @@ def job_of(order: Order, pairs: Ints) -> Multiply | None:
     """Return the job of an unpacked order; None for an order that is not a job."""
     if order.is_step:
         intervals = tuple(map(tuple, pairs.tolist()))
-        return Multiply(order.store, order.step, order.shard, order.product, intervals)
+        return Multiply(order.step, order.shard, order.product, intervals)
     return None
 
 

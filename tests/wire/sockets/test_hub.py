@@ -17,7 +17,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.places import place_here
-from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost, State
+from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.wire.jobs import Answered
 from cec_mpi.wire.orders import Kind, Opened, Opening, Report, pack_report, parse_order
 from cec_mpi.wire.sockets.connection_file import read_connection_file
@@ -295,7 +295,7 @@ def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered,
     assert order.step == 1  # threads
 
 
-# --- stores -------------------------------------------------------------------------------
+# --- the store -------------------------------------------------------------------------------
 
 
 def test_machines_open_a_store_and_answer(gathered):
@@ -365,9 +365,10 @@ def test_machines_are_measured_together_without_one_that_dies(make, come, manife
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
-def test_a_store_that_is_refused_is_forgotten(gathered, manifest, meanwhile):
-    hub, end, processes = gathered()
-    numbers, _ = hub.assign_machines((1, 2, 3), [])
+def test_machines_are_told_why_the_store_is_refused(make, come, manifest, meanwhile):
+    hub = make()
+    processes = [come(rank=n) for n in (1, 2, 3)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     for process in processes:
         process.opens()
@@ -375,29 +376,6 @@ def test_a_store_that_is_refused_is_forgotten(gathered, manifest, meanwhile):
     hub.refuse(InputError("it is not the store"))
     for process in processes:
         assert str(process.verdict()) == "it is not the store"
-    job = ask(end, 2)
-    processes[1].order(Kind.MULTIPLY)
-    processes[1].answer(2)
-    assert happened(hub, Answered)[0].job is job
-
-
-def test_who_is_busy_opens_a_further_store_when_it_has_answered(gathered, manifest, meanwhile):
-    hub, end, (first, second, third) = gathered()
-    ask(end, 2)
-    second.order(Kind.MULTIPLY)
-    numbers, places = hub.assign_machines((1, 2, 3), [])
-    assert (numbers, len(places)) == ((1, 3), 3)
-    opened = meanwhile(hub.open, opening_of(manifest, numbers))
-    assert (first.opens(), third.opens()) == (1, 3)
-    assert len(opened.result(LIMIT)) == 2
-    hub.admit(None)
-    assert (first.verdict(), third.verdict()) == (None, None)
-    second.answer(2)
-    happened(hub, Answered)
-    assert hub.roster.state_of(2) is None  # it opens the store
-    assert second.opens() == 2
-    until(lambda: list(hub.events()) or hub.roster.state_of(2) is State.IDLE)
-    assert second.verdict() is None
 
 
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):

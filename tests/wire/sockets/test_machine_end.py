@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.wire.orders import Close, Kind, Multiply, Opened, Order, Report, Reported
+from cec_mpi.wire.orders import Kind, Multiply, Open, Opened, Opening, Order, Report, Reported
 from cec_mpi.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
 from cec_mpi.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
 
@@ -40,10 +43,11 @@ def told():
 
 
 def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
-    wire = Wire(None, order(Kind.CLOSE), [FAREWELL])
+    opening = pickle.dumps(Opening(Path("store"), None, (1,), MachineOptions(), (1, 1)))
+    wire = Wire(None, [*order(Kind.OPEN), opening], [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
-        assert isinstance(end.receive_order(signals), Close)
+        assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
             end.report_opened(Opened())
     assert wire.sent[0] == [GOOD_BYE, b""]

@@ -22,7 +22,7 @@ ROWS = ((0, 4), (6, 9))
 @pytest.mark.parametrize("numbers", [1, 7, 8, 8192])
 def test_a_short_job_comes_as_it_was_packed(numbers, dtype):
     content = np.arange(numbers, dtype=dtype).reshape(1, -1)
-    order = Order.of(Product(columns=1), store=2, shard=3, step=7)
+    order = Order.of(Product(columns=1), shard=3, step=7)
     come, rows, along = unpacked_job(packed_job(order, ROWS, content))
     assert goes_with_order(content)
     assert come == order._replace(length=content.nbytes)
@@ -32,7 +32,7 @@ def test_a_short_job_comes_as_it_was_packed(numbers, dtype):
 
 def test_a_long_vector_comes_on_its_own():
     content = np.ones((1, 8193))
-    order = Order.of(Product(columns=1), store=0)
+    order = Order.of(Product(columns=1))
     packed = packed_job(order, ROWS, content)
     assert not goes_with_order(content)
     assert packed.tolist() == [*order, 0, 4, 6, 9]
