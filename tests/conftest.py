@@ -21,6 +21,7 @@ from helpers.commands import start as start_command
 from helpers.needs import NEEDS, reason_to_skip
 from helpers.stores import SmallStore
 from helpers.until_told import ENOUGH
+from helpers.waiting import LEAVING, LIMIT
 
 # How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.
 repeatable = "CEC_REPEATABLE" in os.environ
@@ -29,8 +30,6 @@ settings.register_profile("tests", deadline=None, max_examples=25, derandomize=r
 settings.load_profile("tests")
 
 os.environ.pop("PYTHONUNBUFFERED", None)  # a line is written whole, where ranks print at once
-
-LIMIT = 40  # seconds for one command; each takes one or two
 
 
 def pytest_configure(config):
@@ -75,7 +74,7 @@ def start(tmp_path):
         return commands[-1].process
 
     yield start
-    left = [finish(command, limit=3).left for command in commands]
+    left = [finish(command, limit=LEAVING).left for command in commands]
     assert not any(left)
 
 

@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from helpers import ROOT
+from helpers.waiting import LIMIT, wait_until
 
 TOOL = """#!/bin/sh
 echo "${0##*/} $*" >> "$RAN"
@@ -73,7 +73,7 @@ def ran(directory):
 
 def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
     process = script("lint,types,packages,slurm")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     words = [line.split(" -q")[0] for line in ran(tmp_path)]
     assert sorted(words) == ["lint-imports ", "mypy "] + 2 * ["python -m pytest"] + [
@@ -91,19 +91,16 @@ def test_all_stages_run_and_those_that_failed_are_listed(script, tmp_path):
 
 def test_without_failures_it_says_so(script):
     process = script("types,slurm")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0
     assert said.splitlines()[-1].startswith("All passed with ")
 
 
 def test_an_interrupt_ends_all_at_once(script, tmp_path):
     process = script("docs,ranks,packages,hosts,slurm")
-    due = time.monotonic() + 60
-    while not (tmp_path / "ran").exists() or ran(tmp_path).count("waits") < 2:
-        assert time.monotonic() < due
-        time.sleep(0.01)
+    wait_until(lambda: (tmp_path / "ran").exists() and ran(tmp_path).count("waits") == 2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert ran(tmp_path)[-2:] == ["interrupted", "interrupted"]
     assert "All passed" not in said
@@ -122,7 +119,7 @@ STUDIES = [
 def test_a_study_begins_and_says_how_it_is_used(path):
     """So every name that it takes of the package is there."""
     done = subprocess.run(
-        [sys.executable, path, "--help"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, path, "--help"], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "--seed" in done.stdout

@@ -19,6 +19,7 @@ import cec_mpi
 from cec_mpi.cli import build_parser
 from helpers import ROOT
 from helpers.needs import CHROMEDRIVER, CHROMIUM
+from helpers.waiting import LIMIT
 
 SITE = ROOT / "docs" / "_build" / "html"
 PAGES = sorted(
@@ -26,7 +27,6 @@ PAGES = sorted(
     for path in SITE.rglob("*.html")
     if SITE / "_static" not in path.parents
 )
-LIMIT = 30  # seconds for anything; each takes a fraction of one
 LOADS = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
 LINKS = {"canonical", "next", "prev", "author", "index", "search"}  # which load nothing
 

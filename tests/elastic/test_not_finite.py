@@ -10,7 +10,7 @@ from cec_mpi.errors import MachineError, ScaleWarning
 from helpers.elastic_here import opened_here
 from helpers.recording import Kept
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 RNG = np.random.default_rng(8)
 PATIENT = {"deadline": 20}  # nobody is late

@@ -11,7 +11,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from helpers.elastic_here import opened_here
 from helpers.recording import Kept
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 RNG = np.random.default_rng(3)
 

@@ -26,7 +26,8 @@ import numpy as np
 from cec_mpi import encode
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import own_sum, shard_header
-from helpers.commands import TIME_LIMIT, Done, run_to_end
+from helpers.commands import Done, run_to_end
+from helpers.waiting import LIMIT
 
 RANKS = 4  # the store of the cases has three machines
 _DRAWN = 30  # cases drawn from the seed, beside those written out below
@@ -101,7 +102,7 @@ def judge(done: Done, code: int) -> str | None:
     """What is wrong with how a command failed, or None."""
     if done.returncode is None:
         running = "; ".join(done.left)
-        return f"no end within {TIME_LIMIT} s of {running}, having said {done.told[-400:]!r}"
+        return f"no end within {LIMIT} s of {running}, having said {done.told[-400:]!r}"
     if done.left:
         return f"left processes behind: {'; '.join(done.left)}"
     if done.returncode != code:

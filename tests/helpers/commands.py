@@ -22,8 +22,7 @@ from typing import Any
 
 from cec_mpi.processes.launcher import without_launcher
 from helpers import mpi_at_hand
-
-TIME_LIMIT = 30  # seconds; the slowest command takes about two on a busy machine of two cores
+from helpers.waiting import LEAVING, LIMIT
 
 _MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
 _DID_NOT_START = 213
@@ -136,7 +135,7 @@ def reported_code(stderr: str) -> int | None:
     return int(code) if code else 128 + int(number)
 
 
-def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
+def finish(started: Started, limit: float = LIMIT) -> Done:
     """Wait for the end of a command, and end it when the time is up.
 
     Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has told how the job
@@ -153,7 +152,7 @@ def finish(started: Started, limit: float = TIME_LIMIT) -> Done:
         stdout, stderr = process.communicate()
         if alone:
             returncode, left = reported_code(stderr or ""), {}
-    by = time.monotonic() + 3  # the last ones may be on their way out
+    by = time.monotonic() + LEAVING
     while (late := started.processes()) and time.monotonic() < by:
         time.sleep(0.02)
     _kill(late)
@@ -165,7 +164,7 @@ def run_to_end(
     command: Sequence[object],
     *,
     cwd: Path | None = None,
-    limit: float = TIME_LIMIT,
+    limit: float = LIMIT,
     variables: dict[str, str] | None = None,
 ) -> Done:
     """Start a command and wait for its end.

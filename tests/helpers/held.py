@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import zarr
 
-LIMIT = 60  # seconds in which somebody comes to read
+from helpers.waiting import wait_until
+
 COLUMNS = 4
 _CHUNK = 1 << 13  # rows, which no piece of an encode is smaller than
 
@@ -34,13 +35,13 @@ class HeldSource:
 
     def await_reader(self) -> int:
         """Wait until somebody waits for the last rows; the pipe to them."""
-        by = time.monotonic() + LIMIT
-        while True:
-            try:
+
+        def pipe() -> int | None:
+            with suppress(OSError):  # nobody does
                 return os.open(self._last, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody does
-                assert time.monotonic() < by
-                time.sleep(0.01)
+            return None
+
+        return wait_until(pipe)
 
     def let_go(self, pipe: int) -> None:
         """Give them the last rows."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers.commands import environment, steps_of
+from helpers.waiting import LIMIT, wait_until
 
-LIMIT = 90  # seconds for a job; each takes a few
 # A master and three machines. Open MPI starts no more ranks on a node than it has cores.
 SPREAD = "--nodes=2 --ntasks-per-node=2 --ntasks=4"
 _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
@@ -88,10 +88,7 @@ class Desk:
         try:
             yield
         finally:
-            by = time.monotonic() + LIMIT
-            while not self._is_back(node):
-                assert time.monotonic() < by
-                time.sleep(0.05)
+            wait_until(lambda: self._is_back(node))
 
     def _is_back(self, node: str) -> bool:
         """Whether Slurm gives jobs to the node again, which it may do by itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable
 
-LIMIT = 40  # seconds
+from helpers.waiting import LIMIT
 
 
 def codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:

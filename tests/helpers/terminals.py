@@ -8,11 +8,10 @@ import pty
 import struct
 import termios
 import threading
-import time
 
 import pyte
 
-LIMIT = 60  # seconds, after which what is waited for never comes
+from helpers.waiting import wait_until
 
 
 class Terminal:
@@ -82,34 +81,27 @@ class Terminal:
         """The same, line by line."""
         return self.text.splitlines()
 
-    def settled_text(self, limit: float = LIMIT) -> str:
+    def settled_text(self) -> str:
         """What is to be seen when all that this process has written so far has been read."""
         self._marks += 1
         mark = f"mark {self._marks}"  # as the title of the window, which nothing else sets
         os.write(self.end, f"\x1b]2;{mark}\x07".encode())
-        by = time.monotonic() + limit
-        while self._screen.title != mark:
-            assert time.monotonic() < by
-            time.sleep(0.001)
+        wait_until(lambda: self._screen.title == mark)
         return self.text
 
-    def await_text(self, wanted: str, limit: float = LIMIT) -> str:
+    def await_text(self, wanted: str) -> str:
         """Wait until something is to be seen."""
-        by = time.monotonic() + limit
-        while wanted not in (text := self.text):
-            assert time.monotonic() < by, f"no {wanted!r} in:\n{text}"
-            time.sleep(0.01)
-        return text
+        return wait_until(
+            lambda: wanted in (text := self.text) and text,
+            said=lambda: f"no {wanted!r} in:\n{self.text}",
+        )
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether the cursor comes to be seen, at the beginning of a line or on another screen."""
-        by = time.monotonic() + LIMIT
-        while time.monotonic() < by:
-            with self._lock:
-                enters, leaves = (self.raw.count(b"\x1b[?1049" + end) for end in (b"h", b"l"))
-                cursor = self._screen.cursor
-                if not cursor.hidden and enters == leaves and (enters or cursor.x == 0):
-                    return True
-            time.sleep(0.01)
-        return False
+    def await_clean_end(self) -> None:
+        """Wait until the cursor is seen, at the beginning of a line or on another screen."""
+        wait_until(self._is_clean)
+
+    def _is_clean(self) -> bool:
+        with self._lock:
+            enters, leaves = (self.raw.count(b"\x1b[?1049" + end) for end in (b"h", b"l"))
+            cursor = self._screen.cursor
+            return not cursor.hidden and enters == leaves and bool(enters or cursor.x == 0)

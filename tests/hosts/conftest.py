@@ -24,8 +24,8 @@ from cec_mpi.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import Done, environment, mpirun, run_to_end
 from helpers.mpi_at_hand import ONE_HOST_ONLY, library
+from helpers.waiting import LEAVING, LIMIT
 
-LIMIT = 60  # seconds for one command; each takes two to four
 ROWS, COLUMNS, STEPS = 600, 60, 12
 BESIDE = Path(sys.executable).parent
 
@@ -51,7 +51,7 @@ class Hosts:
     def on(self, host: str, *words: object, variables: dict[str, str] | None = None) -> Done:
         """Run a command on a host to its end."""
         command = [ROOT / "scripts" / "hosts", "on", self.directory, host, *words]
-        done = run_to_end(command, limit=LIMIT, variables=variables)
+        done = run_to_end(command, variables=variables)
         assert done.returncode is not None, f"no end of {words}: {done.stderr}"
         return done
 
@@ -120,7 +120,7 @@ def two_hosts(tmp_path):
 @pytest.fixture
 def nothing_is_left(hosts):
     yield
-    due = time.monotonic() + 3  # the last ones may be on their way out
+    due = time.monotonic() + LEAVING
     while (left := hosts.processes()) and time.monotonic() < due:
         time.sleep(0.05)
     for number in left:
@@ -143,7 +143,7 @@ def run_here():
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=4 * LIMIT,  # for the commands of a block of a page
+            timeout=LIMIT,
         )
 
     return run_here

@@ -8,6 +8,7 @@ import pytest
 
 import cec_mpi
 from helpers import ROOT
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 
@@ -107,13 +108,17 @@ def test_speeds_of_too_few_hosts_are_one_message(multiply):
 def test_hosts_end_with_all_that_runs_on_them(tmp_path):
     script = ROOT / "scripts" / "hosts"
     directory = tmp_path / "hosts"
-    subprocess.run([script, "up", "1", directory], check=True, timeout=30)
+    subprocess.run([script, "up", "1", directory], check=True, timeout=LIMIT)
     with subprocess.Popen([script, "on", directory, "node1", "sleep", "1000"]) as sleeper:
         again = subprocess.run(
-            [script, "up", "1", directory], capture_output=True, text=True, timeout=30, check=False
+            [script, "up", "1", directory],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
         )
         assert again.returncode == 1
         assert again.stderr == f"scripts/hosts: {directory} is not empty\n"
-        subprocess.run([script, "down", directory], check=True, timeout=30)
-        assert sleeper.wait(10) != 0
+        subprocess.run([script, "down", directory], check=True, timeout=LIMIT)
+        assert sleeper.wait(LIMIT) != 0
     assert not directory.exists()

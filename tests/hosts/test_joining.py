@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,10 @@ import pytest
 
 import cec_mpi
 from helpers import ROOT
+from helpers.waiting import LIMIT, wait_for_file
 
 pytestmark = pytest.mark.needs("hosts")
 
-LIMIT = 45  # seconds; who is silent for ten is taken for dead
 RUN = """
 import sys
 import numpy as np
@@ -67,10 +66,7 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
     run = end(hosts.begin("node1", *begin))
     join = [sys.executable, "-m", "cec_mpi", "join", conn, "-q"]
     hosts.link("node2", "rate", "20mbit", "delay", 10)
-    due = time.monotonic() + LIMIT
-    while not conn.exists():  # as one machine waits for it for a second alone
-        assert time.monotonic() < due
-        time.sleep(0.1)
+    wait_for_file(conn)  # as one machine waits for it for a second alone
     slow = [end(hosts.begin("node2", *join, "--retry", 20)) for _ in range(2)]
     dark = end(hosts.begin("node3", *join, "--retry", 60))
     gone = end(hosts.begin("node3", *join, "--retry", 1))

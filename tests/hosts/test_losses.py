@@ -3,7 +3,6 @@
 import json
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from helpers.mpi_at_hand import library
+from helpers.waiting import LIMIT, wait_until
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
-LIMIT = 20  # seconds
 
 
 @pytest.fixture
@@ -163,10 +162,10 @@ def when(is_so, do):
     """Do something in a thread as soon as this is so."""
 
     def watch():
-        due = time.monotonic() + 40
-        while not is_so() and time.monotonic() < due:
-            time.sleep(0.05)
-        do()
+        try:
+            wait_until(is_so)
+        finally:
+            do()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -206,10 +205,7 @@ def test_a_host_that_is_gone_ends_the_job_and_others_go_on_with_it(
     start(*words, *slowly, ranks=(3, 1), on=two_hosts)
     thread.join()
     assert not (out / "summary.json").exists()
-    due = time.monotonic() + 10
-    while (left := two_hosts.processes()) and time.monotonic() < due:
-        time.sleep(0.1)
-    assert not left
+    wait_until(lambda: not two_hosts.processes(), said=two_hosts.processes)
     done = start(*words, "--resume", "--machines", "1,2", ranks=(3, 0), on=two_hosts)
     assert done.returncode == 0, done.stderr
     assert np.allclose(np.load(out / "result.npy"), made.expected)

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -19,6 +18,7 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from helpers.mpi_at_hand import library
 from helpers.ranks import ranks_of
+from helpers.waiting import LIMIT, wait_for_file
 
 FAULT = """
 import os, signal, sys, time
@@ -243,11 +243,7 @@ def running(start, small_store, tmp_path):
     words += ["--emulate-speeds", "1,1,1", "--emulate-base", 500]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     steps = tmp_path / "out" / "steps.jsonl"
-    by = time.monotonic() + 30
-    while not (steps.exists() and len(steps.read_text().splitlines()) > 3):
-        assert process.poll() is None
-        assert time.monotonic() < by
-        time.sleep(0.05)
+    wait_for_file(steps, '"step":2', process)
     return process
 
 
@@ -255,7 +251,7 @@ def running(start, small_store, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_mpirun_ends_the_job(running, tmp_path, number):
     running.send_signal(number)
-    _, stderr = running.communicate(timeout=40)
+    _, stderr = running.communicate(timeout=LIMIT)
     assert running.returncode != 0
     assert "Traceback" not in stderr
     lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()
@@ -266,7 +262,7 @@ def test_ranks_end_when_mpirun_is_killed(running):
     ranks = list(ranks_of(running).values())
     assert len(ranks) == 4
     running.kill()
-    _, alive = psutil.wait_procs(ranks, timeout=30)
+    _, alive = psutil.wait_procs(ranks, timeout=LIMIT)
     assert not alive
 
 
@@ -283,7 +279,7 @@ def test_processes_of_another_launcher_say_so_once(start, small_store, command, 
     if command == "run":
         words += [small_store.path, "--out", "out", "vectors=W.npy"]
     processes = [start(["cec-mpi", *words], variables={size: "3", rank: str(n)}) for n in range(3)]
-    told = [process.communicate(timeout=30)[1] for process in processes]
+    told = [process.communicate(timeout=LIMIT)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2, 2]
     assert told[0].count("cec-mpi: error: ") == len(told[0].splitlines()) == 1
     assert "3 processes" in told[0]
@@ -294,5 +290,5 @@ def test_processes_of_another_launcher_say_so_once(start, small_store, command, 
 def test_a_reader_that_has_seen_enough_is_no_error(start, small_store):
     process = start(["cec-mpi", "verify", small_store.path])
     process.stdout.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(LIMIT) == 0
     assert process.stderr.read() == ""

@@ -19,8 +19,8 @@ from helpers import ROOT
 from helpers.commands import steps_of
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import machines_here, processes_of, ranks_of
+from helpers.waiting import LIMIT, wait_for_file, wait_until
 
-LIMIT = 60  # seconds
 SLOWLY = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # who joins has the time
 JOINED = {"joined": 3, "rank": 5, "host": socket.gethostname()}
 
@@ -120,7 +120,7 @@ def test_random_signals(run):
     """A short run of the campaign in scripts."""
     script = ROOT / "scripts" / "campaigns" / "chaos.py"
     words = ["--seed", 5, "--runs", 1, "--ways", "local", "--most", 1]
-    done = run([sys.executable, script, *words], timeout=90)
+    done = run([sys.executable, script, *words])
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"1 runs: 0 problems\n", done.stdout)
 
@@ -136,10 +136,7 @@ def test_a_process_that_is_killed_at_any_moment(start, store, tmp_path, launched
     before, how = started(launched, 4)
     words = ["run", store.path, "--out", "out", "vectors=W.npy", "--start-timeout", 20]
     process = start([*before, "cec-mpi", *words, *how])
-    due = time.monotonic() + LIMIT
-    while rank not in (processes := processes_of(process)):
-        assert time.monotonic() < due
-        time.sleep(0.005)
+    processes = wait_until(lambda: rank in (found := processes_of(process)) and found)
     time.sleep(random_.uniform(0.0, 3.0))
     was_there = processes[rank].is_running()
     try:
@@ -165,19 +162,16 @@ def test_machines_leave_when_the_master_is_killed(start, run, store, tmp_path, l
     words = ["cec-mpi", "run", store.path, "--out", out, f"vectors={tmp_path / 'W.npy'}"]
     words += ["--checkpoint-every", 5, *how]
     process = start([*before, *words, *SLOWLY])
-    deadline = time.monotonic() + LIMIT
-    while not (out / "checkpoint.npz").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_file(out / "checkpoint.npz", process=process)
     processes = processes_of(process)
     processes[0].kill()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode != 0
     said = "cec-mpi: error: the connection to the master has ended\n"
     assert stderr.count(said) == stderr.count("cec-mpi: error: ") == launched, stderr
-    assert not psutil.wait_procs(list(processes.values()), timeout=20)[1]
+    assert not psutil.wait_procs(list(processes.values()), timeout=LIMIT)[1]
     if not launched:
-        resumed = run([*words, "--resume"], timeout=LIMIT)
+        resumed = run([*words, "--resume"])
         assert resumed.returncode == 0, resumed.stderr
         assert np.allclose(np.load(out / "result.npy"), np.ones((200, 60)) @ store.X.T)
         assert not (out / "connection.json").exists()
@@ -201,14 +195,13 @@ def begun(start, store, until_told, tmp_path):
         words = ["cec-mpi", "run", store.path, "--out", "out", *until_told.words(store)]
         process = start([*before, *words, *how, *SLOWLY, *options], variables=variables)
 
-        def wait_until(condition):
-            deadline, out = time.monotonic() + LIMIT, tmp_path / "out" / "steps.jsonl"
-            while not (steps_of(out.parent) and condition(read_steps(out)[1])):
-                assert process.poll() is None, process.communicate()[1]
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        def await_steps(condition):
+            out = tmp_path / "out"
+            wait_until(
+                lambda: steps_of(out) and condition(read_steps(out / "steps.jsonl")[1]), process
+            )
 
-        return process, wait_until
+        return process, await_steps
 
     return begun
 
@@ -222,19 +215,19 @@ def assert_right(out):
 def test_a_machine_is_killed_one_wakes_up_and_comes_back_and_one_does_not_and_is_given_up(
     begun, start, until_told, tmp_path
 ):
-    process, wait_until = begun("--deadline", 0.5)
-    wait_until(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
+    process, await_steps = begun("--deadline", 0.5)
+    await_steps(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
     killed, _, sleeper, dead = machines_here(process.pid)
     killed.kill()
-    wait_until(lambda steps: 1 not in steps[-1]["available"])
+    await_steps(lambda steps: 1 not in steps[-1]["available"])
     joined = start(["cec-mpi", "join", "out/connection.json"])
-    wait_until(lambda steps: 1 in steps[-1]["available"])
+    await_steps(lambda steps: 1 in steps[-1]["available"])
     sleeper.suspend()
-    wait_until(lambda steps: 3 not in steps[-1]["available"])
+    await_steps(lambda steps: 3 not in steps[-1]["available"])
     sleeper.resume()
-    wait_until(lambda steps: 3 in steps[-1]["available"])
+    await_steps(lambda steps: 3 in steps[-1]["available"])
     dead.suspend()
-    wait_until(lambda steps: any("given up" in event for s in steps for event in s["events"]))
+    await_steps(lambda steps: any("given up" in event for s in steps for event in s["events"]))
     until_told.tell()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
     found = [event for _, event in events(tmp_path / "out")]
@@ -254,17 +247,17 @@ def test_a_machine_and_the_master_are_stopped_for_longer_than_heartbeats(
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = f"127.0.0.1:{free.getsockname()[1]}"
     key = {"CEC_MPI_KEY": "0123456789abcdef"}
-    process, wait_until = begun("--listen", place, how=("--local", 3), variables=key)
+    process, await_steps = begun("--listen", place, how=("--local", 3), variables=key)
     joined = start(["cec-mpi", "join", place, "--retry", LIMIT], variables=key)
-    wait_until(lambda steps: len(steps[-1]["available"]) == 4)
+    await_steps(lambda steps: len(steps[-1]["available"]) == 4)
     master, machine = psutil.Process(process.pid), machines_here(process.pid)[1]
     machine.suspend()
     master.suspend()
     time.sleep(12)
     master.resume()
-    wait_until(lambda steps: 2 not in steps[-1]["available"])
+    await_steps(lambda steps: 2 not in steps[-1]["available"])
     machine.resume()
-    wait_until(lambda steps: len(steps[-1]["available"]) == 4)
+    await_steps(lambda steps: len(steps[-1]["available"]) == 4)
     until_told.tell()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
     assert_right(tmp_path / "out")
@@ -272,14 +265,14 @@ def test_a_machine_and_the_master_are_stopped_for_longer_than_heartbeats(
 
 
 def test_a_launched_machine_that_is_told_to_leave_is_no_failure(begun, until_told, tmp_path):
-    process, wait_until = begun(before=["mpirun", "-n", 6], how=["--elastic"])
-    wait_until(lambda steps: 4 in steps[-1]["available"])
+    process, await_steps = begun(before=["mpirun", "-n", 6], how=["--elastic"])
+    await_steps(lambda steps: 4 in steps[-1]["available"])
     ranks = ranks_of(process)
     ranks[4].send_signal(signal.SIGTERM)
-    wait_until(lambda steps: any("joined" in event for s in steps for event in s["events"]))
+    await_steps(lambda steps: any("joined" in event for s in steps for event in s["events"]))
     psutil.wait_procs([ranks[4]], timeout=LIMIT)
     ranks[2].send_signal(signal.SIGUSR1)
-    wait_until(lambda steps: 2 not in steps[-1]["available"])
+    await_steps(lambda steps: 2 not in steps[-1]["available"])
     until_told.tell()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.terminals import Terminal
+from helpers.waiting import LIMIT
 
 TASK = """
 import time
@@ -64,7 +65,7 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, slow_r
     terminal.await_text(" of 3 available")
     terminal.await_text("step 31")
     (tmp_path / "seen").touch()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(LIMIT) == 0
     terminal.close()
     seen = [text for text in terminal.history if " of 3 available" in text]
     assert all(text.count(" of 3 available") == text.count("talking:task") == 1 for text in seen)
@@ -79,7 +80,7 @@ def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, slow_run, tmp_p
     process, terminal = on_a_terminal(slow_run)
     terminal.await_text("cec-mpi: step ")
     (tmp_path / "seen").touch()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(LIMIT) == 0
     terminal.close()
     assert " of 3 available" not in terminal.text
 

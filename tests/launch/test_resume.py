@@ -16,6 +16,7 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from helpers.commands import code_of, steps_of
 from helpers.ranks import ranks_of
+from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +43,7 @@ def only(tmp_path):
 
 
 def wait_for_steps(process, out, steps):
-    deadline = time.monotonic() + 60
-    while steps_of(out) < steps:
-        assert process.poll() is None, "the run ended too early"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: steps_of(out) >= steps, process)
 
 
 def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_path):
@@ -57,7 +54,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
     process = start(command)
     wait_for_steps(process, out, 8)
     process.terminate()
-    process.wait(timeout=20)
+    process.wait(timeout=LIMIT)
     assert (out / "checkpoint.npz").exists()
     assert not (out / "summary.json").exists()
     before = steps_of(out)
@@ -99,7 +96,7 @@ def test_the_terminal_says_how_to_continue(start, slow_store, tmp_path, end):
         process.stdin.flush()
     else:
         ranks_of(process)[3].kill()
-    told = process.communicate(timeout=30)[0]
+    told = process.communicate(timeout=LIMIT)[0]
     assert f"has a checkpoint in {out}: the same command with --resume continues" in told
     assert "mpirun --with-ft ulfm with --elastic" in told
 
@@ -115,7 +112,7 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     process = start(["cec-mpi", *words, "--serial", *slowly])
     wait_for_steps(process, out, 6)
     process.kill()
-    process.wait(timeout=20)
+    process.wait(timeout=LIMIT)
     done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
     result = np.load(out / "result.npy")
@@ -144,13 +141,10 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
     stopped = cec(*words, *only(20), "--serial")
     assert stopped.returncode == 4
     process = start(["cec-mpi", *words, *SLOWLY, "--serial", "--overwrite"])
-    deadline = time.monotonic() + 60
-    while not (out / ".earlier" / "steps.jsonl").exists():  # the file that is set aside last
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for_file(out / ".earlier" / "steps.jsonl", process=process)  # the last one set aside
     wait_for_steps(process, out, 1)
     process.kill()
-    process.wait(timeout=20)
+    process.wait(timeout=LIMIT)
     assert not (out / "checkpoint.npz").exists()
     done = cec(*words, "--resume", "--serial")
     assert done.returncode == 0, done.stderr
@@ -222,7 +216,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     process = start(["mpirun", "-n", 4, "cec-mpi", *words, *SLOWLY, *how])
     wait_for_steps(process, out, 3)
     warn(process)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=LIMIT)
     assert code_of(process.returncode, stderr) == 6, stderr
     assert stderr.count("cec-mpi: error: ") == 1
     assert f"stopped by the signal {name}, after " in stderr
@@ -246,7 +240,7 @@ def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, small_store, un
         ranks[2].send_signal(number)
         wait_for_steps(process, out, steps_of(out) + 5)
     until_told.tell()
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
     assert json.loads((out / "summary.json").read_text())["wrong"] == 0
 
@@ -259,7 +253,7 @@ def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path
     process = start(["cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 3)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 6
     assert stderr.count("\n") == 1
     assert f"stopped by the signal {number.name}" in stderr
@@ -273,7 +267,7 @@ def test_singular_vectors_lose_no_iteration_to_a_signal(start, cec, slow_store, 
     process = start(["cec-mpi", *words, out, *SLOWLY])
     wait_for_steps(process, out, 8)
     process.terminate()
-    assert process.wait(timeout=20) == 6
+    assert process.wait(timeout=LIMIT) == 6
     assert cec(*words, out, "--resume").returncode == 0
     assert cec(*words, tmp_path / "alone").returncode == 0
     found, alone = (
@@ -322,7 +316,7 @@ def test_a_signal_ends_a_run_that_waits_for_machines(start, slow_store, tmp_path
     time.sleep(1.5)
     before = steps_of(out)
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(timeout=20) == 6
+    assert process.wait(timeout=LIMIT) == 6
     assert steps_of(out) == before
     assert (out / "checkpoint.npz").exists()
 
@@ -332,20 +326,18 @@ def test_a_second_sigterm_ends_a_run_at_once(start, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "power", "--inject", "stop:3@0"]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
-    log, deadline = out / "logs" / "machine-0003.log", time.monotonic() + 60
-    while not (log.exists() and "stop, injected" in log.read_text()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_file(out / "logs" / "machine-0003.log", "stop, injected", process)
     master = ranks_of(process)[0]
     master.send_signal(signal.SIGTERM)
     time.sleep(0.5)
     assert process.poll() is None
-    while process.poll() is None:  # two signals that come at once are one
-        assert time.monotonic() < deadline
+
+    def has_ended():  # two signals that come at once are one
         with suppress(psutil.NoSuchProcess):
             master.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        return process.poll() is not None
+
+    wait_until(has_ended)
     assert process.returncode not in (0, 6)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from cec_mpi.availability.models import PAPER_AVAILABLE
 from cec_mpi.records.recorder import read_steps
+from helpers.waiting import LIMIT, wait_for_file
 
 SPEEDS = (2, 2, 3, 3, 4, 4)
 
@@ -199,21 +199,14 @@ def test_a_file_says_who_is_up_while_a_run_goes_on(start, large_store, tmp_path)
     words += ["--emulate-speeds", "2,2,3,3,4,4", "--emulate-base", 5000, "--serial"]
     process = start(["cec-mpi", *words])
 
-    def wait_for(text):
-        by = time.monotonic() + 30
-        while not path.exists() or text not in path.read_text():
-            assert process.poll() is None
-            assert time.monotonic() < by
-            time.sleep(0.02)
-
-    wait_for("header")  # and no step can be made yet
+    wait_for_file(path, "header", process)  # and no step can be made yet
     sets = [(1, 2, 3, 4, 5, 6), (2, 3, 5), (2, 3, 5, 6)]
     for printed, available in zip(("1,2,3,4,5,6", "[2, 3, 5]", "6 5\n3 2"), sets, strict=True):
         (tmp_path / "new").write_text(printed)
         (tmp_path / "new").rename(up)
-        wait_for(f'"available":[{",".join(map(str, available))}]')
+        wait_for_file(path, f'"available":[{",".join(map(str, available))}]', process)
     process.send_signal(signal.SIGUSR1)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 6, stderr
     _, made = read_steps(path)
     assert list(dict.fromkeys(tuple(step["available"]) for step in made)) == sets

@@ -11,6 +11,7 @@ import pytest
 from cec_mpi.records.recorder import read_steps
 from helpers.held import HeldSource
 from helpers.terminals import Terminal
+from helpers.waiting import LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +243,7 @@ def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     text = terminal.await_text(" left")
     assert re.search(r"encoding( .*)? \d+% of 0\.04 GB, \d+ MB/s, \d+:\d\d left", text)
     source.let_go(source.await_reader())
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT) == 0
     terminal.close()
     # The bar has gone, and the answer stands alone.
     # A pipe is no chunk, which a warning says.

@@ -16,7 +16,7 @@ from cec_mpi.records.recorder import Recorder
 from helpers.products import check_products
 from helpers.ranks import machines_here
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 def test_without_a_communicator_all_machines_are_in_this_process(small_store):

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import time
 import warnings
 from contextlib import suppress
 from datetime import timedelta
@@ -16,8 +15,8 @@ from cec_mpi.live.steps import RunView, progress, states_of
 from cec_mpi.records.step import Waiting
 from cec_mpi.terminal import tell, warn
 from helpers.steps import BEGIN, header, record
+from helpers.waiting import wait_until
 
-LIMIT = 60  # seconds
 LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
 
@@ -30,11 +29,8 @@ def seen(steps, **about):
 
 def drawn(terminal, before=""):
     """What a terminal shows, once that has changed."""
-    by = time.monotonic() + LIMIT
-    while (text := terminal.settled_text()) == before:
-        assert time.monotonic() < by
-        time.sleep(0.01)
-    return text
+    wait_until(lambda: terminal.settled_text() != before)
+    return terminal.text
 
 
 def show(terminal, found):
@@ -139,7 +135,7 @@ def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
     print("after")
     terminal.await_text("after")
     assert terminal.lines == ["before", "after"]
-    assert terminal.is_clean
+    terminal.await_clean_end()
 
 
 def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
@@ -174,7 +170,7 @@ def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
     tell("cec-mpi: error: why")
     terminal.await_text("why")
     assert terminal.lines == ["cec-mpi: error: why"]
-    assert terminal.is_clean
+    terminal.await_clean_end()
 
 
 def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
@@ -186,10 +182,8 @@ def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, sys.stderr.fileno())  # who holds the other end gets an error
         os.close(full)
-        number, by = view.number, time.monotonic() + LIMIT
-        while view.number < number + 2:
-            assert time.monotonic() < by
-            time.sleep(0.01)
+        number = view.number
+        wait_until(lambda: view.number >= number + 2)
         print("nobody reads this")
     tell("nor this")
 
@@ -212,13 +206,15 @@ def test_time_goes_on_while_a_step_is_made(on_terminal):
 
     def waited(count):
         """For how long a step was waited for, as it is shown one after the other."""
-        shown, by = [], time.monotonic() + 60
-        while len(shown) < count:
-            assert time.monotonic() < by
+        shown = []
+
+        def are_shown():
             found = re.search(r"next step +(\d+:\d\d)", terminal.text)
             if found and found[1] not in shown[-1:]:
                 shown.append(found[1])
-            time.sleep(0.01)
+            return len(shown) == count
+
+        wait_until(are_shown)
         return shown
 
     with progress(header(planned_steps=9), "auto") as watch:

@@ -242,7 +242,7 @@ def test_it_follows_a_run_to_its_end(out, on_terminal):
         run.result()
     print("the very last")
     terminal.await_text("the very last")
-    assert terminal.is_clean
+    terminal.await_clean_end()
     left = terminal.raw.rpartition(b"\x1b[?1049l")[2]  # what stays on the usual screen
     assert b": done" in left
     assert b"node6" in left
@@ -297,7 +297,7 @@ def test_signals_leave_the_terminal_as_it_was(begun, number):
     process.send_signal(number)
     assert process.wait(60) == (0 if number == signal.SIGINT else 128 + number)
     assert termios.tcgetattr(terminal.end) == before
-    assert terminal.is_clean
+    terminal.await_clean_end()
     assert "Traceback" not in terminal.text
     terminal.close()
 

@@ -10,8 +10,8 @@ import pytest
 
 from cec_mpi.processes.ending import end_ranks
 from cec_mpi.processes.launcher import without_launcher
+from helpers.waiting import LIMIT
 
-LIMIT = 60  # seconds
 KILLED = -signal.SIGKILL
 
 

@@ -12,9 +12,9 @@ import pytest
 from cec_mpi.report.page import page
 from cec_mpi.text import printable
 from helpers import report_data
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.needs("chromium")
-LIMIT = 30  # seconds for anything; each takes a fraction of one
 HOSTILE = "</script><img src=x onerror=\"document.title='injected'\">&amp;\u2028"
 
 

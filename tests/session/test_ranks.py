@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from cec_mpi.roster import Excluded
 from cec_mpi.session.machine import note_of_end, remove_notes
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
+from helpers.waiting import LIMIT, wait_until
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_launcher")]
+pytestmark = pytest.mark.usefixtures("no_launcher")
 
-LIMIT = 60  # seconds
 JOB = "7.0"
 RANK = f"""
 import sys
@@ -111,10 +110,7 @@ def test_a_rank_whose_launcher_has_ended_leaves(file):
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as launcher:
         status = Path("/proc", launcher.stdout.readline().strip(), "status")
-        due = time.monotonic() + LIMIT
-        while not handles(status, signal.SIGUSR1):  # it has begun to serve
-            assert time.monotonic() < due
-            time.sleep(0.01)
+        wait_until(lambda: handles(status, signal.SIGUSR1))  # it has begun to serve
         launcher.kill()
         assert launcher.communicate(timeout=LIMIT) == ("", "")  # the rank has ended, too
 
@@ -146,8 +142,7 @@ def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
 def test_a_rank_that_connects_when_the_run_ends_leaves(start, listen, file):
     _, listener = listen()
     process = start()
-    while listener.receive() is None:  # it has connected, and is not heard
-        time.sleep(0.01)
+    wait_until(listener.receive)  # it has connected, and is not heard
     with note_of_end(file, JOB):
         file.unlink()
         listener.close()
@@ -159,9 +154,12 @@ def test_a_rank_leaves_when_it_is_told(start, listen):
     process = start()
     hub.gather(lambda: 1, 1, LIMIT)
     process.send_signal(signal.SIGTERM)
-    while process.poll() is None:
+
+    def has_left():
         list(hub.events())
-        time.sleep(0.01)
+        return process.poll() is not None
+
+    wait_until(has_left)
     assert ended(process) == (0, "")
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import cec_mpi
-from helpers.joined import LIMIT
 from helpers.recording import Kept
+from helpers.waiting import wait_until
 
 
 class Made:
@@ -28,10 +27,7 @@ class Made:
         np.testing.assert_allclose(self.operator.rmatvec(v), self.X.T @ v, atol=self.tolerance)
 
     def until(self, condition):
-        due = time.monotonic() + LIMIT
-        while not condition():
-            assert time.monotonic() < due, self.happened()
-            self.step()
+        wait_until(lambda: condition() or self.step(), said=self.happened)
 
     def happened(self, *kinds):
         """Machines to which something of these kinds has happened."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 
 import numpy as np
 import psutil
@@ -15,7 +14,8 @@ from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.machine_end import Connection
 from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, encode_report, package_here
-from helpers.joined import LIMIT, codes, told
+from helpers.joined import codes, told
+from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 HERE = Hello(package_here(), 1, place_here()).packed()
@@ -45,10 +45,8 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, until_told,
     run += [*until_told.words(store), "--checkpoint-every", 20]
     master = start(["sh", "-c", 'ulimit -S -n 100 && exec "$@"', "sh", *run])
     assert "listening" in master.stdout.readline()
-    machines, due = join(2), time.monotonic() + LIMIT
-    while not (tmp_path / "out" / "checkpoint.npz").exists():
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    machines = join(2)
+    wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
     place = "127.0.0.1", read_connection_file(conn).places[-1][1]
     callers = []
     for number in range(200):

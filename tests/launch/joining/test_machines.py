@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 
 import pytest
 
 from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
-from helpers.joined import LIMIT, codes, told
+from helpers.joined import codes, told
+from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 STALE = {
@@ -29,11 +29,8 @@ def test_a_machine_that_is_told_to_leave_waits_for_no_other_run(join, conn):
     master = Listener(["127.0.0.1"], None)
     master.file.write(conn)
     (machine,) = join(1, "--retry", 10 * LIMIT)
-    due = time.monotonic() + LIMIT
     for kind in (HELLO, GOOD_BYE):
-        while (heard := master.receive()) is None:
-            assert time.monotonic() < due
-            time.sleep(0.01)
+        heard = wait_until(master.receive)
         assert kind_and_head(heard[1][0])[0] == kind
         machine.terminate()
     master.close()  # which lets nobody go before

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 
 import numpy as np
 import pytest
 
 import cec_mpi
 from cec_mpi.records.recorder import read_steps
-from helpers.joined import LIMIT, codes
+from helpers.joined import codes
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import ranks_of
 from helpers.recording import Kept
+from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 
 @pytest.fixture
@@ -48,13 +48,6 @@ def is_right(store, tmp_path):
     return is_right
 
 
-def _wait_for(file, text):
-    due = time.monotonic() + LIMIT
-    while not file.exists() or text not in file.read_text():
-        assert time.monotonic() < due
-        time.sleep(0.02)
-
-
 def header_and_events(out):
     header, steps = read_steps(out / "steps.jsonl")
     return header, [event for step in steps for event in step["events"]]
@@ -79,7 +72,7 @@ def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path)
 def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
     run = begin(2, task=until_told.words(store))
     machines = join(1)
-    _wait_for(tmp_path / "out" / "steps.jsonl", '"step":5')
+    wait_for_file(tmp_path / "out" / "steps.jsonl", '"step":5', run)
     ranks_of(run)[0].send_signal(signal.SIGTERM)
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 6, stderr
@@ -110,9 +103,9 @@ def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told
     (machine,) = join(1)
     assert any("this is machine 3" in line for line in iter(machine.stdout.readline, ""))
     steps = tmp_path / "out" / "steps.jsonl"
-    _wait_for(steps, '"kind":"step"')
+    wait_for_file(steps, '"kind":"step"', run)
     machine.kill()
-    _wait_for(steps, '"lost":3')
+    wait_for_file(steps, '"lost":3', run)
     until_told.tell()
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr
@@ -121,16 +114,19 @@ def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told
 
 @pytest.mark.usefixtures("no_launcher")
 def test_machines_that_a_launcher_starts_come_and_go(start, store, tmp_path):
-    recorder, due = Kept(), time.monotonic() + LIMIT
+    recorder = Kept()
     machines = ["mpirun", "-n", 2, "cec-mpi", "join", "conn", "-q"]
     options = {"accept": str(tmp_path / "conn"), "wait": True, "recorder": recorder}
     with cec_mpi.open_operator(store.path, **options) as operator:
 
         def until(count, *kinds):
             w = np.random.default_rng(6).standard_normal(60)
-            while sum(kind in event for event in recorder.happened for kind in kinds) < count:
-                assert time.monotonic() < due, recorder.happened
+
+            def happened():
                 np.testing.assert_allclose(operator @ w, store.X @ w, atol=1e-10)
+                return sum(kind in event for event in recorder.happened for kind in kinds)
+
+            wait_until(lambda: happened() >= count, said=lambda: recorder.happened)
 
         first = start(machines)
         until(2, "joined")

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cec_mpi.records.recorder import read_steps
-from helpers.joined import LIMIT, codes, told
+from helpers.joined import codes, told
+from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -63,10 +64,7 @@ def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     words = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", "--local", 3]
     run = start([*words, "--inject", "stop:3@2", "--deadline", 0.2])
-    due = time.monotonic() + LIMIT
-    while not (tmp_path / "out" / "summary.json").exists():
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    wait_for_file(tmp_path / "out" / "summary.json", process=run)
     assert (tmp_path / "out" / "connection.json").exists()
     time.sleep(0.5)
     run.send_signal(signal.SIGINT)
@@ -80,24 +78,17 @@ def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, unt
     run += ["--wait", *until_told.words(store), "--checkpoint-every", 10]
     checkpoint, elsewhere = tmp_path / "out" / "checkpoint.npz", store.path.parent
     first = start(run)  # machines start in another directory
-    due = time.monotonic() + LIMIT
-    while not conn.exists():
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    wait_for_file(conn, process=first)
     patient = join(2, "--retry", LIMIT, cwd=elsewhere)
     others = join(1, cwd=elsewhere)
-    while not checkpoint.exists():
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    wait_for_file(checkpoint, process=first)
     first.kill()
     assert codes(others) == [3]
     records = tmp_path / "out" / "steps.jsonl"
     before = records.stat().st_size
     second = start([*run, "--resume"])
-    while records.stat().st_size < before + 1000:  # steps, each of which needs both
-        assert second.poll() is None
-        assert time.monotonic() < due + LIMIT
-        time.sleep(0.02)
+    # Steps, each of which needs both.
+    wait_until(lambda: records.stat().st_size >= before + 1000, second)
     until_told.tell()
     assert codes([second, *patient]) == [0, 0, 0], told(second)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
@@ -144,10 +135,7 @@ def test_a_run_that_is_interrupted_says_so_to_its_machines(start, store, join, c
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
     process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
-    due = time.monotonic() + LIMIT
-    while not conn.exists():
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    wait_for_file(conn, process=process)
     (machine,) = join()
     assert "joined the run of" in machine.stdout.readline()
     assert "this is machine 1" in machine.stdout.readline()
