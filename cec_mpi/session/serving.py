@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
 from cec_mpi.files.paths import node_directory
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
@@ -84,12 +84,12 @@ def _open(
     opening, number = order.opening, order.machine
     problems: list[CecError] = []
     unlogged: list[str] = []
-    with noting_problems(number, problems):
+    with noting_problems(number, problems, passed=StoppedError):
         session.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
             session.enter_context(log_file(path, unlogged.append))
-        machine = open_machine(number, opening, make)
+        machine = open_machine(number, opening, make, end.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measured:
         end.wait_for_all()
@@ -121,8 +121,15 @@ def noting_problems(
         problems.append(kind(f"machine {number} on {socket.gethostname()} cannot start: {error}"))
 
 
-def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = Machine) -> Machine:
+def open_machine(
+    number: int,
+    opening: Opening,
+    make: Callable[..., Machine] = Machine,
+    look: Callable[[], None] = lambda: None,
+) -> Machine:
     """Return a machine with its shard, or without one if it does not serve the store.
+
+    What `look` raises while the shard is copied ends this.
 
     Raises
     ------
@@ -133,7 +140,7 @@ def open_machine(number: int, opening: Opening, make: Callable[..., Machine] = M
     if not number:
         return make(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    shard, uncached = _open_shard(store, number, options)
+    shard, uncached = _open_shard(store, number, options, look)
     log.info("machine %d reads %s", number, shard.path)
     machine = make(number, shard, manifest.columns, opening.arithmetic)
     machine.uncached = uncached
@@ -151,14 +158,16 @@ def is_damaged(problems: list[CecError]) -> bool:
     return any(isinstance(problem, DamagedStoreError) for problem in problems)
 
 
-def _open_shard(store: Store, number: int, options: MachineOptions) -> tuple[Shard, str]:
+def _open_shard(
+    store: Store, number: int, options: MachineOptions, look: Callable[[], None]
+) -> tuple[Shard, str]:
     """Return the shard, from the cache if there is one, and why it is not from the cache."""
     uncached = ""
     if options.cache:
         try:
             cache = node_directory(options.cache)
             how = options.shards, options.verify, cache, options.cache_limit
-            return open_cached(store, number, *how), ""
+            return open_cached(store, number, *how, look), ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             uncached = (

@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def open_cached(
     verify: Verify,
     cache: Path,
     limit: int | None,
+    look: Callable[[], None] = lambda: None,
 ) -> Shard:
     """Open the copy of a shard in a cache; make it first if it is missing or damaged.
 
@@ -55,6 +57,8 @@ def open_cached(
         Directory, which is made if it does not exist.
     limit : int or None
         Size of all copies in bytes. The least recently used ones that no process uses are removed.
+    look : callable
+        Called often while a shard is copied; what it raises ends the copying.
 
     Raises
     ------
@@ -77,7 +81,7 @@ def open_cached(
             except DamagedStoreError:
                 copy.unlink(missing_ok=True)
                 check_room(copy, entry.bytes)
-                copy_file(store.path / entry.file, copy)
+                copy_file(store.path / entry.file, copy, look)
                 shard = _opened(store, machine, holding, verify, copy)
     except BaseException:
         os.close(held)

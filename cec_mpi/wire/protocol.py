@@ -204,6 +204,9 @@ class MachineEnd(Protocol):
     def wait_for_all(self) -> None:
         """Wait until all machines have called this."""
 
+    def check_connection(self) -> None:
+        """Raise if the master has gone or this machine must leave, during long work."""
+
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, shape (k, r), or the part of this machine, (rows, k)."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,12 @@ def publish_pieces(
     return digest.hexdigest()
 
 
-def copy_file(path: Path, other: Path) -> None:
-    """Replace a file atomically by a copy of another."""
+def copy_file(path: Path, other: Path, look: Callable[[], None] = lambda: None) -> None:
+    """Replace a file atomically by a copy of another; what `look` raises ends the copying."""
     with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
         place = 0
         while data := file.read(_TOGETHER_BYTES):
+            look()
             write_at(descriptor, data, place)
             place += len(data)
 

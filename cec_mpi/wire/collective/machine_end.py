@@ -92,6 +92,9 @@ class CollectiveMachineEnd:
         """Barrier."""
         wait_for([self._comm.Ibarrier()])
 
+    def check_connection(self) -> None:
+        """Do nothing: all ranks end together."""
+
     def report_opened(self, opened: Opened) -> Emulation | CecError | None:
         """Gather the reports of machines, and Bcast the master's verdict."""
         self._comm.gather(opened, root=MASTER)

@@ -206,6 +206,18 @@ class Connection:
             if kind != PRESENT:
                 return [kind, head, *(frame.buffer for frame in frames[1:])]
 
+    def check(self) -> None:
+        """Raise if the connection has ended.
+
+        Raises
+        ------
+        GoneMasterError
+            It has ended.
+        """
+        self._cut = self._cut or self._is_cut()
+        if self._cut:
+            raise GoneMasterError("the connection to the master has ended")
+
     def close(self) -> None:
         """Send the last words, and end the connection."""
         if self._cut:
@@ -382,6 +394,13 @@ class SocketMachineEnd:
         """Report that this machine is ready, and wait until all machines are."""
         self._say(None)
         self._object()
+
+    def check_connection(self) -> None:
+        """Raise if the master has gone or this machine must leave."""
+        self._connection.check()
+        if self.shutdown_reason:
+            self._connection.send(GOOD_BYE)
+            raise ShutdownRequested(self.shutdown_reason)
 
     def report_opened(self, opened: Opened) -> Emulation | CecError | None:
         """Report the opening of a store; returns the emulation, or the error of the master."""

@@ -17,6 +17,12 @@ from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
+SLOW_WRITES = """
+import os, time
+write = os.pwrite
+os.pwrite = lambda *args: time.sleep(3) or write(*args)
+"""
+
 
 def test_who_cannot_open_a_shard_is_followed_by_one_that_opens_another(store, start, tmp_path):
     shutil.copytree(store.path, tmp_path / "left")
@@ -110,6 +116,31 @@ def test_a_run_that_is_stopped_lets_its_machines_go(start, store, join, conn, tm
     assert not conn.exists()
     machines[1].send_signal(signal.SIGUSR1)
     assert codes(machines[1:]) == [6], told(machines[1])
+
+
+@pytest.mark.parametrize("leaves", ["machine", "master"])
+def test_a_machine_that_copies_its_shard_can_leave(start, make_store, join, conn, tmp_path, leaves):
+    store = make_store(np.ones((60_000, 60)), 3, 2)
+    run = ["cec-mpi", "run", store.path, "svd", "k=2", "--out", "out", "--accept", conn]
+    master = start(run)
+    assert "listening" in master.stdout.readline()
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_WRITES)
+    slow = {"PYTHONPATH": str(tmp_path / "slow")}
+    machines = join(2, "--cache", tmp_path / "disk", variables=slow)
+    due = time.monotonic() + LIMIT
+    while len(list((tmp_path / "disk").glob("*/*/.shard-*"))) < 2:
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    if leaves == "machine":
+        for machine in machines:
+            machine.terminate()
+        assert codes(machines) == [6, 6], told(machines[0])
+    master.kill()
+    if leaves == "master":
+        assert codes(machines) == [3, 3], told(machines[0])
+    assert not list((tmp_path / "disk").rglob("*shard-*"))
+    assert master.wait(LIMIT) == -signal.SIGKILL
 
 
 def test_why_no_machine_can_join_is_told_where_the_run_waits(
