@@ -6,7 +6,7 @@ How a machine of an elastic run is lost, in the order in which it happens:
    The hub also excludes a machine that cannot open its shard or sends an answer of the
    wrong length. Of a machine that is silent, `master.in_flight` decides that a step does
    not wait for it any longer (it is late), and `master.one_by_one` (`give_up_silent`) that it
-   counts as lost. They also exclude a machine that reports a failure, or was wrong in three steps.
+   counts as lost. They also exclude a machine that reports a failure, or was wrong.
 2. The roster changes the state of the process, and reports the change: `Lost`, `GivenUp`, `Left` or
    `Excluded`. Only the roster says which machines can be asked. The hub makes a spare the machine.
 3. `master.one_by_one` (`note`) writes the change into the step's record, and

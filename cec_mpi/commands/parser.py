@@ -114,6 +114,12 @@ class Parser(argparse.ArgumentParser):
                 put(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
+        if read.valued:
+            from cec_mpi.options.elastic import if_removed
+
+            option, value = read.valued
+            if meant := if_removed(option, value):
+                self.error(f"{option} {value}{meant}")
         if read.unknown:
             from cec_mpi.options.elastic import if_removed  # with NumPy, which help does not need
 
@@ -154,6 +160,8 @@ class _Read:
         Values of options, and positional arguments under their names in the help.
     unknown : tuple of str, optional
         The first unknown option, and the option before it if that has no value yet.
+    valued : tuple of str, optional
+        An option that takes no value, and what follows it.
     wants_help, wants_all : bool
         Whether any help is requested, and whether with all options.
     """
@@ -162,6 +170,7 @@ class _Read:
         self.words: list[str] = []
         self.given: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
+        self.valued: tuple[str, str] | None = None
         self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
         # Other parsers read what follows a command, or the first of the remaining words.
@@ -197,6 +206,8 @@ class _Read:
             return ""
         self.wants_all = self.wants_all or name == ALL_HELP
         self.wants_help = self.wants_help or self.wants_all or name in _HELP
+        if action.nargs == 0 and (value or words):
+            self.valued = self.valued or (name, value or words[0])
         if equals:
             self.given[name] = value
             return ""

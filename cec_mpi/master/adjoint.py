@@ -79,12 +79,15 @@ class AdjointStep(StepInFlight):
         self._asked: dict[Job, _Term] = {}
         self._aside: dict[int, list[_Term]] = defaultdict(list)
         self._missing: list[_Term] = []  # to be computed by other machines
+        self._checks = master.terms
+
+    def helpers(self) -> set[int]:
+        """See `StepInFlight.helpers`; only machines whose terms can be checked."""
+        found = super().helpers()
+        return found if self._checks is None else found & self._checks.products.keys()
 
     def first_jobs(self) -> None:
-        """Send the jobs of the plan; if that was done before, the jobs for missing terms."""
-        if self._terms:
-            self._hand_on()
-            return
+        """Send the jobs of the plan, or have others do them where terms cannot be checked."""
         k = self.step.product.columns
         position = 0
         for machine, intervals in self.step.plan.assignment.intervals_of_all().items():
@@ -95,15 +98,28 @@ class AdjointStep(StepInFlight):
                 self._aside[machine].append(term)
             position += size
         for machine in list(self._aside):
-            self.next_job(machine)
+            if machine in self.helpers():
+                self.next_job(machine)
+            else:
+                self.drop(machine)
+        self._hand_on()
 
     def is_done(self) -> bool:
         """Whether all terms are known."""
         return all(term.is_known for term in self._terms)
 
     def take(self, job: Job) -> None:
-        """Use an answer, also a late one."""
-        self._asked.pop(job).value = job.values
+        """Use an answer, also a late one, if it passes its check."""
+        term, checks = self._asked.pop(job), self._checks
+        if checks is not None:
+            with self.step.timed("code"):
+                fails = checks.fails(job.machine, job.intervals, term.coefficients, job.values)
+            if fails:
+                checks.products.pop(job.machine)  # it may have been the product that was wrong
+                self._lose(term)
+                self.exclude(job.machine)
+                return
+        term.value = job.values
 
     def drop(self, machine: int) -> None:
         """Get the terms of a machine from others."""
@@ -118,9 +134,12 @@ class AdjointStep(StepInFlight):
                 if not term.made_of:
                     self._missing.append(term)
         for term in self._aside.pop(machine, ()):
-            if term.is_wanted:
-                term.lost = True
-                self._missing.append(term)
+            self._lose(term)
+
+    def _lose(self, term: _Term) -> None:
+        if term.is_wanted:
+            term.lost = True
+            self._missing.append(term)
 
     def hand_on(self) -> None:
         """Send missing terms to other machines."""
@@ -148,25 +167,6 @@ class AdjointStep(StepInFlight):
         for term in self._terms:
             term.add_to(total)
         return total
-
-    def used(self) -> list[_Term]:
-        """Return the terms whose values count."""
-        return [each for term in self._terms for each in term.used()]
-
-    def leave_answered(self) -> None:
-        """Drop jobs that were answered while a probe was in flight."""
-        busy = self.hub.busy()
-        self.outstanding = {n: job for n, job in self.outstanding.items() if busy.get(n) is job}
-
-    def reject(self, machine: int) -> None:
-        """Do not use the terms of a machine, and get them from others."""
-        self._aside.pop(machine, None)
-        for term in self.used():
-            if term.machine == machine:
-                term.value, term.lost = None, True
-                if not term.is_known:
-                    term.made_of = []  # which were not finished
-                self._missing.append(term)
 
     def disagreement(self) -> MachineError | None:
         """Return the error that names wrong machines which the step needs."""

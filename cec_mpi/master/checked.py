@@ -1,164 +1,126 @@
-"""X' V of an elastic step whose terms are checked: see `core.checks.terms`."""
+"""What `--check` compares: products with the probe, and what is said of answers that disagree."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cec_mpi.core.checks.terms import TermChecks
-from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.core.checks.parity import ParityChecker, Verdict
+from cec_mpi.core.checks.terms import Floats, TermChecks, compare_products
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.product import Product
-from cec_mpi.master.adjoint import AdjointStep
-from cec_mpi.master.forward import ForwardStep
+from cec_mpi.errors import MachineError
+from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
-from cec_mpi.roster import State
-from cec_mpi.wire.jobs import Intervals, Job
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.wire.jobs import Job
 
 if TYPE_CHECKING:
     from cec_mpi.master.one_by_one import MadeOneByOne
 
-log = logging.getLogger(__name__)
 
-
-class CheckedAdjoint:
-    """X' V of an elastic step, whose terms are checked before they count.
-
-    Parameters
-    ----------
-    master : MadeOneByOne
-    checks : TermChecks
-    answers : callable
-        Makes the `RowAnswers` that take the answers to the probe in a step.
-    """
-
-    def __init__(
-        self, master: MadeOneByOne, checks: TermChecks, answers: Callable[[Step], RowAnswers]
-    ) -> None:
-        self._master = master
-        self._checks = checks
-        self._answers = answers
-
-    def to_its_end(self, on_its_way: AdjointStep) -> None:
-        """Make a step, until all terms that are added up have passed.
-
-        Parameters
-        ----------
-        on_its_way : AdjointStep
-            Machines that were wrong are then in its `wrong`.
-        """
-        step, checks = on_its_way.step, self._checks
-        while True:
-            on_its_way.to_its_end()
-            rows: dict[int, Intervals] = {}
-            for term in on_its_way.used():
-                rows[term.machine] = rows.get(term.machine, ()) + term.intervals
-            wanted = {n: tuple(checks.unknown(n, intervals)) for n, intervals in rows.items()}
-            wrong = self._probe(wanted, on_its_way) if any(wanted.values()) else set()
-            unknown = set()  # of machines that were lost, or too late
-            with step.timed("code"):
-                for term in on_its_way.used():
-                    machine, value = term.machine, term.value
-                    if checks.unknown(machine, term.intervals):
-                        unknown.add(machine)
-                    elif (
-                        machine not in wrong
-                        and value is not None
-                        and checks.fails(machine, term.intervals, term.coefficients, value)
-                    ):
-                        wrong.add(machine)
-                        log.error("machine %d answered wrong numbers in %d", machine, step.number)
-                        step.note_wrong(machine)
-                        checks.forget(machine)  # it may have been the answer to the probe
-            if not wrong and not unknown:
-                return
-            on_its_way.wrong |= wrong
-            for machine in wrong | unknown:
-                on_its_way.reject(machine)
-
-    def _probe(self, wanted: dict[int, Intervals], on_its_way: AdjointStep) -> set[int]:
-        """Get answers to the probe; returns the machines that were wrong."""
-        answers = self._answers(on_its_way.step)
-        beside = on_its_way.step.beside(Product(False, 1))
-        probing = ProbeStep(self._master, beside, self._checks, answers, wanted)
-        probing.machines = on_its_way.machines - set(on_its_way.outstanding)
-        probing.wrong = set(on_its_way.wrong)
-        probing.to_its_end()
-        self._master.end.release(probing.answered)
-        on_its_way.leave_answered()
-        for machine in answers.accused:
-            self._checks.forget(machine)
-        return probing.blamed
-
-
-class ProbeStep(ForwardStep):
-    """Rows of shards times the probe, compared with the answers of one more machine.
+class ProbeStep(StepInFlight):
+    """Whole shards times the probe, of the machines whose product is not known.
 
     Parameters
     ----------
     master : MadeOneByOne
     step : Step
+        The step X' V that needs them.
+    checker : ParityChecker
     checks : TermChecks
-        Receives the answers.
-    answers : RowAnswers
-        Compares them, with those that are known.
-    wanted : dict of int to Intervals
-        Rows by machine.
+        Receives the products, after they were compared.
     """
 
     def __init__(
-        self,
-        master: MadeOneByOne,
-        step: Step,
-        checks: TermChecks,
-        answers: RowAnswers,
-        wanted: dict[int, Intervals],
+        self, master: MadeOneByOne, step: Step, checker: ParityChecker, checks: TermChecks
     ) -> None:
-        super().__init__(master, step, checks.probe, answers)
-        self._checks = checks
-        self._wanted = wanted
-        self._compares = True
+        super().__init__(master, step.beside(Product(False, 1)))
+        self._checker, self._checks = checker, checks
+        self._pending: set[int] = set()
+        self._found: dict[int, Floats] = {}
+
+    def to_its_end(self) -> None:
+        """Compute the products that are not known, and compare them."""
+        super().to_its_end()
+        self.end.release(self.answered)
+        checks, found = self._checks, self._found
+        while found:
+            known = checks.products | found
+            verdict, compared = compare_products(
+                self._checker, known, checks.scale, list(self._holders())
+            )
+            if verdict.agree:
+                checks.products |= {n: found[n] for n in compared & found.keys()}
+                break
+            if not verdict.wrong:
+                raise disagreement(self.step, sorted(known), "", verdict, self.master.manifest)
+            for n in verdict.wrong:
+                checks.products.pop(n, None)
+                if found.pop(n, None) is not None:
+                    self.exclude(n)
+        if self.master.to_spare(sorted(checks.products.keys() & self.machines)) < 0:
+            raise self.too_few(sorted(found))
+
+    def _holders(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """Yield rows, and the machines that have them."""
+        placement, rows = self.master.steps.placement, self.master.manifest.rows_per_shard
+        if isinstance(placement, ReplicaPlacement):
+            yield from placement.spans(((0, rows),))
+        else:
+            yield 0, rows, tuple(range(1, placement.machines + 1))
 
     def first_jobs(self) -> None:
-        """Send jobs for the rows that are wanted, and for the answers to compare with them."""
-        recovery, rows = self.master.manifest.code.recovery, self.master.manifest.rows_per_shard
-        idle = self.roster.machines(State.IDLE)
-        needed = np.full(rows, recovery + 1)
-        for n, intervals in self._wanted.items():
-            for start, stop in intervals:
-                self._set_aside(n, start, stop)
-                self._answers.want(n, start, stop)
-                needed[start:stop] -= 1
-        for n in sorted(self.machines - self.wrong):
-            unknown = self._checks.unknown(n, [(0, rows)])
-            known = np.ones(rows, dtype=bool)
-            for start, stop in unknown:
-                known[start:stop] = False
-            known &= needed > 0
-            needed -= known
-            for start, stop in _runs(known):
-                self._answers.give(n, start, stop, self._checks.products(n, start, stop))
-        for machine in list(self._aside):
-            if machine not in idle:
-                self.drop(machine)
-            else:
-                self.next_job(machine)
-        if self._answers.missing(()):
-            self._hand_on()
+        """Ask machines for all rows of their shards."""
+        holders = list(self._holders())
+        for machine in sorted((self.ready() & self.machines) - self._checks.products.keys()):
+            rows = tuple((a, b) for a, b, machines in holders if machine in machines)
+            self.ask(machine, rows, self._checks.probe)
+            self._pending.add(machine)
+
+    def is_done(self) -> bool:
+        """Whether no answer is pending."""
+        return not self._pending
 
     def take(self, job: Job) -> None:
-        """Keep an answer, and compare it."""
+        """Keep a product; rows that a machine does not have are NaN."""
+        self._pending.discard(job.machine)
+        product = np.full(self.master.manifest.rows_per_shard, np.nan)
         place = 0
         for start, stop in job.intervals:
-            values = job.values[place : place + stop - start]
-            self._checks.take(job.machine, [(start, stop)], values)
+            product[start:stop] = job.values[place : place + stop - start]
             place += stop - start
-        super().take(job)
+        self._found[job.machine] = product
+
+    def drop(self, machine: int) -> None:
+        """Expect no answer of a machine."""
+        self._pending.discard(machine)
+
+    def hand_on(self) -> None:
+        """Ask nobody instead: no other machine has the shard."""
+
+    def next_job(self, machine: int) -> None:
+        """Ask for nothing more."""
 
 
-def _runs(places: np.ndarray) -> list[tuple[int, int]]:
-    """Return the intervals in which an array is true."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], places.astype(np.int8), [0]])))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+def disagreement(
+    step: Step, machines: list[int], rows: str, verdict: Verdict, manifest: Manifest
+) -> MachineError:
+    """Return the error for answers that disagree where it is not certain who is wrong."""
+    enough = manifest.code.recovery + 3
+    tell = f" ({enough} answers tell which)"
+    if manifest.replicas is not None and manifest.replicas.copies < enough:
+        tell = f" ({enough} answers tell which: encode with --copies {enough})"
+    names = " or ".join(" and ".join(map(str, each)) for each in verdict.candidates)
+    if not names:
+        who = f"several are wrong{tell if len(machines) < enough else ''}"
+    elif len(verdict.candidates[0]) == 1:
+        who = f"machine {names} is wrong, or several are{tell if len(machines) < enough else ''}"
+    else:
+        who = f"machines {names} are wrong, or more are"
+    return MachineError(
+        f"step {step.number} has failed: the answers of machines "
+        f"{', '.join(map(str, machines))} {rows}disagree, and no other machine is available: {who}"
+    )

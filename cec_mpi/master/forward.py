@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.replan import Missing, replan
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.errors import MachineError
+from cec_mpi.master.checked import disagreement
 from cec_mpi.master.in_flight import StepInFlight
 from cec_mpi.master.step import Step
 from cec_mpi.wire.jobs import Intervals, Job
@@ -31,9 +32,6 @@ class ForwardStep(StepInFlight):
         super().__init__(master, step)
         self._shared = shared
         self._answers = answers
-        self.blamed: set[int] = set()  # machines that were wrong
-        self._accused: set[int] = set()  # machines, as far as they were taken into account
-        self._compares = master.samples  # rows that need not be compared
         self._aside: dict[int, list[tuple[int, int]]] = {}  # rows, by machine
         self._expected: dict[int, list[tuple[int, int]]] = {}  # rows, by machine
 
@@ -70,17 +68,10 @@ class ForwardStep(StepInFlight):
                 size = (stop - start) * job.product.columns
                 self._answers.give(job.machine, start, stop, job.values[position : position + size])
                 position += size
-        self._note_accused()
+        for machine in sorted(self._answers.accused - self.wrong):
+            self.exclude(machine)
         if self._answers.missing(()):
             self._hand_on()
-
-    def _note_accused(self) -> None:
-        accused = self._answers.accused - self._accused
-        for machine in sorted(accused):
-            log.error("machine %d answered wrong numbers in step %d", machine, self.step.number)
-            self.step.note_wrong(machine)
-            self.blamed.add(machine)
-        self._accused = set(self._answers.accused)
 
     def use_the_time(self) -> bool:
         """Decode rows more exactly, from answers that came after they were decoded."""
@@ -95,48 +86,28 @@ class ForwardStep(StepInFlight):
 
     def refuse(self, machine: int) -> None:
         """Use nothing of a machine whose answer is not finite."""
-        self._accused.add(machine)
-        self.blamed.add(machine)
         self._answers.do_without(machine)
         self._aside.pop(machine, None)
-        if self.master.samples and self.master.to_spare(sorted(self.helpers())) < 1:
-            self._answers.compare_no_more()
 
     def hand_on(self) -> None:
         """Give what is missing to others."""
-        self._share_out(self._answers.missing(self.helpers()))
+        missing = self._answers.missing(self.helpers())
+        self._share_out([each for each in missing if len(each.eligible) >= each.needed])
         for machine in self.ready() & set(self._aside):
             self.next_job(machine)
-
-    def settle(self) -> bool:
-        """Decode without comparing where too few machines are left, unless answers disagree."""
-        if not self._compares or self._answers.doubtful():
-            return False
-        self._compares = False
-        self._answers.compare_no_more()
-        if self._answers.missing(()):
-            self._hand_on()
-        return True
+        self._share_out([each for each in missing if len(each.eligible) < each.needed])
 
     def disagreement(self) -> MachineError | None:
         """Name rows whose answers disagree, and the machines that may be wrong."""
         doubtful = self._answers.doubtful()
         if not doubtful:
             return None
-        start, stop, machines = doubtful[0]
+        start, stop, verdict, machines = doubtful[0]
         more = f" (and {len(doubtful) - 1} more such places)" if len(doubtful) > 1 else ""
-        who = " or ".join(map(str, self._answers.candidates()))
         manifest = self.master.manifest
-        tell = f"{manifest.code.recovery + 3} answers tell which"
-        if manifest.replicas is not None and manifest.replicas.copies < manifest.code.recovery + 3:
-            tell = f"{tell}: encode with --copies {manifest.code.recovery + 3}"
-        whose = "of their shards " if manifest.replicas is None else ""
-        return MachineError(
-            f"step {self.step.number} has failed: the answers of machines "
-            f"{', '.join(map(str, machines))} to rows {start}..{stop - 1} {whose}"
-            f"disagree{more}, and no other machine is available: "
-            + (f"machine {who} is wrong, or several are ({tell})" if who else "several are wrong")
-        )
+        whose = "of their shards" if manifest.replicas is None else ""
+        rows = f"to rows {start}..{stop - 1} {whose}{more} "
+        return disagreement(self.step, machines, rows, verdict, manifest)
 
     def next_job(self, machine: int) -> None:
         """Give a machine what was put aside for it."""

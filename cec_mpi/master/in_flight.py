@@ -15,7 +15,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.processes.waiting import RESOLUTION, Patience, never
 from cec_mpi.records.events import kind_and_machine
-from cec_mpi.roster import GivenUp, Gone, Joined, Lost, State
+from cec_mpi.roster import Excluded, GivenUp, Gone, Joined, Lost, State
 from cec_mpi.times import ANSWER_SLEEP
 from cec_mpi.wire.jobs import Answered, Answers, Event, Intervals, Job, credible
 
@@ -111,10 +111,6 @@ class StepInFlight(ABC):
     def next_job(self, machine: int) -> None:
         """Send the next job to a machine that has answered."""
 
-    def settle(self) -> bool:
-        """Use the answers that are there if no more can be had; whether that helped."""
-        return False
-
     def disagreement(self) -> MachineError | None:
         """Return why too few machines are left, if losses are not the reason."""
         return None
@@ -207,7 +203,7 @@ class StepInFlight(ABC):
     def _handle(self, event: Event) -> None:
         master, step = self.master, self.step
         master.note(step.events, event)
-        if isinstance(event, Lost | GivenUp):
+        if isinstance(event, Lost | GivenUp | Excluded):
             self.outstanding.pop(event.machine, None)
         if isinstance(event, Gone):
             self.drop(event.machine)
@@ -259,11 +255,17 @@ class StepInFlight(ABC):
         if found.other is not None:
             raise self.step.both_wrong(found)
         number, reason = found.machine, self.step.answered(found)
-        log.error("machine %d %s in step %d", number, reason, self.step.number)
-        self.step.note_wrong(number, reason=reason)
         self.refused[number] = found
+        self.exclude(number, reason)
         self.refuse(number)
         self._hand_on()
+
+    def exclude(self, machine: int, reason: str = "answered wrong numbers") -> None:
+        """Use nothing of a machine that was wrong, and make it leave."""
+        log.error("machine %d %s in step %d", machine, reason, self.step.number)
+        self.step.note_wrong(machine, "" if machine not in self.refused else reason)
+        self.wrong.add(machine)
+        self.hub.exclude(machine, f"wrong in step {self.step.number}", Excluded)
 
     def _failed(self, machine: int) -> None:
         self.hub.exclude(machine, self.hub.report(machine), Lost)
@@ -278,7 +280,7 @@ class StepInFlight(ABC):
             # A machine without a process may never join: a step waits for it only if no later tick
             # can bring enough machines.
             waits = not self.master.steps.schedule.waits
-            if self.settle() or (waits and self.hub.awaited() & self.master.up):
+            if waits and self.hub.awaited() & self.master.up:
                 return
             if self.refused:
                 first = next(iter(self.refused.values()))
@@ -286,15 +288,18 @@ class StepInFlight(ABC):
             disagreement = self.disagreement()
             if disagreement is not None:
                 raise disagreement from None
-            left = sorted(self.helpers())
-            needed = self.master.manifest.code.recovery
-            needed += 0 if self.step.product.adjoint else self.master.spare
-            raise CannotEnd(
-                f"step {self.step.number} cannot end: {len(left)} of its machines are left "
-                f"({', '.join(map(str, left)) or 'none'}), and "
-                f"{self.master.steps.placement.needs(needed, left)}"
-                f"{self._last_loss()}"
-            ) from None
+            raise self.too_few(sorted(self.helpers())) from None
+
+    def too_few(self, left: list[int]) -> CannotEnd:
+        """Return the error for a step of which too few machines are left."""
+        needed = self.master.manifest.code.recovery
+        needed += 0 if self.step.product.adjoint else self.master.spare
+        return CannotEnd(
+            f"step {self.step.number} cannot end: {len(left)} of its machines are left "
+            f"({', '.join(map(str, left)) or 'none'}), and "
+            f"{self.master.steps.placement.needs(needed, left)}"
+            f"{self._last_loss()}"
+        )
 
     def _last_loss(self) -> str:
         lost = [event for event in self.step.events if "lost" in event]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.rounding import encoding_error
-from cec_mpi.core.checks.parity import ParityChecker
+from cec_mpi.core.checks.parity import ParityChecker, answer_checker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import CecError, InfeasibleError, MachineError
 from cec_mpi.master.adjoint import AdjointStep
 from cec_mpi.master.buffers import Buffers
-from cec_mpi.master.checked import CheckedAdjoint
+from cec_mpi.master.checked import ProbeStep
 from cec_mpi.master.forward import ForwardStep
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.postponed import PostponedWarnings
@@ -27,17 +23,12 @@ from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.waiting import RESOLUTION, Patience, Rhythm, never
 from cec_mpi.records.events import Event as EventRecord
-from cec_mpi.roster import Excluded, Left, Lost, State
-from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.text import plural
+from cec_mpi.roster import State
 from cec_mpi.times import IDLE_SLEEP, LOST_DEADLINES, LOST_SECONDS
 from cec_mpi.wire.jobs import Answered, Event, JobsEnd
 from cec_mpi.wire.orders import HUB_POISONED
 
 log = logging.getLogger(__name__)
-
-_SAMPLE = 4  # rows that are compared in a step, with check="sample"
-_QUARANTINE = 3  # steps with wrong answers after which a machine is excluded
 
 
 class MadeOneByOne:
@@ -56,10 +47,10 @@ class MadeOneByOne:
     end, manifest, arithmetic, steps
         Those of the store.
     deadline : Deadline or None
-    samples : bool
-        Whether only some rows are compared.
+    terms : TermChecks or None
+        Checks of terms of X' V, if answers are compared.
     spare : int
-        Number of machines, whichever they are, that a product X W must be able to miss.
+        Number of machines, whichever they are, that a step must be able to miss.
     up : set of int
         Machines that are available, including lost ones.
     rhythm : Rhythm
@@ -76,32 +67,25 @@ class MadeOneByOne:
         self.end, self.manifest, self.steps = end, store.manifest, store.steps
         self.arithmetic = store.arithmetic
         self._recorder, self._warnings = store.recorder, warnings
-        self._stragglers = options.stragglers
-        self.steps.all_count = options.stragglers < 1
+        self.spare = int(options.check)
+        self._more = options.stragglers + self.spare  # machines that compute a row, beyond L
+        self.steps.all_count = self._more < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
         self.deadline = options.deadline
-        compares = options.check != "none"
         self._decoders = Decoders(self.manifest.code)
         self.checker: ParityChecker | None = None
-        self.samples = options.check == "sample"
-        self._random = np.random.default_rng(options.seed)
         self.terms: TermChecks | None = None
-        if compares:
-            manifest, code = self.manifest, self.manifest.code
-            placement, errors = self.steps.placement, _shard_errors(manifest)
+        if options.check:
+            generator, errors = self.manifest.code.generator, self.manifest.shard_errors
             self._largest = store.scaling.largest
-            self.checker = ParityChecker(code.generator, self.arithmetic, manifest.columns, errors)
+            self.checker = answer_checker(generator, self.arithmetic, self.manifest.columns, errors)
             self.terms = TermChecks(
-                np.abs(code.generator).sum(axis=1) + errors,
+                np.abs(generator).sum(axis=1) + errors,
                 self._largest,
-                manifest.rows_per_shard,
                 self.arithmetic,
-                self._random,
-                placement.bounds if isinstance(placement, ReplicaPlacement) else None,
+                np.random.default_rng(options.seed),
             )
-        self.spare = int(compares and not self.samples)  # that a product X W could miss
         self._has_warned = False  # of a store that is damaged
-        self._wrong: Counter[int] = Counter()  # steps in which a machine was wrong
         self.up: set[int] = set()  # machines that are up, lost or not
         self.rhythm = Rhythm()
         self._allowed: float | None = None  # seconds, of the last deadline
@@ -110,9 +94,8 @@ class MadeOneByOne:
         """Return the next step, planned for the machines that can be asked."""
         if self.end.hub.is_poisoned:
             raise MachineError(HUB_POISONED)
-        spare = 0 if adjoint else self.spare
-        step = self._next(spare)
-        self.steps.plan(step, 0 if adjoint else self._stragglers)
+        step = self._next(self.spare)
+        self.steps.plan(step, 0 if adjoint else self._more)
         self.up = self.steps.schedule.listed(step)
         return step
 
@@ -179,45 +162,23 @@ class MadeOneByOne:
             buffers.work,
             self.checker,
             None if self.checker is None else np.abs(buffers.shared) @ self._largest,
-            self._sample(step) if self.samples else None,
             *self._who_is_able(),
         )
         on_its_way = ForwardStep(self, step, buffers.shared, answers)
         with self._whole():
             on_its_way.to_its_end()
-            self._count_wrong(on_its_way.blamed)
         return on_its_way.collected(answers.condition)
 
     def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
-        on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
         with self._whole():
-            if self.terms is None:
-                on_its_way.to_its_end()
-            else:
-                probes = partial(self._probe_answers, self.terms.scale)
-                CheckedAdjoint(self, self.terms, probes).to_its_end(on_its_way)
+            if self.checker is not None and self.terms is not None:
+                ProbeStep(self, step, self.checker, self.terms).to_its_end()
+            on_its_way = AdjointStep(self, step, buffers.coded, self.manifest.columns)
+            on_its_way.to_its_end()
         done = on_its_way.collected(buffers.codec.condition)
         if not np.isfinite(done.answers.values).all():
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
-        self._count_wrong(on_its_way.refused.keys() | on_its_way.wrong)
         return done
-
-    def _probe_answers(self, scale: float, step: Step) -> RowAnswers:
-        """Return what takes answers to a probe; they are compared if a machine can be missed."""
-        recovery, rows = self.manifest.code.recovery, self.manifest.rows_per_shard
-        compared = self.to_spare(step.available) > 0
-        return RowAnswers(
-            self._decoders,
-            recovery,
-            rows,
-            1,
-            np.empty((recovery, rows)),
-            np.empty(recovery * rows),
-            self.checker if compared else None,
-            np.array([scale]),
-            self._sample(step) if self.samples else None,
-            *self._who_is_able(),
-        )
 
     def _who_is_able(self) -> tuple[Callable[[int], Collection[int]] | None, Sequence[int]]:
         """Which machines can answer a row, and at which rows these change."""
@@ -232,19 +193,6 @@ class MadeOneByOne:
         assert isinstance(placement, ReplicaPlacement)
         return placement.able(row)
 
-    def _sample(self, step: Step) -> list[int]:
-        """Return the rows to compare; none if no machine can be missed."""
-        if self.to_spare(step.available) < 1:
-            return []
-        return list(self._random.integers(self.manifest.rows_per_shard, size=_SAMPLE).tolist())
-
-    def _count_wrong(self, machines: Collection[int]) -> None:
-        """Exclude machines that were wrong in several steps."""
-        for n in machines:
-            self._wrong[n] += 1
-            if self._wrong[n] >= _QUARANTINE:
-                self.end.hub.exclude(n, f"wrong in {plural(self._wrong[n], 'step')}", Excluded)
-
     def to_spare(self, machines: Sequence[int]) -> int:
         """Return how many of these machines a step can miss; -1 if they are too few."""
         return self.steps.placement.to_spare(self.manifest.code.recovery, machines)
@@ -253,8 +201,6 @@ class MadeOneByOne:
         """Note an event, for the records and for the next steps."""
         before = len(events)
         if not isinstance(event, Answered):
-            if isinstance(event, Lost | Left | Excluded):  # another process may become it
-                self._wrong.pop(event.machine, None)
             log.warning("%s", event)
             events.append(event.record)
         self._recorder.note(events[before:])
@@ -291,9 +237,3 @@ class MadeOneByOne:
     def _next_look(self) -> float:
         """Return when the next step may be possible, unless a machine answers or joins before."""
         return min(self.next_giving_up(None), self.steps.schedule.next_change())
-
-
-def _shard_errors(manifest: Manifest) -> NDArray[np.float64]:
-    """Return error bounds of all shards, from encoding or from rebuilding: (N,)."""
-    rebuilt = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in manifest.shards]
-    return np.maximum(encoding_error(manifest.code.generator, manifest.dtype), rebuilt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from dataclasses import Field, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 _MOST_FACTOR = 1e6
-Check = Literal["none", "parity", "sample"]
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _ONE_SHARD = "a machine holds one shard; start more ranks on this node"
 _COSTS = "give rate, latency and bandwidth (--rate, --latency, --bandwidth)"
 _TABLE = "use --csv FILE, a table with a row for each step"
-_REMOVED = {  # options of runs; and a command with its option
+_REMOVED = {  # options of runs; a command with its option; a value with its option
     "task": "write the task after the store, such as cec-mpi run STORE svd k=5",
     "set": "write options of the task after its name, such as cec-mpi run STORE svd k=5",
     "on_loss": "use elastic (--elastic) to continue without lost machines",
     "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "adopt": _ONE_SHARD,
+    "parity check": "use check (--check), which compares all rows and has no value",
+    "sample check": "use check (--check), which compares all rows and has no value",
     "simulate doctor": _COSTS,
     "advise doctor": _COSTS,
     "plan draw": "use --figure FILE, a picture of the assignment",
@@ -151,12 +152,11 @@ class Elastic(Group):
         or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or all.
     ports : tuple of (int, int), optional
         First and last port on which rank 0 may listen. By default any.
-    check : {"none", "parity", "sample"}
-        Find wrong answers. With "parity", each row of X W is accepted if L + 1 answers agree. L + 3
-        answers identify the machine whose answers are wrong, and another one replaces it; with
-        fewer the step raises an error. This needs ``stragglers`` of at least 1. "sample" does the
-        same for four random rows of the shards in each step. With both, each machine's term of X' V
-        is compared with its answer to a random vector.
+    check : bool
+        Find wrong answers: compute each row of X W on one machine more, and accept it if L + 1
+        answers agree. L + 3 answers identify the machine that is wrong, which is excluded; with
+        fewer the step raises an error. Each machine's term of X' V is compared with its answer to a
+        random vector.
     wait : bool
         Wait while too few machines are available, instead of raising `InfeasibleError`.
     """
@@ -234,12 +234,11 @@ class Elastic(Group):
     ports: tuple[int, int] | None = option(
         None, "--ports A-B", "ports on which rank 0 may listen (default: any)", values.ports
     )
-    check: Check = option(
-        "none",
+    check: bool = option(
+        False,
         "--check",
-        "find wrong answers and replace them, by comparing one answer more than needed for all "
-        "rows (parity) or for four random rows (sample); implies --elastic (default: none)",
-        choices=get_args(Check),
+        "find wrong answers: compute each row on one machine more, compare, and exclude machines "
+        "that are wrong; implies --elastic",
         elastic=True,
     )
     wait: bool = option(
@@ -264,6 +263,9 @@ class Elastic(Group):
         """Check these options against a store."""
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
+        if not isinstance(self.check, bool):
+            meant = if_removed("check", str(self.check))
+            raise InputError(f"check {shown(self.check)}{meant or ': expected True or False'}")
         seconds_to_meet(self.start_timeout, manifest.code.machines)
         check_choices(Elastic, self)
         for name, is_given in (
@@ -289,11 +291,16 @@ class Elastic(Group):
             Names the option, what was found and what was expected.
         """
         recovery, placement = manifest.code.recovery, manifest.placement
-        most = placement.to_spare(recovery)
+        most = placement.to_spare(recovery) - self.check
+        if most < 0:
+            why = f"a row has only {plural(recovery, 'answer')}: encode with more "
+            why += "machines, or a smaller L" if manifest.replicas is None else "copies"
+            raise InputError(f"check compares one answer more than needed, but {why}")
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
             why = "N - L"
             if manifest.replicas is not None:
-                why = f"each row is on {plural(most + 1, 'machine')}"
+                why = f"each row is on {plural(most + self.check + 1, 'machine')}"
+            why += ", less 1 with check" if self.check else ""
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.wait):
             too_few = placement.could_spare(recovery, self.local) < 0
@@ -302,16 +309,6 @@ class Elastic(Group):
                     f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more, "
                     "or let others join (--accept FILE, or --wait)"
                 )
-        if self.check != "none" and manifest.replicas is not None and most < 1:
-            raise InputError(
-                f"check {self.check} compares answers, but each row is on 1 machine: encode with "
-                "more copies"
-            )
-        if self.check == "parity" and self.stragglers < 1:
-            raise InputError(
-                "check parity needs stragglers of at least 1 (--stragglers 1), because it compares "
-                "more answers to each row than a result needs"
-            )
 
     def check_listening(self) -> None:
         """Raise if the options do not say clearly where rank 0 listens, and for how many machines.
@@ -342,10 +339,17 @@ class Elastic(Group):
             raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
 
 
-def if_removed(option: str, command: str = "") -> str:
-    """Say what to use instead of an option that was removed, or return an empty text."""
+def if_removed(option: str, word: str = "") -> str:
+    """Say what to use instead of an option that was removed, or return an empty text.
+
+    Parameters
+    ----------
+    option : str
+    word : str
+        The command, or the value, with which it was removed.
+    """
     name = option.strip("-").replace("-", "_")
-    instead = _REMOVED.get(name) or _REMOVED.get(f"{command} {name}")
+    instead = _REMOVED.get(name) or _REMOVED.get(f"{word} {name}")
     return f": it was removed; {instead}" if instead else ""
 
 

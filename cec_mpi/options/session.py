@@ -31,7 +31,7 @@ class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
     Attributes
     ----------
     seed : int
-        Seed of all random numbers: noise, faults, and the rows that are compared.
+        Seed of all random numbers: noise, faults, and the vector with which X' V is checked.
     """
 
     title = ""
@@ -81,7 +81,8 @@ class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
             for group in GROUPS:
                 found |= group.completed(self, manifest)
             check_enough(found["machines"], manifest)
-            check_sensitivity(self.check, self.precision, manifest)
+            if self.check:
+                check_sensitivity(self.precision, manifest)
             return _Checked(**{**vars(self), **found})
         except (InputError, InfeasibleError):
             raise
@@ -93,12 +94,11 @@ class _Checked(SessionOptions):
     """Options that `SessionOptions.checked` returned, so that they fit a store."""
 
 
-def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
+def check_sensitivity(precision: str, manifest: Manifest) -> None:
     """Raise if a check for wrong answers would miss large errors with this code.
 
     Parameters
     ----------
-    check : {"none", "parity", "sample"}
     precision : {"double", "shard"}
         Whether products are computed in float64 or in the dtype of the shards.
     manifest : Manifest
@@ -108,15 +108,8 @@ def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
     InputError
         States the size of errors that may be missed, and what would help.
     """
-    if check == "none":
-        return
     code, dtype = manifest.code, manifest.dtype
     total, recovery = code.machines, code.recovery
-    if total == recovery:
-        raise InputError(
-            f"check {check} compares answers, so it needs more than {recovery} machines (N > L): "
-            "encode with more machines, or a smaller L"
-        )
     size = _unseen(manifest, dtype, precision)
     if size <= _UNSEEN:
         return
@@ -128,7 +121,7 @@ def check_sensitivity(check: str, precision: str, manifest: Manifest) -> None:
         helps[-1] = "encode with dtype float64, a smaller L, or another code"
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
-        f"check {check}: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
+        f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
         f"the answers of some {recovery + 1} machines hide {missed}, expected at most {_UNSEEN:g}: "
         f"{'; or '.join(helps)}"
     )

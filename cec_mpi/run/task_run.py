@@ -240,10 +240,11 @@ class TaskRun:
     def machines_here(self) -> int:
         """Return how many machines to start on this computer by default.
 
-        One for each core, and at least one more than a step needs, so that one can be lost.
+        One for each core, and at least one more than a step needs, so that one can be lost; with a
+        check as many as name a wrong one.
         """
         wanted, enough = self.options, self.manifest.enough
-        needed = enough + max(wanted.stragglers, wanted.check != "none") + 1
+        needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
         return min(self.manifest.code.machines, max(needed, place_here().cores))
 
     def gate(self) -> None:

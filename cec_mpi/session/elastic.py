@@ -193,7 +193,7 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
             file if options.listen is None else None,
             job=job_id(),
             waits=options.wait or options.accept is not None or options.starts_nothing,
-            spare=int(options.check == "parity"),
+            spare=int(options.check),
             earlier=earlier,
         )
         hub.listen(tells=options.accept is not None or options.listen is not None)

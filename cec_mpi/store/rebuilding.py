@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.durable import WriteHandles, read_at
 from cec_mpi.files.regular import open_regular, refuse_shortage
@@ -118,18 +119,41 @@ class Blocks:
         marks = self.marks(block)
         errors = np.maximum(self._exact, marks)
         left = dict(shards)
-        wrong: list[int] = []
+        wrong = [n for n, rows in shards.items() if not np.isfinite(rows).all()]
+        for n in wrong:
+            del left[n]
         while len(left) > self.manifest.code.recovery:
-            verdict = self.recombiner.compare(left, errors, marks)
+            machines = tuple(sorted(left))
+            values = np.stack([left[n] for n in machines]).astype(np.float64)
+            verdict = self._checker(errors).find_wrong(machines, values, self._scale(left))
             if verdict.agree:
                 break
             if not verdict.wrong and blamed not in left:
                 return Agreement(block, left, tuple(wrong), False, marks, errors)
-            for n in verdict.wrong or (blamed,):
-                assert n is not None
-                wrong.append(n)
-                del left[n]
+            for named in verdict.wrong or (blamed,):
+                assert named is not None
+                wrong.append(named)
+                del left[named]
         return Agreement(block, left, tuple(wrong), True, marks, errors)
+
+    def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
+        """Return what compares shards with these error bounds; this thread keeps the last."""
+        kept: tuple[NDArray[np.float64], ParityChecker] | None
+        kept = getattr(self._kept, "checker", None)
+        if kept is None or not np.array_equal(kept[0], errors):
+            least = float(np.finfo(self.manifest.dtype).tiny)
+            kept = errors, ParityChecker(self.manifest.code.generator, errors, least)
+            self._kept.checker = kept
+        return kept[1]
+
+    def _scale(self, shards: dict[int, NDArray[Any]]) -> NDArray[np.float64]:
+        """Bound the largest entry of X at each place, from shards of which one may be wrong."""
+        basis = self.recombiner.basis(tuple(sorted(shards)))
+        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = self.recombiner.toward(basis, ()).scale(known)
+        most = float(np.finfo(self.manifest.dtype).max)
+        return np.where(scale <= most, scale, most)
 
     def compute(
         self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]

@@ -25,14 +25,14 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.parity import Observation, ParityChecker
+from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import MDSCode, make_code
 
 Floats = NDArray[np.float64]
 
 CODES = ((4, 1), (6, 3), (7, 4), (9, 5), (12, 8), (20, 10))
-FAMILIES = ("auto", "orthonormal", "gaussian")
+FAMILIES = ("fourier", "orthonormal", "gaussian")
 DTYPES = ("float32", "float64")
 ROWS, COLUMNS = 60, 50
 MADE = 30  # cases of one code and matrix
@@ -44,7 +44,7 @@ class Coded:
     def __init__(self, machines: int, recovery: int, family: str, dtype: str) -> None:
         self.dtype = dtype
         self.code: MDSCode = make_code(machines, recovery, family, seed=0, dtype=dtype)
-        self.checker = ParityChecker(self.code.generator, dtype, COLUMNS)
+        self.checker = answer_checker(self.code.generator, dtype, COLUMNS)
         seen = measure_sensitivity(self.code.generator, dtype, COLUMNS, arithmetic=dtype)
         self.seen_from = seen.detectable * float(np.finfo(dtype).eps)
 
@@ -112,18 +112,17 @@ def work(made: Made, rng: np.random.Generator, counts: Counter[tuple[str, str, i
     alike = wrong == 2 and more > 1 and rng.random() < 0.5
     if alike:
         third = int(rng.choice([n for n in chosen if n not in guilty]))
-        conspire(rng, answers, guilty, third, checker.parity(tuple(chosen)).checks, chosen)
+        conspire(rng, answers, guilty, third, checker.checks(tuple(chosen)), chosen)
     for n, factor in zip(guilty, [] if alike else factors.tolist(), strict=not alike):
         errors = factor * seen_from * 10 ** (rng.random(rows.size) * rng.integers(2))
         answers[n - 1, rows] += errors * rng.choice([-1.0, 1.0], rows.size)
         if rng.random() < 0.2:  # the next one in other rows
             rows = spoiled(rng)
     given = answers[np.array(chosen) - 1]
-    alarm = bool(checker.inconsistent(chosen, given, scale).any())
+    alarm = checker.disagree(chosen, given, scale)
     named: tuple[int, ...] = ()
     if alarm and more > 1:
-        seen = Observation(tuple(chosen), given, scale)
-        named = checker.locate([seen]).wrong
+        named = checker.find_wrong(chosen, given, scale).wrong
 
     def count(what: str) -> None:
         counts["two alike" if alike else ("clean", "one", "two")[wrong], what, more] += 1

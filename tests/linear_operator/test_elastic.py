@@ -73,7 +73,7 @@ def test_an_operator_does_not_open_without_any_machine(small_store, monkeypatch)
         {"elastic": True},
         {"stragglers": 1},
         {"deadline": 1.0},
-        {"check": "sample"},
+        {"check": True},
     ],
 )
 def test_options_for_machines_that_are_processes_need_some(option, small_store):

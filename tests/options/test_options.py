@@ -166,7 +166,7 @@ ELASTIC = {
     "--deadline x2": "x2",
     "--accept file": "file",
     "--listen node1:5555": "node1:5555",
-    "--check sample": "sample",
+    "--check": True,
 }
 NOT_ELASTIC = (
     "--start-timeout 5",
@@ -174,7 +174,6 @@ NOT_ELASTIC = (
     "--interface eth0",
     "--ports 1-2",
     "--inject kill:1@2",
-    "--check none",
     "--stragglers 0",
 )
 
@@ -294,7 +293,9 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"ports": (1, 2)}, "ports: this option needs an elastic run (--elastic)"),
         ({"encryption": False}, "no encryption: this option needs an elastic run (--elastic)"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
-        ({"check": "parity"}, "check parity needs stragglers of at least 1"),
+        ({"check": "parity"}, "check 'parity': it was removed; use check (--check), which"),
+        ({"check": "all"}, "check 'all': expected True or False"),
+        ({"check": True, "stragglers": 1}, "stragglers 1: expected 0 to 0 (N - L, less 1 with"),
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),
     ],

@@ -47,7 +47,7 @@ def test_errors_are_below_accuracy_times_cancellation(comm, stores, X):
 
 
 @pytest.mark.parametrize(
-    "options", [{"stragglers": 1}, {"deadline": 5}, {"check": "sample"}, {"accept": "conn"}]
+    "options", [{"stragglers": 1}, {"deadline": 5}, {"check": True}, {"accept": "conn"}]
 )
 def test_elastic_options_are_refused_with_a_communicator(comm, store, options):
     with (

@@ -1,4 +1,4 @@
-"""Shards from shards: coefficients, certified error bounds, and which shards are wrong.
+"""Shards from shards: coefficients and certified error bounds.
 
 With D the inverse of G_P, the L rows of G of the machines P, any row g of a generator has
 ``g X = (g D) (G_P X)``: L shards give every other shard, and with the rows of the identity
@@ -11,12 +11,8 @@ smallest normal number of the dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import combinations
-from math import comb
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,7 +24,6 @@ from cec_mpi.errors import InputError
 Floats = NDArray[np.float64]
 
 _KEPT = 64  # recombinations
-_MOST_SUSPECTS = 5_000  # sets of machines that are tried
 
 
 class Recombination:
@@ -108,11 +103,6 @@ class Recombination:
         total: Floats = exact + rounding
         return total
 
-    @property
-    def gain(self) -> float:
-        """The largest sum of absolute coefficients of a target."""
-        return float(np.abs(self.coefficients).sum(axis=1).max(initial=0.0))
-
     def scale(self, shards: Floats) -> Floats:
         """Bound the largest of the L entries of X at each place.
 
@@ -145,7 +135,6 @@ class Recombiner:
         self._dtype = dtype
         self.basis = lru_cache(_KEPT)(self._basis)
         self.toward = lru_cache(_KEPT)(self._toward)
-        self._named: tuple[int, ...] = ()  # machines that were wrong last
 
     def _basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_machines(self._generator, machines)
@@ -175,124 +164,3 @@ class Recombiner:
         recovery = self._generator.shape[1]
         exact = tuple(sorted(sorted(machines, key=lambda n: float(given[n - 1]))[:recovery]))
         return list(dict.fromkeys((self.basis(least), self.basis(machines), exact)))
-
-    def compare(
-        self, shards: dict[int, NDArray[Any]], given: Floats, marks: Floats | None = None
-    ) -> Verdict:
-        """Compare the same rows of L + 1 or more shards.
-
-        With L + 1 shards a disagreement can be detected; each two more shards can name one more
-        wrong machine.
-
-        Parameters
-        ----------
-        shards : dict of int to (w,) ndarray of float
-            Numbers of the same rows, by machine.
-        given : (N,) ndarray of float
-            Error bounds of the shards of machines 1..N; see `encoding_error`.
-        marks : (N,) ndarray of float, optional
-            See `bases`.
-
-        Returns
-        -------
-        Verdict
-
-        Examples
-        --------
-        >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
-        >>> shards = dict(enumerate(generator @ [[5.0], [7.0]], start=1))
-        >>> recombiner = Recombiner(generator, np.float64)
-        >>> recombiner.compare(shards, np.zeros(4))
-        Verdict(agree=True, wrong=(), candidates=())
-        >>> recombiner.compare(shards | {3: np.array([12.5])}, np.zeros(4))
-        Verdict(agree=False, wrong=(3,), candidates=())
-        """
-        machines = tuple(sorted(shards))
-        marks = np.zeros(len(self._generator)) if marks is None else marks
-        if self._agree(machines, shards, given, marks):
-            return Verdict(agree=True)
-        most = (len(machines) - self._generator.shape[1]) // 2
-
-        def explain(wrong: tuple[int, ...]) -> bool:
-            rest = tuple(n for n in machines if n not in wrong)
-            return self._agree(rest, shards, given, marks)
-
-        before = self._named  # the wrong machines of before are the likeliest
-        if 0 < len(before) <= most and set(before) <= set(machines) and explain(before):
-            return Verdict(agree=False, wrong=before)
-        for found in filter(None, suspects(machines, most, explain)):
-            if len(found) > 1:
-                break
-            self._named = found[0]
-            return Verdict(agree=False, wrong=found[0])
-        return Verdict(agree=False)
-
-    def _agree(
-        self,
-        machines: tuple[int, ...],
-        shards: dict[int, NDArray[Any]],
-        given: Floats,
-        marks: Floats,
-    ) -> bool:
-        basis = self.bases(machines, marks, given)[0]
-        others = tuple(n for n in machines if n not in basis)
-        recombination = self.toward(basis, others)
-        known = np.stack([shards[n] for n in basis]).astype(np.float64)
-        if not np.isfinite(known).all():
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            scale = recombination.scale(known)
-            expected = recombination.coefficients @ known
-        if not (np.isfinite(scale).all() and np.isfinite(expected).all()):
-            return False  # no finite X gives such shards
-        errors = recombination.errors(given[np.asarray(basis) - 1], self._dtype)
-        errors += given[np.asarray(others, dtype=int) - 1]
-        least = float(np.finfo(self._dtype).tiny) * (1 + recombination.gain)
-        return all(
-            bool((np.abs(shards[n] - row) <= error * scale + least).all())
-            for n, row, error in zip(others, expected, errors.tolist(), strict=True)
-        )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of comparing the same rows of more than L shards or answers.
-
-    Attributes
-    ----------
-    agree : bool
-        Whether all belong to the same X, within their precision.
-    wrong : tuple of int
-        Machines whose shards or answers are certainly wrong. Empty if all agree, or if the wrong
-        machine is not known.
-    candidates : tuple of int
-        If answers disagree, each machine that explains it alone; empty if at least two machines are
-        wrong.
-    """
-
-    agree: bool
-    wrong: tuple[int, ...] = ()
-    candidates: tuple[int, ...] = ()
-
-
-def suspects(
-    machines: Sequence[int], most: int, explain: Callable[[tuple[int, ...]], bool]
-) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the sets of one machine, of two, .. up to `most`, that explain a disagreement.
-
-    Parameters
-    ----------
-    machines : sequence of int
-    most : int
-    explain : callable
-        Whether the others agree without these.
-
-    Examples
-    --------
-    >>> list(suspects((1, 2, 3), 2, lambda wrong: 3 in wrong))
-    [[(3,)], [(1, 3), (2, 3)]]
-    """
-    for size in range(1, most + 1):
-        if comb(len(machines), size) > _MOST_SUSPECTS:
-            return
-        yield [wrong for wrong in combinations(machines, size) if explain(wrong)]

@@ -1,4 +1,4 @@
-"""Parity: detecting wrong answers with one spare answer, and naming the wrong machine.
+"""Parity: L + 1 answers to a row show that one is wrong, and L + 3 show whose it is.
 
 The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row.
 More than L of them are redundant: with C an orthonormal basis of the left null space of G_P,
@@ -6,60 +6,67 @@ More than L of them are redundant: with C an orthonormal basis of the left null 
 n adds E times the length of column n of C, the weight of n in P, which is from 0 to 1
 (`sensitivity`). Units are those of `rounding`: all errors are relative to the scale S of a row.
 
-The direction of C a tells whose error it is; equivalently, the others agree without the wrong
-machine. Of L + 2 answers the rest agree without any two, so that L + 2 answers never name a
-machine; of L + 3 they agree only without the wrong one.
+Some machines explain a disagreement if the others agree without them. Rounding never makes answers
+disagree, so the machines that are wrong always explain it. Hence a machine is wrong if it alone
+explains a row and no two others do, unless more than two are wrong. Of L + 2 answers any two
+explain everything, since L always agree; that is why it takes L + 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.recombine import Verdict
 from cec_mpi.core.accuracy.rounding import answer_error, gamma
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_KEPT = 1024  # parities
-_ROWS = 64  # that are looked at of each observation: those with the largest errors
-_CLEAR = 1e-5  # of what the checks leave: more than rounding makes of a projection
-_PARALLEL = 1e-8  # squares of sines below this are not told from 0
+_KEPT = 1024  # sets of machines
+_ROWS = 16  # by which machines are named: those that disagree most
+_MANY = 40  # answers, of which pairs are so many that fewer are compared first
+_BATCH = 1_000_000  # numbers in one batch of explanations
 
 
-class Parity:
-    """The parity checks of one set of machines.
+class Verdict(NamedTuple):
+    """The result of comparing answers to the same rows.
+
+    Attributes
+    ----------
+    agree : bool
+    wrong : tuple of int
+        Machines that are certainly wrong, if not more than two are wrong in a row.
+    candidates : tuple of tuple of int
+        What explains the disagreement: one machine each or, if none does, two. Empty if more are
+        wrong, or if two are and there are fewer than L + 3 answers.
+    """
+
+    agree: bool
+    wrong: tuple[int, ...] = ()
+    candidates: tuple[tuple[int, ...], ...] = ()
+
+
+class ParityChecker:
+    """Compares answers of more than L machines of a code.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
-    machines : (m,) sequence of int
-        P: more than L different machines, numbered from 1.
     errors : (N,) ndarray of float
-        Of the answers of machines 1..N, relative to S: see `answer_error`.
+        Error bounds of the answers of machines 1..N, relative to S: see `answer_error`.
+    least : float
+        Error bound of an answer from underflow.
 
     Attributes
     ----------
-    machines : tuple of int
     recovery : int
         L.
-    checks : (m - L, m) ndarray of float
-        C: orthonormal rows with ``C G_P = 0``.
-    tolerance : float
-        The most that rounding makes of ``norm(C a)``, relative to S.
-
-    Raises
-    ------
-    InputError
-        There are not more than L different machines of the code.
 
     Notes
     -----
@@ -68,91 +75,183 @@ class Parity:
 
     Examples
     --------
-    >>> parity = Parity(np.array([[1.0], [1.0], [1.0]]), (1, 2, 3), np.zeros(3))
-    >>> parity.checks.shape, np.linalg.norm(parity.checks, axis=0).round(3).tolist()
-    ((2, 3), [0.816, 0.816, 0.816])
+    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, 2.0]])
+    >>> checker = ParityChecker(generator, answer_error(generator, "float64", "float64", 1))
+    >>> answers = generator @ [[5.0], [7.0]]
+    >>> answers[2] += 0.5
+    >>> checker.disagree((1, 2, 3), answers[:3], scale=7.0)
+    True
+    >>> checker.find_wrong((1, 2, 3, 4), answers[:4], scale=7.0)
+    Verdict(agree=False, wrong=(), candidates=((3,),))
+    >>> checker.find_wrong((1, 2, 3, 4, 5), answers, scale=7.0)
+    Verdict(agree=False, wrong=(3,), candidates=((3,),))
     """
 
-    def __init__(self, generator: Floats, machines: Sequence[int], errors: Floats) -> None:
-        rows = np.asarray(machines, dtype=int) - 1
-        recovery = generator.shape[1]
-        count = len(rows)
+    def __init__(self, generator: Floats, errors: ArrayLike, least: float = 0.0) -> None:
+        self.recovery = generator.shape[1]
+        self._generator = generator
+        self._errors: Floats = np.asarray(errors, dtype=np.float64)
+        self._least = least
+        self.checks = lru_cache(_KEPT)(self._checks)
+
+    def _checks(self, machines: tuple[int, ...]) -> Floats:
+        """Return C of some machines, (m - L, m)."""
+        count = len(machines)
         if (
-            len(set(rows.tolist())) != count
-            or count <= recovery
-            or rows.min() < 0
-            or rows.max() >= len(generator)
+            sorted(set(machines)) != list(machines)
+            or count <= self.recovery
+            or not 0 < machines[0] <= machines[-1] <= len(self._generator)
         ):
             raise InputError(
-                f"parity of machines {list(machines)}: expected more than {recovery} different "
-                f"machines from 1 to {len(generator)}"
+                f"answers of machines {list(machines)}: expected more than {self.recovery} "
+                f"machines from 1 to {len(self._generator)}, ascending"
             )
-        matrix = generator[rows]
-        basis, _ = np.linalg.qr(matrix, mode="complete")
-        self.machines = tuple(int(n) for n in machines)
-        self.recovery = recovery
-        self.checks: Floats = np.ascontiguousarray(basis[:, recovery:].T)
-        sizes = np.abs(matrix).sum(axis=1)
-        self.tolerance = float(
-            np.linalg.norm(errors[rows]) + checking_error(count, recovery) * np.linalg.norm(sizes)
-        )
+        basis, _ = np.linalg.qr(self._generator[_indices(machines)], mode="complete")
+        return np.ascontiguousarray(basis[:, self.recovery :].T)
 
-    def residuals(self, answers: Floats) -> Floats:
-        """Return the residual of each row: ``norm(C a)``.
+    def tolerance(self, machines: Sequence[int]) -> float:
+        """Return the most that rounding makes of ``norm(C a)``, relative to S."""
+        places = _indices(machines)
+        sizes = np.abs(self._generator[places]).sum(axis=1)
+        computing = checking_error(len(places), self.recovery) * np.linalg.norm(sizes)
+        return float(np.linalg.norm(self._errors[places]) + computing)
+
+    def disagree(
+        self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
+    ) -> bool:
+        """Whether the answers to some row are not those of one X.
 
         Parameters
         ----------
-        answers : (m, rows) ndarray of float
+        machines : (m,) sequence of int
+            More than L, ascending.
+        answers : (m, numbers) ndarray of float
+        scale : float or (numbers,) array_like of float
+            S of each number, or a bound of it.
 
         Returns
         -------
-        (rows,) ndarray of float
+        bool
+            True also if an answer is NaN or infinite.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
+        return bool((~(self._excess(tuple(machines), answers, scale) <= 1)).any())
+
+    def _excess(
+        self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike
+    ) -> Floats:
+        """Return ``norm(C a)`` of each number over the most that rounding makes of it."""
+        checks = self.checks(machines)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             # hypot, since squares of what is no error would overflow from 1e154 on
-            left: Floats = np.hypot.reduce(np.abs(self.checks @ answers), axis=0)
-        return left
+            left: Floats = np.hypot.reduce(checks @ answers.astype(np.float64, copy=False), axis=0)
+            limits = self._limits(self.tolerance(machines), scale, len(machines))
+            excess = np.zeros_like(left)
+            np.divide(left, limits, out=excess, where=left != 0)
+        return excess
 
-    def inconsistent(
-        self, answers: NDArray[np.floating], scale: ArrayLike, least: float = 0.0
-    ) -> Bools:
-        """Return which rows fail the checks.
+    def _limits(self, tolerance: ArrayLike, scale: ArrayLike, count: int) -> Floats:
+        limits: Floats = np.multiply(tolerance, scale) + self._least * count**0.5
+        return limits
+
+    def find_wrong(
+        self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
+    ) -> Verdict:
+        """Compare answers, and name the machines that are wrong.
 
         Parameters
         ----------
-        answers : (m, rows) ndarray of float
-            Of the machines, in their order.
-        scale : float or (rows,) array_like of float
-            S, or a bound of it.
-        least : float
-            Largest ``norm(C a)`` from underflow.
+        machines, answers, scale
+            As in `disagree`.
 
         Returns
         -------
-        (rows,) ndarray of bool
-            True where ``norm(C a) > tolerance * S + least``, and where an answer is NaN or
-            infinite.
+        Verdict
+            Nobody is named with fewer than L + 3 answers.
 
-        Examples
-        --------
-        >>> from cec_mpi.core.accuracy.rounding import answer_error
-        >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-        >>> errors = answer_error(generator, "float64", "float64", 1)
-        >>> parity = Parity(generator, (1, 2, 3), errors)
-        >>> answers = generator @ [[5.0, 5.0, 5.0], [7.0, 7.0, 7.0]]
-        >>> answers[2] += [0, 1e-9, np.nan]
-        >>> parity.inconsistent(answers, scale=7.0)
-        array([False,  True,  True])
+        Notes
+        -----
+        Any m answers are code words of distance ``m - L + 1``. So errors of up to ``m - L - 1``
+        machines never look like an error of one other machine: of two with L + 3 answers, of three
+        with L + 4.
         """
-        values = np.asarray(answers, dtype=np.float64)
-        if values.ndim != 2 or len(values) != len(self.machines):
-            raise InputError(
-                f"answers of shape {values.shape}: expected a row for each of "
-                f"{plural(len(self.machines), 'machine')}"
-            )
-        limits = self.tolerance * np.asarray(scale, dtype=np.float64) + least
-        # not finite where an answer is not
-        return np.asarray(~(self.residuals(values) <= limits), dtype=bool)
+        machines, some = tuple(machines), self.recovery + 3
+        excess = self._excess(machines, answers, scale)
+        failing = np.flatnonzero(~(excess <= 1))
+        if not failing.size:
+            return Verdict(agree=True)
+        rows = failing[np.argsort(-excess[failing], kind="stable")[:_ROWS]]
+        values = np.nan_to_num(answers[:, rows].astype(np.float64), nan=np.finfo(np.float64).max)
+        scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), excess.shape)[rows]
+        count = len(machines)
+        for first in [*range(0, count - some, some), count - some] if count > _MANY else []:
+            group = slice(first, first + some)
+            if self.disagree(machines[group], values[group], scales):
+                verdict = self._explain(machines[group], values[group], scales)
+                if verdict.wrong:
+                    return verdict
+        return self._explain(machines, values, scales)
+
+    def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Verdict:
+        """Name machines that alone explain a row which no two others explain."""
+        single = list(combinations(machines, 1))
+        alone = self._explains(machines, single, values, scales)
+        candidates = _chosen(single, alone.all(axis=1))
+        if len(machines) < self.recovery + 3:
+            return Verdict(False, (), candidates)
+        pairs = list(combinations(machines, 2))
+        both = self._explains(machines, pairs, values, scales)
+        wrong = set()
+        for row in np.flatnonzero(alone.sum(axis=0) == 1):
+            ((n,),) = _chosen(single, alone[:, row])
+            if all(n in pair for pair in _chosen(pairs, both[:, row])):
+                wrong.add(n)
+        candidates = candidates or _chosen(pairs, both.all(axis=1))
+        return Verdict(False, tuple(sorted(wrong)), candidates)
+
+    def _explains(
+        self,
+        machines: tuple[int, ...],
+        explanations: Sequence[tuple[int, ...]],
+        values: Floats,
+        scales: Floats,
+    ) -> Bools:
+        """Return whether the machines agree without those of an explanation, for each row.
+
+        Their checks are the combinations of rows of C that are 0 at the machines left out.
+        """
+        checks = self.checks(machines)
+        redundant, count = checks.shape
+        found, size = [], max(1, _BATCH // (redundant * count))
+        for first in range(0, len(explanations), size):
+            batch = explanations[first : first + size]
+            away = np.searchsorted(machines, batch)
+            basis, _ = np.linalg.qr(checks.T[away].transpose(0, 2, 1), mode="complete")
+            others = basis[:, :, away.shape[1] :].transpose(0, 2, 1) @ checks
+            np.put_along_axis(others, away[:, np.newaxis, :], 0.0, axis=2)
+            with np.errstate(over="ignore", invalid="ignore"):
+                left = np.hypot.reduce(others @ values, axis=1)
+            tolerances = [[self.tolerance([n for n in machines if n not in x])] for x in batch]
+            found.append(left <= self._limits(np.array(tolerances), scales, count))
+        return np.concatenate(found)
+
+
+def answer_checker(
+    generator: Floats, dtype: DTypeLike, columns: int, shard_errors: ArrayLike | None = None
+) -> ParityChecker:
+    """Return what compares answers of machines to w.
+
+    Parameters
+    ----------
+    generator : (N, L) ndarray of float
+    dtype : dtype
+        Arithmetic of machines.
+    columns : int
+        Of X, r.
+    shard_errors : (N,) array_like of float, optional
+        As in `answer_error`.
+    """
+    errors = answer_error(generator, dtype, dtype, columns, shard_errors)
+    return ParityChecker(generator, errors, float(np.finfo(dtype).tiny) * (columns + 1))
 
 
 def checking_error(count: int, recovery: int) -> float:
@@ -160,250 +259,9 @@ def checking_error(count: int, recovery: int) -> float:
     return float((count - recovery) ** 0.5) * float(gamma(4 * count, np.float64))
 
 
-class Evidence:
-    """The rows of an observation with the largest residuals, as evidence about pairs of machines.
-
-    Parity sees ``C a = sum_n c_n E_n``, with c_n the column of C of machine n and E_n its error.
-
-    Parameters
-    ----------
-    parity_of : callable
-        The `Parity` of these machines.
-    machines : tuple of int
-        P, more than L.
-    answers : (m, rows) ndarray of float
-    scale : (rows,) ndarray of float
-        S of each row.
-    least : float
-        See `Parity.inconsistent`.
-    """
-
-    def __init__(
-        self,
-        parity_of: Callable[[tuple[int, ...]], Parity],
-        machines: tuple[int, ...],
-        answers: NDArray[np.floating],
-        scale: Floats,
-        least: float,
-    ) -> None:
-        self._parity_of = parity_of
-        self._machines = machines
-        self._places = {n: k for k, n in enumerate(machines)}
-        self._parity = parity_of(machines)
-        values = np.asarray(answers, dtype=np.float64)
-        finite = np.isfinite(values).all(axis=0)
-        left = self._parity.residuals(np.where(finite, values, 0.0))
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            excess = np.nan_to_num(left / (self._parity.tolerance * scale + least), nan=0.0)
-        excess[~finite] = np.inf
-        self._rows = np.argsort(excess, kind="stable")[::-1][:_ROWS]
-        self._answers, self._scale, self._least = values[:, self._rows], scale[self._rows], least
-
-    def excludes(self, pair: tuple[int, int]) -> bool:
-        """Whether the others disagree without these two machines, so that a third is wrong."""
-        gone = set(pair) & self._places.keys()
-        kept = [k for k, n in enumerate(self._machines) if n not in gone]
-        if len(kept) <= self._parity.recovery:
-            return False
-        if len(gone) == 2:
-            first, second = (self._places[n] for n in gone)
-            if self._clear[first, second]:
-                return True
-        rest = self._parity_of(tuple(self._machines[k] for k in kept))
-        return bool(rest.inconsistent(self._answers[kept], self._scale, self._least).any())
-
-    @cached_property
-    def _clear(self) -> Bools:
-        """Pairs without which the residual is far larger than rounding."""
-        count = len(self._machines)
-        clear = np.zeros((count, count), dtype=bool)
-        usable = np.isfinite(self._answers).all(axis=0)
-        left = self._parity.checks @ self._answers[:, usable]
-        sizes = np.hypot.reduce(np.abs(left), axis=0, initial=0.0)
-        usable_sizes = np.where(sizes > 0, sizes, 1.0)
-        left = left / usable_sizes  # of unit length, so that squares are harmless
-        columns = self._parity.checks
-        products = columns.T @ columns
-        along = columns.T @ left
-        limits = 2 * (self._parity.tolerance * self._scale[usable] + self._least) / usable_sizes
-        for i in range(count):
-            if products[i, i] < _PARALLEL:
-                continue
-            share = products[i] / products[i, i]
-            own = np.diag(products) - share * products[i]
-            rest = along - share[:, None] * along[i]
-            total = 1.0 - along[i] ** 2 / products[i, i]
-            good = own > _PARALLEL * np.diag(products)
-            taken = np.divide(rest**2, own[:, None], out=np.ones_like(rest), where=good[:, None])
-            remains = np.sqrt(np.clip(total - taken, 0.0, None))
-            clear[i] = good & (remains > limits + _CLEAR).any(axis=1)
-        return clear | clear.T
+def _chosen(explanations: Sequence[tuple[int, ...]], are: ArrayLike) -> tuple[tuple[int, ...], ...]:
+    return tuple(explanations[k] for k in np.flatnonzero(are).tolist())
 
 
-@dataclass(frozen=True)
-class Observation:
-    """The answers of some machines to the same rows.
-
-    Attributes
-    ----------
-    machines : tuple of int
-        P, at least L machines.
-    answers : (m, rows) ndarray of float
-        In the order of the machines.
-    scale : float or (rows,) ndarray of float
-        S, or a bound of it.
-    """
-
-    machines: tuple[int, ...]
-    answers: NDArray[np.floating]
-    scale: float | Floats
-
-
-class ParityChecker:
-    """Parity checks of one code, each set of machines made ready once.
-
-    Parameters
-    ----------
-    generator : (N, L) ndarray of float
-    dtype : dtype
-        Of the shards.
-    columns : int
-        Of X, r.
-    shard_errors : (N,) array_like of float, optional
-        As in `answer_error`.
-
-    Attributes
-    ----------
-    recovery : int
-        L.
-
-    Examples
-    --------
-    >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, 2.0]])
-    >>> checker = ParityChecker(generator, np.float64, columns=1)
-    >>> answers = generator @ [[5.0], [7.0]]
-    >>> answers[2] += 0.5
-    >>> checker.inconsistent((1, 2, 3), answers[:3], 7.0)
-    array([ True])
-    >>> checker.locate([Observation((1, 2, 3, 4), answers[:4], 7.0)])
-    Verdict(agree=False, wrong=(), candidates=(3,))
-    >>> checker.locate([Observation((1, 2, 3, 4, 5), answers, 7.0)])
-    Verdict(agree=False, wrong=(3,), candidates=(3,))
-    """
-
-    def __init__(
-        self,
-        generator: Floats,
-        dtype: DTypeLike,
-        columns: int,
-        shard_errors: ArrayLike | None = None,
-    ) -> None:
-        self.recovery = generator.shape[1]
-        self._generator = generator
-        self._errors = answer_error(generator, dtype, dtype, columns, shard_errors)
-        self._tiny = float(np.finfo(dtype).tiny) * (columns + 1)
-        self.parity = lru_cache(_KEPT)(self._parity)
-
-    def _parity(self, machines: tuple[int, ...]) -> Parity:
-        return Parity(self._generator, machines, self._errors)
-
-    def inconsistent(
-        self,
-        machines: Sequence[int],
-        answers: NDArray[np.floating],
-        scale: ArrayLike,
-    ) -> Bools:
-        """Return which rows fail the checks of these machines: see `Parity.inconsistent`.
-
-        Parameters
-        ----------
-        machines : (m,) sequence of int
-            More than L.
-        answers : (m, rows) ndarray of float
-        scale : float or (rows,) array_like of float
-
-        Returns
-        -------
-        (rows,) ndarray of bool
-        """
-        least = self._least(len(machines))
-        return self.parity(tuple(machines)).inconsistent(answers, scale, least)
-
-    def _least(self, count: int) -> float:
-        """Return the largest residual from underflow."""
-        return self._tiny * float(count**0.5)
-
-    def locate(self, observations: Sequence[Observation]) -> Verdict:
-        """Name the wrong machine, if no two other machines can be wrong instead.
-
-        Parameters
-        ----------
-        observations : sequence of Observation
-            Blocks of a step, or of several steps: the same machine must explain them all.
-
-        Returns
-        -------
-        Verdict
-            The machine that is wrong. Nobody is named where no machine explains it, or several
-            would, nor where two others may have done it. `candidates` are the machines that explain
-            it alone.
-
-        Notes
-        -----
-        A set of machines explains the observations if without it all checks of the rest are
-        fulfilled. Rounding raises no alarm, so whoever is wrong is an explanation. Machine n is
-        named if all explanations by one or by two machines have n among them: then it is wrong,
-        whatever the errors are, as long as not more than two machines are.
-
-        That takes L + 3 answers: without two of them one check is left, and it sees n, if n's
-        error is one that any L + 1 machines see (`Sensitivity`). Of L + 2 answers any two may
-        be wrong, since L always agree, and equal errors of two machines often look like an error
-        of a third. In general m answers are code words of distance ``m - L + 1`` and errors of
-        up to ``m - L - 1`` machines never look like an error of another one: one machine with
-        L + 2 answers, two with L + 3, three with L + 4.
-        """
-        failing: dict[tuple[int, frozenset[int]], bool] = {}
-
-        def fails(index: int, without: Collection[int]) -> bool:
-            seen = observations[index]
-            gone = frozenset(without) & frozenset(seen.machines)
-            if (index, gone) not in failing:
-                failing[index, gone] = self._fails(seen, gone)
-            return failing[index, gone]
-
-        everything = range(len(observations))
-        present = self._present(observations)
-        found = [n for n in present if not any(fails(index, (n,)) for index in everything)]
-        alarmed = any(fails(index, ()) for index in everything)
-        if not alarmed and len(found) == len(present):  # nobody is missed
-            return Verdict(agree=True)
-        if len(found) != 1:
-            return Verdict(agree=False, candidates=tuple(found))
-        certain = self._excludes_others(observations, found[0])
-        return Verdict(False, tuple(found) if certain else (), tuple(found))
-
-    def _present(self, observations: Sequence[Observation]) -> list[int]:
-        """Return the machines that answered."""
-        return sorted({n for seen in observations for n in seen.machines})
-
-    def _excludes_others(self, observations: Sequence[Observation], named: int) -> bool:
-        """Whether no two other machines can explain the observations."""
-        more = [seen for seen in observations if len(seen.machines) > self.recovery]
-        evidence = [self._evidence(seen) for seen in more]
-        others = [n for n in self._present(observations) if n != named]
-        return all(any(one.excludes(pair) for one in evidence) for pair in combinations(others, 2))
-
-    def _evidence(self, seen: Observation) -> Evidence:
-        answers = np.asarray(seen.answers)
-        scale = np.broadcast_to(np.asarray(seen.scale, dtype=np.float64), answers.shape[1:])
-        least = self._least(len(seen.machines))
-        return Evidence(self.parity, seen.machines, answers, scale, least)
-
-    def _fails(self, seen: Observation, without: Collection[int]) -> bool:
-        """Whether the other machines disagree; L machines never do."""
-        kept = [k for k, n in enumerate(seen.machines) if n not in without]
-        if len(kept) <= self.recovery:
-            return False
-        machines = tuple(seen.machines[k] for k in kept)
-        failed = self.inconsistent(machines, seen.answers[kept], seen.scale)
-        return bool(failed.any())
+def _indices(machines: Sequence[int]) -> NDArray[np.int64]:
+    return np.asarray(machines, dtype=np.int64) - 1

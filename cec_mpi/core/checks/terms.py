@@ -2,27 +2,25 @@
 
 The term of machine n is ``t = shard[rows]' u``. With a random vector g, the probe, ``g't =
 (shard[rows] g)'u``: rank 0 computes both sides in time proportional to their length, if it knows
-``shard g``. Machines compute it like an answer to any w, parity checks it once, and it is used in
-all steps. Freivalds (Probabilistic machines can use less running time, 1977) checks products of
-matrices this way.
+``shard g``. Machines compute it like an answer to any w before the first X' V, parity compares it,
+and it is used from then on. Freivalds (Probabilistic machines can use less running time, 1977)
+checks products of matrices this way.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import summing_error
+from cec_mpi.core.checks.parity import ParityChecker, Verdict
 
 Floats = NDArray[np.float64]
 Intervals = Sequence[tuple[int, int]]
 
-_PIECES = 16  # of a shard
 _DEVIATIONS = 8.0  # of a sum with random signs, taken for a bound: 2 exp(-32)
 
 
@@ -36,14 +34,10 @@ class TermChecks:
         the sum of ``|G[n, l]|``, and the error of the shard.
     largest : (r,) ndarray of float
         The largest entry of each column of X.
-    rows : int
-        Rows per shard, R.
     dtype : dtype
         Arithmetic of machines.
     rng : numpy.random.Generator
         Draws the probe.
-    bounds : sequence of int, optional
-        Where the pieces of a shard begin that are known as a whole, and the number of rows.
 
     Attributes
     ----------
@@ -51,14 +45,15 @@ class TermChecks:
         g, as it is sent: signs are random, and sizes from 1 to 2, times a power of two.
     scale : float
         Sum over the columns of their largest entry times ``|g|``: S of products with g.
+    products : dict of int to (R,) ndarray
+        Products of shards with g, by machine, after they were compared. They are those of shards,
+        whichever process has them.
 
     Examples
     --------
     >>> shard, rng = np.array([[1.0, 2.0], [3.0, 4.0]]), np.random.default_rng(0)
-    >>> checks = TermChecks(np.ones(1), np.array([3.0, 4.0]), 2, np.float64, rng)
-    >>> checks.unknown(1, [(0, 2)])
-    [(0, 2)]
-    >>> checks.take(1, [(0, 2)], shard @ checks.probe[0])
+    >>> checks = TermChecks(np.ones(1), np.array([3.0, 4.0]), np.float64, rng)
+    >>> checks.products[1] = shard @ checks.probe[0]
     >>> u = np.array([5.0, 6.0])
     >>> checks.fails(1, [(0, 2)], u, shard.T @ u)
     False
@@ -70,15 +65,10 @@ class TermChecks:
         self,
         sizes: Floats,
         largest: Floats,
-        rows: int,
         dtype: DTypeLike,
         rng: np.random.Generator,
-        bounds: Sequence[int] | None = None,
     ) -> None:
-        self.sizes = sizes
-        self._rows = rows
-        cell = -(-rows // _PIECES)
-        self._bounds = list(bounds or [*range(0, rows, cell), rows])
+        self._sizes = sizes
         self._dtype = np.dtype(dtype)
         drawn = rng.uniform(1.0, 2.0, largest.size) * rng.choice([-1.0, 1.0], largest.size)
         _, exponent = np.frexp(largest.max(initial=0.0) * max(largest.size, 1))
@@ -93,50 +83,7 @@ class TermChecks:
         checking = summing_error(largest.size, np.float64)
         self._fixed = self.scale * (computing + checking)
         self._by_rows = min(self.scale, _DEVIATIONS * length)
-        self._known: dict[int, Floats] = {}
-
-    def unknown(self, machine: int, intervals: Intervals) -> list[tuple[int, int]]:
-        """Return the rows of a shard for which products with g must be computed.
-
-        They are whole pieces of the shard, because plans change by a few rows from step to step.
-        """
-        known = self._known.get(machine)
-        found: list[tuple[int, int]] = []
-        for start, stop in sorted(intervals):
-            if known is not None and not np.isnan(known[start:stop]).any():
-                continue
-            first = bisect_right(self._bounds, start) - 1
-            for a, b in pairwise(self._bounds[first : bisect_left(self._bounds, stop) + 1]):
-                if known is not None and not np.isnan(known[a:b]).any():
-                    continue
-                if found and found[-1][1] >= a:
-                    found[-1] = found[-1][0], max(b, found[-1][1])
-                else:
-                    found.append((a, b))
-        return found
-
-    def products(self, machine: int, start: int, stop: int) -> Floats:
-        """Return the known products of rows ``start <= row < stop`` of a shard with g."""
-        return self._known[machine][start:stop]
-
-    def take(self, machine: int, intervals: Intervals, values: NDArray[np.floating]) -> None:
-        """Keep products of rows of a shard with g.
-
-        Parameters
-        ----------
-        machine : int
-        intervals : sequence of (int, int)
-        values : (count,) ndarray of float
-        """
-        known = self._known.setdefault(machine, np.full(self._rows, np.nan))
-        position = 0
-        for start, stop in intervals:
-            known[start:stop] = values[position : position + stop - start]
-            position += stop - start
-
-    def forget(self, machine: int) -> None:
-        """Forget the products of a shard, which has changed or may have answered wrongly."""
-        self._known.pop(machine, None)
+        self.products: dict[int, Floats] = {}
 
     def fails(
         self,
@@ -169,14 +116,14 @@ class TermChecks:
         8 times the root of the sum of squares, or of course the sum. The other side adds
         ``e_r s norm1(u) sum(c_j |g_j|)``.
         """
-        known = self._known[machine]
+        known = self.products[machine]
         products = np.concatenate([known[start:stop] for start, stop in intervals])
         given = np.asarray(coefficients, dtype=np.float64).reshape(products.size, -1)
         term = np.asarray(values, dtype=np.float64).reshape(self.probe.size, -1)
         with np.errstate(over="ignore", invalid="ignore"):
             left = np.abs(self.probe[0].astype(np.float64) @ term - products @ given)
             lengths = np.abs(given).sum(axis=0)
-            limits = self.sizes[machine - 1] * lengths * self._relative(products.size)
+            limits = self._sizes[machine - 1] * lengths * self._relative(products.size)
         return not bool((left <= limits + self._least(products.size, lengths)).all())
 
     def _relative(self, rows: int) -> float:
@@ -189,3 +136,41 @@ class TermChecks:
         tiny = float(np.finfo(self._dtype).tiny)
         weights = float(np.abs(self.probe[0]).sum(dtype=np.float64))
         return np.asarray(tiny * (rows * weights + self.probe.size * (1 + lengths)))
+
+
+def compare_products(
+    checker: ParityChecker,
+    products: Mapping[int, Floats],
+    scale: float,
+    holders: Iterable[tuple[int, int, Sequence[int]]],
+) -> tuple[Verdict, set[int]]:
+    """Compare products of shards with g.
+
+    Parameters
+    ----------
+    checker : ParityChecker
+    products : mapping of int to (R,) ndarray of float
+        Products of whole shards, by machine.
+    scale : float
+        `TermChecks.scale`.
+    holders : iterable of (int, int, sequence of int)
+        Rows ``start <= row < stop``, and the machines that have them, ascending.
+
+    Returns
+    -------
+    verdict : Verdict
+        The first that is not agreement, if there is one.
+    compared : set of int
+        Machines all of whose rows were compared.
+    """
+    compared = set(products)
+    for start, stop, machines in holders:
+        some = [n for n in machines if n in products]
+        if len(some) <= checker.recovery:
+            compared -= set(some)
+            continue
+        values = np.stack([products[n][start:stop] for n in some])
+        verdict = checker.find_wrong(some, values, scale)
+        if not verdict.agree:
+            return verdict, set()
+    return Verdict(agree=True), compared

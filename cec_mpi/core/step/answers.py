@@ -9,8 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.recombine import Verdict
-from cec_mpi.core.checks.parity import Observation, ParityChecker
+from cec_mpi.core.checks.parity import ParityChecker, Verdict
 from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
@@ -42,11 +41,8 @@ class RowAnswers:
     work : (L * R * k,) ndarray of float64
         Scratch.
     checker : ParityChecker, optional
-        Compares answers: rows are decoded when L + 1 machines agree. If they disagree, further
-        machines are needed until it is certain which one is wrong: L + 3 are enough if at most two
-        are wrong.
-    sample : sequence of int, optional
-        With a checker: only these rows are compared.
+        Compares answers: rows are decoded when L + 1 machines agree. If they disagree, L + 3
+        answers are needed, which say who is wrong.
     able : callable, optional
         From a row to the machines that can answer it, where not all can.
     cuts : sequence of int
@@ -91,7 +87,6 @@ class RowAnswers:
         work: Floats,
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
-        sample: Sequence[int] | None = None,
         able: Callable[[int], Collection[int]] | None = None,
         cuts: Sequence[int] = (),
     ) -> None:
@@ -104,14 +99,11 @@ class RowAnswers:
         self._work = work
         self._recovery = recovery
         self._starts = [0]
-        self._segments = [Segment(0, rows, int(checker is not None and sample is None))]
+        self._segments = [Segment(0, rows)]
         self.accused: set[int] = set()
         self.undecoded = rows
         for row in cuts:
             self._cut(row)
-        for row in sample or ():
-            for segment in self._between(row, row + 1):
-                segment.enough = segment.needed = 1
 
     @property
     def condition(self) -> float:
@@ -123,19 +115,10 @@ class RowAnswers:
         for segment in self._between(start, stop):
             segment.expected.add(machine)
 
-    def want(self, machine: int, start: int, stop: int) -> None:
-        """Note that a machine was asked for rows, whose answers are compared with all others."""
-        for segment in self._between(start, stop):
-            segment.expected.add(machine)
-            segment.wanted.add(machine)
-
     def give_up(self, machine: int, start: int = 0, stop: int | None = None) -> None:
         """Expect no more answers of a machine, for some rows; its earlier answers are kept."""
         for segment in self._between(start, self._segments[-1].stop if stop is None else stop):
             segment.expected.discard(machine)
-            if machine in segment.wanted:
-                segment.wanted.discard(machine)
-                self._look_at(segment)
 
     def give(self, machine: int, start: int, stop: int, values: NDArray[np.floating]) -> None:
         """Take an answer to rows ``start <= row < stop``, and decode what is complete.
@@ -149,7 +132,6 @@ class RowAnswers:
         k = self._columns
         for segment in self._between(start, stop):
             segment.expected.discard(machine)
-            segment.wanted.discard(machine)
             if machine in self.accused or (segment.decoded and self._checker is not None):
                 continue
             segment.given[machine] = values[
@@ -184,20 +166,13 @@ class RowAnswers:
         """Do not use the answers of a machine that are not decoded yet."""
         self._do_without((machine,))
 
-    def compare_no_more(self) -> None:
-        """Decode rows of a sample from any L answers, unless they already disagree."""
-        for segment in list(self._segments):
-            if not segment.decoded and not segment.is_doubtful:
-                segment.enough = segment.needed = 0
-                self._look_at(segment)
-
     def missing(self, eligible: Iterable[int]) -> list[Missing]:
         """Return rows that will not get enough answers, and the machines that may give one."""
         able = sorted(set(eligible) - self.accused)
         found = []
         for segment in self._segments:
             there = len(segment.given) + len(segment.expected)
-            needed = self._recovery + segment.needed - there
+            needed = self._recovery + self._additional(segment) - there
             if segment.decoded or needed <= 0:
                 continue
             others = tuple(
@@ -207,20 +182,21 @@ class RowAnswers:
                 and n not in segment.expected
                 and (self._able is None or n in self._able(segment.start))
             )
+            if segment.is_doubtful:  # fewer than L + 3 answers leave fewer suspects
+                if segment.expected and not others:
+                    continue
+                needed = max(1, min(needed, len(others)))
             found.append(Missing(segment.start, segment.stop, needed, others))
         return found
 
-    def doubtful(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Return rows ``start <= row < stop`` whose answers disagree, and the machines."""
-        return [
-            (segment.start, segment.stop, tuple(sorted(segment.given)))
-            for segment in self._segments
-            if segment.is_doubtful
-        ]
+    def doubtful(self) -> list[tuple[int, int, Verdict, list[int]]]:
+        """Return rows ``start <= row < stop`` whose answers disagree, what they show, and whose.
 
-    def candidates(self) -> tuple[int, ...]:
-        """Return the machines of which each could explain all disagreements."""
-        return self._verdict().candidates
+        Those with the most answers are first.
+        """
+        found = [segment for segment in self._segments if segment.is_doubtful]
+        found.sort(key=lambda segment: -len(segment.given))
+        return [(s.start, s.stop, self._verdict(s), sorted(s.given)) for s in found]
 
     def _between(self, start: int, stop: int) -> list[Segment]:
         """Return the segments of exactly these rows; segments are cut if necessary."""
@@ -241,50 +217,45 @@ class RowAnswers:
         self._segments.insert(place, before.cut(row, self._columns))
         return place
 
+    def _additional(self, segment: Segment) -> int:
+        """Return how many answers beyond L a segment needs now."""
+        if self._checker is None:
+            return 0
+        if not segment.is_doubtful:
+            return 1
+        return max(3, len(segment.given) - self._recovery + 1)
+
     def _look_at(self, segment: Segment) -> None:
         """Decode a segment if it has enough answers that agree."""
-        is_short = len(segment.given) < self._recovery + segment.needed
-        if segment.decoded or segment.wanted or is_short:
+        if segment.decoded or len(segment.given) < self._recovery + (self._checker is not None):
             return
-        if segment.enough:
-            assert self._checker is not None
-            seen = self._seen(segment)
-            failed = self._checker.inconsistent(seen.machines, seen.answers, seen.scale)
-            if failed.any():
-                segment.needed = len(segment.given) - self._recovery + 1
-                self._name_the_wrong()
-                return
+        if self._checker is not None and self._checker.disagree(*self._compared(segment)):
+            segment.is_doubtful = True
+            if len(segment.given) >= self._recovery + 3:
+                self._do_without(self._verdict(segment).wrong)
+            return
+        segment.is_doubtful = False
         self._decode(segment)
 
-    def _seen(self, segment: Segment) -> Observation:
+    def _compared(self, segment: Segment) -> tuple[tuple[int, ...], Floats, Floats]:
+        """Return the machines that answered, their answers, and the scale."""
         machines = tuple(sorted(segment.given))
         answers = np.array([segment.given[n] for n in machines], dtype=np.float64)
         assert self._scale is not None
-        scale = np.tile(self._scale, segment.stop - segment.start)
-        return Observation(machines, answers, scale)
+        return machines, answers, np.tile(self._scale, segment.stop - segment.start)
 
-    def _name_the_wrong(self) -> None:
-        """Do without the machine that explains all disagreements, if only one does."""
-        wrong = self._verdict().wrong
-        if wrong:
-            self._do_without(wrong)
-
-    def _verdict(self) -> Verdict:
+    def _verdict(self, segment: Segment) -> Verdict:
         assert self._checker is not None
-        return self._checker.locate([self._seen(s) for s in self._segments if s.is_doubtful])
+        return self._checker.find_wrong(*self._compared(segment))
 
-    def _do_without(self, wrong: Iterable[int]) -> None:
-        self.accused |= set(wrong)
+    def _do_without(self, wrong: Collection[int]) -> None:
+        if not wrong:
+            return
+        self.accused.update(wrong)
         for segment in self._segments:
             for machine in wrong:
                 segment.given.pop(machine, None)
                 segment.expected.discard(machine)
-                segment.wanted.discard(machine)
-            segment.needed = segment.enough
-            taken_as_it_was = self._checker is not None and not segment.enough
-            if segment.decoded and taken_as_it_was and self.accused & set(segment.used):
-                segment.decoded = False
-                self.undecoded += segment.stop - segment.start
         for segment in self._segments:
             self._look_at(segment)
 
@@ -299,46 +270,33 @@ class RowAnswers:
         answers = [segment.given[machine] for machine in machines]
         where = self._parts[:, segment.start * self._columns : segment.stop * self._columns]
         decode_in_panels(decoder, answers, where, self._work)
-        segment.used, segment.decoder = machines, decoder
+        segment.decoder = decoder
 
 
 class Segment:
     """Rows ``start <= row < stop`` that have the same answers throughout."""
 
-    __slots__ = (
-        *("decoded", "decoder", "enough", "expected", "given"),
-        *("needed", "seen", "start", "stop", "used", "wanted"),
-    )
+    __slots__ = ("decoded", "decoder", "expected", "given", "is_doubtful", "seen", "start", "stop")
 
-    def __init__(self, start: int, stop: int, enough: int) -> None:
+    def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
-        # L answers must be left without any `enough` machines (1 if answers are compared),
-        self.enough = enough
-        self.needed = enough  # and without any `needed` before they are compared.
-        self.wanted: set[int] = set()  # machines whose answers are compared too
-        self.used: tuple[int, ...] = ()  # machines whose answers were decoded
-        self.decoder: Decoder | None = None  # of these
+        self.decoder: Decoder | None = None  # of the answers that were decoded
         self.seen = 0  # number of answers when these were chosen
         self.expected: set[int] = set()
         self.given: dict[int, NDArray[np.floating]] = {}
         self.decoded = False
+        self.is_doubtful = False  # its answers disagree
 
     def cut(self, row: int, columns: int) -> Segment:
         """Keep the rows before this one; returns the segment of the others."""
         size = (row - self.start) * columns
-        after = Segment(row, self.stop, self.enough)
-        after.needed, after.used = self.needed, self.used
-        after.expected, after.wanted = set(self.expected), set(self.wanted)
+        after = Segment(row, self.stop)
+        after.expected, after.is_doubtful = set(self.expected), self.is_doubtful
         after.given = {machine: values[size:] for machine, values in self.given.items()}
         after.decoded, after.decoder, after.seen = self.decoded, self.decoder, self.seen
         self.stop = row
         self.given = {machine: values[:size] for machine, values in self.given.items()}
         return after
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether its answers disagree."""
-        return not self.decoded and self.needed > self.enough
 
 
 class Decoders:

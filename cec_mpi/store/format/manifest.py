@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
+from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
 from cec_mpi.core.code.families import FAMILIES
@@ -598,6 +599,12 @@ class Manifest:
             return CodedPlacement(self.code.machines)
         layout = self.replicas
         return ReplicaPlacement(layout.holders, layout.bounds.tolist(), layout.machines)
+
+    @property
+    def shard_errors(self) -> NDArray[np.float64]:
+        """Error bounds of all shards, from encoding or from repair: (N,); see `answer_error`."""
+        repaired = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in self.shards]
+        return np.maximum(encoding_error(self.code.generator, self.dtype), repaired)
 
     @property
     def rows_per_shard(self) -> int:

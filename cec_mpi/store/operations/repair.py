@@ -202,8 +202,8 @@ def repair(
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.
 
-    If more than L shards are good, they are compared first. L + 2 good shards can identify a shard
-    that is wrong though its checksums match, and it is rebuilt. With L + 1 the caller must name it
+    If more than L shards are good, they are compared first. L + 3 good shards can identify a shard
+    that is wrong though its checksums match, and it is rebuilt. With fewer the caller must name it
     by `machine`.
 
     Parameters

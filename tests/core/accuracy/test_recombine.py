@@ -1,4 +1,4 @@
-"""Shards from shards: never farther off than the bound says, and who is wrong is named."""
+"""Shards from shards: never farther off than the bound says."""
 
 from fractions import Fraction
 from itertools import combinations
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
+from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.families import FAMILIES
@@ -94,73 +94,3 @@ def test_too_few_and_singular_rows_are_refused():
         Recombination(np.ones((3, 2)), (1, 2), np.eye(2))
     with pytest.raises(InputError, match="expected 2 of them"):
         Recombination(np.ones((3, 2)), (1, 2, 3), np.eye(2))
-
-
-@given(
-    size=st.sampled_from([(5, 3), (6, 3), (9, 3), (7, 6), (12, 8)]),
-    family=st.sampled_from(sorted(FAMILIES)),
-    dtype=st.sampled_from(["float32", "float64"]),
-    scale=st.sampled_from([0.0, 1e-30, 1.0, 1e30]),
-    seed=st.integers(0, 1000),
-)
-def test_rounding_alone_is_never_taken_for_an_error(size, family, dtype, scale, seed):
-    code, X, shards = made(*size, family, dtype, seed)
-    code.encode((scale * X).astype(dtype), shards)
-    recombiner = Recombiner(code.generator, dtype)
-    errors = encoding_error(code.generator, dtype)
-    assert recombiner.compare(dict(enumerate(shards, start=1)), errors).agree
-
-
-@given(
-    machines=st.integers(4, 9),
-    dtype=st.sampled_from(["float32", "float64"]),
-    seed=st.integers(0, 1000),
-    data=st.data(),
-)
-def test_one_wrong_shard_is_seen_with_one_to_spare_and_named_with_two(machines, dtype, seed, data):
-    recovery = data.draw(st.integers(1, machines - 1))
-    wrong = data.draw(st.integers(1, machines))
-    code, _, shards = made(machines, recovery, "fourier", dtype, seed)
-    shards[wrong - 1, data.draw(st.integers(0, 19))] += 1
-    recombiner = Recombiner(code.generator, dtype)
-    errors = encoding_error(code.generator, dtype)
-    verdict = recombiner.compare(dict(enumerate(shards, start=1)), errors)
-    assert not verdict.agree
-    assert verdict.wrong == ((wrong,) if machines >= recovery + 2 else ())
-
-
-def test_a_small_error_beside_large_numbers_is_seen():
-    """Columns of X often have different scales; each number is compared on its own."""
-    code = make_code(6, 3)
-    X = np.random.default_rng(0).standard_normal((3, 20)) * 10.0 ** np.arange(-10, 10)
-    shards = code.generator @ X
-    shards[3, 0] += 1e-20
-    errors = encoding_error(code.generator, "float64")
-    verdict = Recombiner(code.generator, "float64").compare(
-        dict(enumerate(shards, start=1)), errors
-    )
-    assert verdict.wrong == (4,)
-
-
-def test_two_wrong_shards_are_named_with_four_to_spare():
-    code, _, shards = made(9, 4, "fourier", "float64", 1)
-    shards[[1, 6]] *= 1.01
-    recombiner = Recombiner(code.generator, "float64")
-    errors = encoding_error(code.generator, "float64")
-    all_of_them = dict(enumerate(shards, start=1))
-    assert recombiner.compare(all_of_them, errors).wrong == (2, 7)
-    seven = {n: shard for n, shard in all_of_them.items() if n not in (4, 9)}
-    verdict = recombiner.compare(seven, errors)
-    assert not verdict.agree
-    assert verdict.wrong == ()
-
-
-def test_a_shard_of_nan_or_infinity_is_wrong():
-    code, _, shards = made(6, 3, "fourier", "float64", 1)
-    errors = encoding_error(code.generator, "float64")
-    for value in (np.nan, np.inf):
-        shards[4, 3] = value
-        verdict = Recombiner(code.generator, "float64").compare(
-            dict(enumerate(shards, start=1)), errors
-        )
-        assert verdict.wrong == (5,)

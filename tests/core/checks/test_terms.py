@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.checks.parity import Verdict, answer_checker
+from cec_mpi.core.checks.terms import TermChecks, compare_products
 from cec_mpi.core.code.mds import make_code
 
 DTYPES = ["float32", "float64"]
@@ -22,9 +23,9 @@ def made(dtype, seed, rows=30, columns=20, machines=4, recovery=2, X=None):
     code.encode(X, shards)
     largest = np.abs(X).max(axis=(0, 1)).astype(float)
     sizes = 1.001 * np.abs(code.generator).sum(axis=1)
-    checks = TermChecks(sizes, largest, X.shape[1], dtype, rng)
+    checks = TermChecks(sizes, largest, dtype, rng)
     for n, shard in enumerate(shards, start=1):
-        checks.take(n, [(0, X.shape[1])], shard @ checks.probe[0])
+        checks.products[n] = shard @ checks.probe[0]
     return shards, checks, rng
 
 
@@ -127,30 +128,56 @@ def test_errors_of_equal_size_do_not_cancel():
                 assert checks.fails(1, [(0, 30)], u.ravel(), wrong.ravel())
 
 
-def test_rows_are_asked_for_in_pieces_and_known_from_then_on():
-    checks = TermChecks(np.ones(2), np.ones(3), 320, "float64", np.random.default_rng(0))
-    assert checks.unknown(1, [(5, 25), (30, 33)]) == [(0, 40)]
-    assert checks.unknown(1, [(300, 320), (0, 1), (100, 130)]) == [(0, 20), (100, 140), (300, 320)]
-    checks.take(1, [(0, 40), (100, 120)], np.arange(60.0))
-    assert checks.unknown(1, [(5, 25), (30, 33)]) == []
-    assert checks.unknown(1, [(0, 125)]) == [(40, 100), (120, 140)]
-    assert checks.products(1, 38, 40).tolist() == [38.0, 39.0]
-    assert checks.unknown(2, [(1, 2)]) == [(0, 20)]
-    checks.forget(1)
-    checks.forget(2)
-    assert checks.unknown(1, [(0, 1)]) == [(0, 20)]
+def products_of(machines, recovery, dtype="float64"):
+    """Checks, and the right products of shards with the probe."""
+    rng = np.random.default_rng(0)
+    code = make_code(machines, recovery, dtype=dtype)
+    X = rng.standard_normal((recovery, 30, 20)).astype(dtype)
+    shards = np.empty((machines, 30, 20), dtype)
+    code.encode(X, shards)
+    largest = np.abs(X).max(axis=(0, 1)).astype(float)
+    checks = TermChecks(np.abs(code.generator).sum(axis=1), largest, dtype, rng)
+    checker = answer_checker(code.generator, dtype, 20)
+    found = {n: (shard @ checks.probe[0]).astype(float) for n, shard in enumerate(shards, start=1)}
+    return checker, checks.scale, found
 
 
-def test_of_few_rows_each_is_a_piece():
-    checks = TermChecks(np.ones(2), np.ones(3), 3, "float64", np.random.default_rng(0))
-    assert checks.unknown(1, [(1, 2)]) == [(1, 2)]
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_whole_shards_are_compared_as_rows_are(dtype):
+    checker, scale, products = products_of(6, 3, dtype)
+    everybody = [(0, 30, range(1, 7))]
+    agreed = compare_products(checker, products, scale, everybody)
+    assert agreed == (Verdict(agree=True), {1, 2, 3, 4, 5, 6})
+    products[5][7] += 0.1 * scale
+    verdict, compared = compare_products(checker, products, scale, everybody)
+    assert (verdict.wrong, compared) == ((5,), set())
+    del products[1]
+    verdict, _ = compare_products(checker, products, scale, everybody)
+    assert (verdict.agree, verdict.wrong, verdict.candidates) == (False, (), ((5,),))
+
+
+def test_with_l_products_there_is_nothing_to_compare():
+    checker, scale, products = products_of(6, 3)
+    few = {n: products[n] for n in (1, 4, 5)}
+    verdict, compared = compare_products(checker, few, scale, [(0, 30, range(1, 7))])
+    assert (verdict.agree, compared) == (True, set())
+
+
+def test_products_of_copies_are_compared_where_two_machines_have_the_rows():
+    checker = answer_checker(np.ones((4, 1)), "float64", 20)
+    product = np.arange(30.0)
+    holders = [(0, 10, (1, 2)), (10, 20, (2, 3)), (20, 30, (3, 4))]
+    products = dict.fromkeys((1, 2, 3), product)
+    verdict, compared = compare_products(checker, products, 30.0, holders)
+    assert (verdict.agree, compared) == (True, {1, 2})
+    products[4] = product + (product == 25)
+    verdict, _ = compare_products(checker, products, 30.0, holders)
+    assert (verdict.agree, verdict.candidates) == (False, ((3,), (4,)))
 
 
 def test_the_probe_has_numbers_that_fit_the_dtype():
     for largest in (0.0, 1e-40, 1e38, 1e300):
-        checks = TermChecks(
-            np.ones(1), np.full(50, largest), 9, "float32", np.random.default_rng(0)
-        )
+        checks = TermChecks(np.ones(1), np.full(50, largest), "float32", np.random.default_rng(0))
         sizes = np.abs(checks.probe)
         assert checks.probe.shape == (1, 50)
         assert np.isfinite(sizes).all()
