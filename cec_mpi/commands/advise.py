@@ -76,12 +76,9 @@ def add_advise(commands: Any) -> None:
         values.number,
         default=0.0,
     )
-    for name in ("rate", "latency", "bandwidth", "disk", "decode"):
+    for name in ("rates_of", "rate", "latency", "bandwidth", "disk", "decode"):
         add_option(p, SimulateOptions, name)
-    add_flag(p, "--seeds K", "simulated runs of each choice (default: 8)", values.positive)
-    add_flag(
-        p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
-    )
+    add_flag(p, "--seeds K", "replayed runs of each choice (default: 8)", values.positive)
     add_json(p)
     p.set_defaults(command=_advise)
 
@@ -89,18 +86,12 @@ def add_advise(commands: Any) -> None:
 def _advise(arguments: argparse.Namespace) -> int:
     from cec_mpi.simulation.advise import advise
 
-    if arguments.figure is not None:
-        from cec_mpi.drawing.pictures import check_suffix
-
-        check_suffix(arguments.figure)
     question = _question(arguments)
     advice = advise(question)
     if arguments.json:
         put(json.dumps(_told(question, advice), allow_nan=False))
     else:
         put(_text(question, advice))
-    if arguments.figure is not None:
-        _write_figure(arguments.figure, question, advice)
     return 0
 
 
@@ -166,7 +157,7 @@ def _text(question: Question, advice: Advice) -> str:
     priced = advice.recommended.cost is not None
     runs = any(choice.run() for choice in advice.front)
     head = ["", first, *["with run"] * runs, "store", "machine", "gone", "digits", "step"]
-    head += ["waiting", "each time", "total", "95 %", *["cost"] * priced]
+    head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * priced]
     rows = []
     for choice in advice.front:
         waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
@@ -176,10 +167,11 @@ def _text(question: Question, advice: Advice) -> str:
         cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
         cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
         cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]
+        cells += ["-" if choice.simulated is None else duration(choice.simulated.mean)]
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
     lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
-    right = ("store", "machine", "gone", "digits", "step", "waiting", "each time", "total", "cost")
+    right = {*head} - {"", first, "with run", "95 %"}
     lines += aligned(head, rows, right)
     texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
     for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
@@ -194,6 +186,7 @@ def _told(question: Question, advice: Advice) -> dict[str, Any]:
         return {
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "waiting", "total")},
+            "simulated": None if choice.simulated is None else choice.simulated._asdict(),
             "encode": choice.encode(question.dtype, advice.speeds),
             "run": choice.run(),
             "recommended": choice is advice.recommended,
@@ -205,28 +198,3 @@ def _told(question: Question, advice: Advice) -> dict[str, Any]:
         "instead": advice.instead,
         "rejected": advice.rejected,
     }
-
-
-def _write_figure(name: str, question: Question, advice: Advice) -> None:
-    from cec_mpi.drawing.front import Point, draw_front
-    from cec_mpi.drawing.pictures import style, write_picture
-
-    longest = max(choice.total.mean for choice in advice.front)
-    unit, scale = ("hours", 3600.0) if longest >= 7200 else ("seconds", 1.0)
-    points = [
-        Point(
-            choice.threshold,
-            choice.family,
-            choice.storage / 1e9,
-            choice.total.mean / scale,
-            choice.total.low / scale,
-            choice.total.high / scale,
-            choice is advice.recommended,
-        )
-        for choice in advice.front
-    ]
-    title = f"Choices for {plural(len(advice.machines), 'machine')}"
-    with style():
-        time = f"{counted(question.steps, 'step')} ({unit}, with 95 % interval)"
-        figure = draw_front(points, title, "store (GB)", time)
-        write_picture(figure, name, title)

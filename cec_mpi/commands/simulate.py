@@ -22,7 +22,7 @@ from cec_mpi.text import counted, duration, printable, size_words
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.compare import Compared
-    from cec_mpi.simulation.scenario import Outcome
+    from cec_mpi.simulation.scenario import Outcome, Scenario
 
 _ELASTIC = ("elastic", "stragglers", "deadline", "wait")
 
@@ -70,6 +70,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
         put(json.dumps(told, allow_nan=False))
     else:
         put("\n".join(_table(found, given.price)))
+        if given.compares and scenario.options.emulate_noise:
+            say("equal shares, fastest and restarting: without the noise of speeds")
+        if given.rates_of is not None:
+            say(_rates(scenario))
         if given.out is not None:
             say(printable(f"report: cec-mpi report {given.out} --out report.html"))
     for name, each in found.items():
@@ -99,6 +103,14 @@ def _table(found: Mapping[str, Outcome | Exception], price: float | None) -> lis
         rows.append([*cells, events])
     lines = aligned(["scheme", *numbers, "events"], rows, numbers)
     return [*lines, "", "time: with waiting; over: above the optimum, without waiting"]
+
+
+def _rates(scenario: Scenario) -> str:
+    """Return the rates of a recorded run as options."""
+    costs = scenario.costs
+    given = {"rate": scenario.rate, "disk": costs.disk, "latency": costs.latency}
+    given |= {"bandwidth": costs.bandwidth, "decode": costs.decode}
+    return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in given.items())])
 
 
 def _told(found: Outcome | Exception, price: float | None) -> dict[str, Any]:

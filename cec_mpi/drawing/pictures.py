@@ -34,7 +34,6 @@ BLOCKS = (
 STORED, FAINT, INK = "#e8ebee", "#59636e", "#1f2328"
 
 _DOTS_PER_INCH = 200
-_LONGEST = 60  # characters of a text that came from outside
 _STYLE: Any = {
     "svg.hashsalt": "cec_mpi",
     "svg.fonttype": "none",  # words stay words
@@ -112,10 +111,3 @@ def check_suffix(name: str) -> None:
     if Path(name).suffix.lower() not in SUFFIXES:
         expected = " or ".join([", ".join(SUFFIXES[:-1]), SUFFIXES[-1]])
         raise InputError(f"picture {name!r}: expected a name in {expected}")
-
-
-def shortened(text: str) -> str:
-    """Text that came from outside: nothing in it is obeyed, and it is not too long."""
-    text = printable(text)
-    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return text.lstrip("_") or "(no name)"  # legends leave out what begins with an underscore

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cec_mpi.availability.models import Availability, Listed, RandomAvailability, everyone
 from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
@@ -17,9 +17,9 @@ from cec_mpi.core.code.families import default_family, make_generator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.simulation.replay import WAITS, Model, replay
+from cec_mpi.simulation.replay import WAITS, Coded, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
-from cec_mpi.simulation.schemes import Coded, Replicated
+from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
@@ -27,7 +27,10 @@ _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are me
 _MOST_RECOVERIES = 16  # different L for each number of machines
 _MOST_COPIES = 6
 _MOST_STRAGGLERS = 2
-_DRAWS = 1000  # of the noise of speeds
+_SIMULATED = 3  # choices that are simulated
+_MOMENTS = 2  # from which they are
+_STEPS, _FEWEST_STEPS, _MACHINE_STEPS = 30, 2, 3000  # of each; steps times machines
+_MOST_DECODING = 2e9  # N L**3: with more, decoders take longer than all else
 _MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
 _LEAST_PROBABILITY = 1e-3  # with which a machine is up
 _DENSE = 0.5  # from which density on copies of rows are not better than dense
@@ -92,7 +95,8 @@ class Question:
     error : float, optional
         Largest acceptable error of results, relative to |X| |w|.
     noise : float
-        Standard deviation of the logarithm of each machine's speed in each step.
+        Standard deviation of the logarithm of each machine's speed in each step; only simulated
+        choices have it.
     rate : float
         Bytes per second that a machine of speed 1 multiplies.
     costs : Costs
@@ -164,7 +168,9 @@ class Choice:
     wait : float
         Seconds that it lasts each time, on average.
     total : Interval
-        Seconds of all steps.
+        Seconds of all steps, in closed form.
+    simulated : Interval or None
+        The same with steps as long as simulated ones, of the best few choices.
     cost : float or None
         Of all machines that are up meanwhile.
     """
@@ -182,7 +188,13 @@ class Choice:
     waiting: Interval = _NONE
     wait: float = 0.0
     total: Interval = _NONE
+    simulated: Interval | None = None
     cost: float | None = None
+
+    @property
+    def expected(self) -> Interval:
+        """Seconds of all steps, as simulated if they are."""
+        return self.simulated or self.total
 
     @property
     def threshold(self) -> str:
@@ -263,23 +275,24 @@ def advise(question: Question) -> Advice:
     -----
     A choice is better than another if it is not worse in storage, in the time of all steps with
     waiting, in machines that may be gone at once and in digits, and better in one of these; with
-    prices, cost counts too. Recommended is the one that takes the shortest time, or at most 5 %
-    longer with less room; with prices, time multiplied by cost.
+    prices, cost counts too. Times are those of `replay`; the best few choices are then simulated,
+    with noise also with stragglers. Recommended is the one of these that takes the shortest time,
+    or at most 5 % longer with less room; with prices, time multiplied by cost.
     """
     _check(question)
     rejected = _Rejected()
     found = []
-    for scenario in _scenarios(question):
-        choice = _sized(question, scenario)
-        rejected.tried(choice)
-        if reason := _impossible(question, choice, scenario):
-            rejected.add(choice, *reason)
+    for choice in _choices(question):
+        sized = _sized(question, choice)
+        rejected.tried(sized)
+        if reason := _impossible(question, sized):
+            rejected.add(sized, *reason)
             continue
-        outcomes = [_replayed(question, scenario, seed) for seed in range(question.seeds)]
+        outcomes = [_replayed(question, choice, seed) for seed in range(question.seeds)]
         if any(outcome is None for outcome in outcomes):
-            rejected.add(choice, "too few machines are ever up", "")
+            rejected.add(sized, "too few machines are ever up", "")
             continue
-        found.append(_filled(question, choice, [each for each in outcomes if each is not None]))
+        found.append(_filled(question, sized, [each for each in outcomes if each is not None]))
         if found[-1].waiting.mean > _MOST_WAITING:
             waits = percent(found[-1].waiting.mean)
             rejected.add(found.pop(), "it would wait for machines most of the time", waits)
@@ -289,9 +302,15 @@ def advise(question: Question) -> Advice:
         instead = "" if alone is None else f". {alone.fits}: a step takes {duration(alone.seconds)}"
         raise InfeasibleError(f"no choice can work: {reasons}{instead}")
     front = pareto(found)
-    best = recommend(front)
+    few: list[Choice] = []
+    rest = list(front)
+    while rest and len(few) < _SIMULATED:
+        few.append(recommend(rest))
+        rest.remove(few[-1])
+    simulated = [each for choice in few for each in _simulated(question, choice)]
+    best = recommend(simulated)
     return Advice(
-        front=front,
+        front=sorted([*rest, *simulated], key=_order),
         recommended=best,
         sentence=_sentence(question, best),
         instead=_instead(question, best),
@@ -308,7 +327,11 @@ def pareto(choices: Sequence[Choice]) -> list[Choice]:
         for figures, each in different.items()
         if not any(is_better(other, figures) for other in different)
     ]
-    return sorted(front, key=lambda each: (each.storage, each.total.mean))
+    return sorted(front, key=_order)
+
+
+def _order(choice: Choice) -> tuple[float, ...]:
+    return choice.storage, choice.total.mean, choice.stragglers
 
 
 def is_better(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -328,7 +351,7 @@ def recommend(front: Sequence[Choice]) -> Choice:
     """
 
     def price(choice: Choice) -> float:
-        return choice.total.mean * (choice.cost or 1.0)
+        return choice.expected.mean * (choice.cost or 1.0)
 
     free = [each for each in front if not each.cost] or front
     least = min(map(price, free))
@@ -395,23 +418,18 @@ def _check(question: Question) -> None:
             )
 
 
-def _scenarios(question: Question) -> Iterator[Scenario]:
-    """Yield what is tried: numbers of machines, L or J, and S."""
-    machines = question.machines
-    total = len(machines)
+def _choices(question: Question) -> Iterator[Choice]:
+    """Yield what is tried: numbers of machines, and L or J."""
+    total = len(question.machines)
     counts = {total}
     if len(question.kinds) == 1:  # which machines are left out makes no difference
         counts |= {-(-3 * total // 4), -(-total // 2)}
-    late = range(_MOST_STRAGGLERS + 1) if question.noise else (0,)
     for count in sorted(counts):
-        speeds = tuple(kind.speed for kind in machines[:count])
-        for recovery, stragglers in product(_spread_out(count), late):
-            if recovery + stragglers <= count:
-                yield _scenario(question, speeds, stragglers, recovery=recovery)
+        for recovery in _spread_out(count):
+            yield Choice(machines=count, recovery=recovery)
         if question.density < _DENSE:
-            for copies, stragglers in product(range(1, min(count, _MOST_COPIES) + 1), late):
-                if stragglers < copies:
-                    yield _scenario(question, speeds, stragglers, copies=copies)
+            for copies in range(1, min(count, _MOST_COPIES) + 1):
+                yield Choice(machines=count, copies=copies)
 
 
 def _spread_out(most: int) -> list[int]:
@@ -419,25 +437,20 @@ def _spread_out(most: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(1, most, min(most, _MOST_RECOVERIES))})
 
 
-def _scenario(
-    question: Question,
-    speeds: tuple[float, ...],
-    stragglers: int,
-    recovery: int | None = None,
-    copies: int = 1,
-) -> Scenario:
+def _scenario(question: Question, choice: Choice) -> Scenario:
+    speeds = tuple(kind.speed for kind in question.machines[: choice.machines])
     options = SessionOptions(
         emulate_speeds=speeds,
         emulate_noise=question.noise,
         speeds=speeds,
-        stragglers=stragglers,
+        stragglers=choice.stragglers,
         elastic=not question.stays,
         wait=True,
     )
     return Scenario(
-        machines=len(speeds),
-        recovery=recovery,
-        copies=copies,
+        machines=choice.machines,
+        recovery=choice.recovery,
+        copies=choice.copies or 1,
         rows=question.rows,
         columns=question.columns,
         density=question.density,
@@ -449,25 +462,20 @@ def _scenario(
     )
 
 
-def _sized(question: Question, scenario: Scenario) -> Choice:
+def _held(question: Question, choice: Choice) -> NDArray[np.float64]:
+    """Return the bytes that each machine holds."""
+    return Coded(Model(_scenario(question, choice))).held
+
+
+def _sized(question: Question, choice: Choice) -> Choice:
     """Return a choice with what does not depend on time."""
-    model = Model(scenario)
-    machines = model.machines
-    given: dict[str, Any] = {"machines": machines, "stragglers": scenario.options.stragglers}
-    if scenario.recovery is None:
-        held = Replicated(model).held * model.size
-        sizes = {"storage": round(held.sum()), "largest": round(held.max())}
-        return Choice(
-            **given, **sizes, copies=scenario.copies, gone=scenario.copies - 1, error=_eps(question)
-        )
-    recovery = scenario.recovery
-    shard = -(-question.rows // recovery) * model.row_bytes
-    condition = _condition(scenario.machines, recovery)
-    return Choice(
-        **given,
-        recovery=recovery,
-        storage=round(machines * shard),
-        largest=round(shard),
+    held, machines, recovery = _held(question, choice), choice.machines, choice.recovery
+    sized = replace(choice, storage=round(held.sum()), largest=round(held.max()))
+    if recovery is None:
+        return replace(sized, gone=(choice.copies or 1) - 1, error=_eps(question))
+    condition = _condition(machines, recovery)
+    return replace(
+        sized,
         gone=machines - recovery,
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_eps(question) * condition,
@@ -487,13 +495,10 @@ def _condition(machines: int, recovery: int) -> float:
     return float(condition_numbers(matrix[sets]).max())
 
 
-def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple[str, str] | None:
+def _impossible(question: Question, choice: Choice) -> tuple[str, str] | None:
     """Return why a choice cannot work, and a figure; None if it can."""
-    model = Model(scenario)
-    each = [choice.storage / model.machines] * model.machines
-    if choice.copies is not None:
-        each = (Replicated(model).held * model.size).tolist()
-    for n, (kind, size) in enumerate(zip(question.machines, each, strict=False), start=1):
+    held = _held(question, choice).tolist()
+    for n, (kind, size) in enumerate(zip(question.machines, held, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
             figure = f"{size_words(size)} of {size_words(kind.memory)}"
             return f"its shard does not fit into the memory of machine {n}", figure
@@ -504,16 +509,54 @@ def _impossible(question: Question, choice: Choice, scenario: Scenario) -> tuple
     return None
 
 
-def _replayed(question: Question, scenario: Scenario, seed: int) -> Outcome | None:
+def _from_moment(question: Question, choice: Choice, seed: int) -> Scenario:
+    """Return a run with a choice from a moment of the trace, as long as it can be replayed."""
+    scenario, machines = _scenario(question, choice), choice.machines
+    availability, length = _availability(question, machines, seed)
+    options = replace(scenario.options, availability=availability, tick_seconds=length, seed=seed)
+    limit = max(_FEWEST_TICKS, _MOST_TICKS // machines) * length
+    return replace(scenario, options=options, seconds=limit)
+
+
+def _replayed(question: Question, choice: Choice, seed: int) -> Outcome | None:
     """Replay a run from a moment of the trace; None if machines are never enough."""
-    model = Model(scenario, _DRAWS)
-    availability, length = _availability(question, model.machines, seed)
-    options = replace(scenario.options, availability=availability, tick_seconds=length)
-    limit = max(_FEWEST_TICKS, _MOST_TICKS // model.machines) * length
-    model = Model(replace(scenario, options=options, seconds=limit), _DRAWS)
-    scheme = Coded(model) if scenario.recovery is not None else Replicated(model)
-    outcome = replay(model, scheme)
+    model = Model(_from_moment(question, choice, seed))
+    outcome = replay(model, Coded(model))
     return outcome if outcome.steps and not outcome.ended else None
+
+
+def _simulated(question: Question, choice: Choice) -> list[Choice]:
+    """Return a choice with its simulated time, and those of its stragglers that are shorter."""
+    if choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING:
+        return [choice]
+    late, spare = [choice], choice.gone
+    if question.noise:
+        most = min(_MOST_STRAGGLERS, spare)
+        late += [replace(choice, stragglers=count) for count in range(1, most + 1)]
+    closed = _busy(question, choice, is_simulated=False)
+    found = []
+    for each in late:
+        ratio = float(np.mean(_busy(question, each, is_simulated=True) / closed))
+        factor = ratio + (1 - ratio) * choice.waiting.mean  # waiting takes as long
+        time = Interval(*(factor * bound for bound in choice.total))
+        cost = None if choice.cost is None else factor * choice.cost
+        found.append(replace(each, simulated=time, cost=cost))
+    best = found[0].expected.mean
+    return [each for each in found if not each.stragglers or each.expected.mean < best]
+
+
+def _busy(question: Question, choice: Choice, is_simulated: bool) -> NDArray[np.float64]:
+    """Return the seconds of some steps from each of some moments, without waiting and reading."""
+    steps = max(_FEWEST_STEPS, min(_STEPS, question.steps, _MACHINE_STEPS // choice.machines))
+    found = []
+    for seed in range(min(_MOMENTS, question.seeds)):
+        scenario = _from_moment(question, choice, seed)
+        costs = replace(question.costs, disk=math.inf)
+        scenario = replace(scenario, steps=steps, costs=costs)
+        model = Model(scenario)
+        outcome = simulate(scenario) if is_simulated else replay(model, Coded(model))
+        found.append((outcome.seconds - outcome.waiting) / outcome.steps)
+    return np.array(found)
 
 
 def _availability(question: Question, machines: int, seed: int) -> tuple[Availability, float]:
@@ -594,8 +637,8 @@ def _sentence(question: Question, choice: Choice) -> str:
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
         f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
-        f"{duration(choice.total.mean)} ({duration(choice.total.low)} to "
-        f"{duration(choice.total.high)}){waiting}{cost}."
+        f"{duration(choice.expected.mean)} ({duration(choice.expected.low)} to "
+        f"{duration(choice.expected.high)}){waiting}{cost}."
     )
 
 
@@ -609,9 +652,8 @@ class _Alone(NamedTuple):
 
 def _model(question: Question) -> Model:
     """Return the model of a store with all rows on all machines, or copies of a sparse X."""
-    speeds = tuple(kind.speed for kind in question.machines)
     recovery = None if question.density < _DENSE else 1
-    return Model(_scenario(question, speeds, 0, recovery=recovery))
+    return Model(_scenario(question, Choice(machines=len(question.machines), recovery=recovery)))
 
 
 def _sets(question: Question) -> list[frozenset[int]]:
@@ -639,7 +681,7 @@ def _alone(question: Question) -> _Alone | None:
 
 def _instead(question: Question, choice: Choice) -> str:
     """Return what is better than any store; an empty text if nothing is."""
-    step = choice.total.mean / question.steps
+    step = choice.expected.mean / question.steps
     alone = _alone(question)
     if alone and alone.worth <= step:
         return (
@@ -650,7 +692,7 @@ def _instead(question: Question, choice: Choice) -> str:
     model, total = _model(question), len(speeds)
     size = model.size
     if not question.noise and all(len(each) == total for each in _sets(question)):
-        seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0, adjoint=False)
+        seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0)
         return (
             "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "
             f"without a code, take {duration(seconds)} for a step and {size_words(size)}, and this "

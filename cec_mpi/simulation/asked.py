@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,13 +12,11 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.options.available import Available
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.records.directory import STEPS
-from cec_mpi.records.reading import read_lines
 from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
+from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.reader import open_store
-from cec_mpi.text import plural
 
 _COSTS = ("latency", "bandwidth", "disk", "decode")
 
@@ -54,8 +50,11 @@ def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
 def model_of(given: SimulateOptions) -> tuple[float, Costs]:
     """Return how many bytes a machine of speed 1 multiplies in a second, and all other costs."""
     chosen = {name: getattr(given, name) for name in _COSTS}
-    costs = Costs(**{name: value for name, value in chosen.items() if value is not None})
-    return given.rate or RATE, costs
+    rate, costs = RATE, Costs()
+    if given.rates_of is not None:
+        rate, costs = recorded_rates(as_path(given.rates_of))
+    named = {name: value for name, value in chosen.items() if value is not None}
+    return given.rate or rate, replace(costs, **named)
 
 
 def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
@@ -107,41 +106,11 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions) -> SessionOptions:
         drawn = random.uniform(*given.drawn, size=machines)
         return replace(options, emulate_speeds=tuple(drawn.tolist()))
     if given.speeds_of is not None:
-        return _recorded(as_path(given.speeds_of), scenario, machines)
+        return recorded_speeds(as_path(given.speeds_of), scenario)
     if options.emulate_speeds is None:
         speeds = options.speeds if isinstance(options.speeds, tuple) else (1.0,) * machines
         return replace(options, emulate_speeds=speeds)
     return options
-
-
-def _recorded(directory: Path, scenario: Scenario, machines: int) -> SessionOptions:
-    """Return options with the speeds, and their noise, that the machines of a run had."""
-    found = read_lines(directory / STEPS)
-    columns, dtype = (found.header.get(name) for name in ("columns", "dtype"))
-    if (columns, dtype) != (scenario.columns, scenario.dtype):
-        raise InputError(
-            f"{directory}: found a run with {columns} columns of {dtype}, expected "
-            f"{scenario.columns} of {scenario.dtype}, as X has"
-        )
-    if others := {len(step.rows) for step in found.steps} - {machines}:
-        raise InputError(
-            f"{directory}: found a run of {plural(max(others), 'machine')}, expected "
-            f"{plural(machines, 'machine')}"
-        )
-    shown: list[list[float]] = [[] for _ in range(machines)]
-    for step in found.steps:
-        for rates, rows, seconds in zip(shown, step.rows, step.seconds, strict=True):
-            if rows > 0 and seconds > 0:
-                rates.append(rows / seconds)
-    silent = [n for n, rates in enumerate(shown, start=1) if not rates]
-    if silent:
-        raise InputError(f"{directory}: machine {silent[0]} of {machines} has computed no rows")
-    base = [median(rates) for rates in shown]
-    logs = [np.log(rates) - np.log(one) for rates, one in zip(shown, base, strict=True)]
-    noise = float(np.std(np.concatenate(logs)))
-    return replace(
-        scenario.options, emulate_speeds=tuple(base), emulate_base=1.0, emulate_noise=noise
-    )
 
 
 def _with_ticks(options: SessionOptions, scenario: Scenario) -> SessionOptions:

@@ -1,10 +1,9 @@
 """What others would do with the same machines: simpler schemes, by the same model of times.
 
-Each baseline replays the availability of a scenario with its speeds and costs, and messages as in
-lockstep. Rows are shared out by the speeds that machines have when others come or leave, without
-noise. Changes take effect between two steps, as in a run whose availability is simulated. Without a
-code, each machine has the room that a shard takes: the shares of a step are at most 1/L of X, or
-J/N in place of replicas, and with fewer machines than that needs a step waits.
+Each baseline replays the availability of a scenario with its speeds, without noise, and its costs.
+Changes take effect between two steps, as in a run whose availability is simulated. Without a code,
+each machine has the room that a shard takes: the shares of a step are at most 1/L of X, or J/N in
+place of replicas, and with fewer machines than that needs a step waits.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.errors import InputError
-from cec_mpi.simulation.replay import Change, Floats, Machines, Model, Work, replay
+from cec_mpi.simulation.replay import Change, Floats, Machines, Model, replay
 from cec_mpi.simulation.scenario import Outcome, Scenario
 
 CHECKPOINT_SECONDS = 60.0
@@ -31,10 +30,6 @@ class _Uncoded:
         self._model, self._costs = model, scenario.costs
         self.least = scenario.recovery or -(-model.machines // scenario.copies)
 
-    def is_enough(self, machines: Machines) -> bool:
-        """See `Scheme.is_enough`."""
-        return len(machines) >= self.least
-
 
 class EqualShares(_Uncoded):
     """Equal shares of X without a code, moved over the network whenever machines come or leave.
@@ -42,7 +37,7 @@ class EqualShares(_Uncoded):
     As few rows move as equal shares allow.
     """
 
-    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
         """Move what machines do not have yet, or read all of it at first."""
         model, costs = self._model, self._costs
         each = model.size / len(now)
@@ -52,9 +47,9 @@ class EqualShares(_Uncoded):
         moved = sum(max(0.0, each - (had if n in before - left else 0.0)) for n in now)
         return Change(costs.latency + moved / costs.bandwidth, event="moved")
 
-    def work(self, machines: Machines, rates: Floats) -> Work:
+    def rows(self, rates: Floats) -> Floats:
         """As many for each machine."""
-        return Work(np.full(rates.size, self._model.rows / rates.size))
+        return np.full(rates.size, self._model.rows / rates.size)
 
 
 class Fastest(_Uncoded):
@@ -69,20 +64,20 @@ class Fastest(_Uncoded):
         self._read: set[int] = set()
         self._loses = model.scenario.loses
 
-    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
         """Read the shards of processes that compute for the first time."""
         if self._loses:
             self._read -= left
-        chosen = {n for n, each in zip(sorted(now), work.rows, strict=True) if each} - self._read
+        chosen = {n for n, each in zip(sorted(now), rows, strict=True) if each} - self._read
         self._read |= chosen
         shard = self._model.size / self.decoded
         return Change(shard / self._costs.disk if chosen else 0.0, shard * len(chosen))
 
-    def work(self, machines: Machines, rates: Floats) -> Work:
+    def rows(self, rates: Floats) -> Floats:
         """Whole shards, on the fastest machines."""
         rows = np.zeros(rates.size)
         rows[np.argsort(-rates, kind="stable")[: self.decoded]] = self._model.rows / self.decoded
-        return Work(rows)
+        return rows
 
 
 class Restarting(_Uncoded):
@@ -92,18 +87,18 @@ class Restarting(_Uncoded):
     writes a checkpoint first. Then all machines start, and read their shares.
     """
 
-    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
+    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
         """Start with these machines."""
         size = self._model.size
-        seconds = float(work.rows.max()) * self._model.row_bytes / self._costs.disk
+        seconds = float(rows.max()) * self._model.row_bytes / self._costs.disk
         if not before:
             return Change(seconds, size)
         return Change(self._costs.start + seconds, size, bool(left), "restarted")
 
-    def work(self, machines: Machines, rates: Floats) -> Work:
+    def rows(self, rates: Floats) -> Floats:
         """In proportion to speeds, up to the room of a machine: Theorem 1."""
         load = fractional_load(rates, self.least)
-        return Work(np.array(load.mu, np.float64) * (self._model.rows / self.least))
+        return np.array(load.mu, np.float64) * (self._model.rows / self.least)
 
 
 def equal_shares(scenario: Scenario) -> Outcome:

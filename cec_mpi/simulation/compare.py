@@ -27,7 +27,8 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
     """Return what comes of a scenario, and of other schemes with the same machines.
 
     Schemes are equal shares with the code, replicas that survive as many losses (or a code instead
-    of replicas), and the simpler ones of `BASELINES`. An error says why a scheme is not possible.
+    of replicas), and the simpler ones of `BASELINES`, without noise. An error says why a scheme is
+    not possible.
 
     Parameters
     ----------
@@ -64,6 +65,9 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
 
 
 def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
-    if scenario.happenings or scenario.options.inject:
-        raise InputError("baselines know availability only: no --lost, --joins or --inject")
+    options = scenario.options
+    if scenario.happenings or options.inject or options.emulate_changes:
+        raise InputError(
+            "baselines know availability only: no --lost, --joins, --inject or --emulate-change"
+        )
     return baseline(scenario)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from cec_mpi.core.step.costs import DECODE
 from cec_mpi.options import values
 from cec_mpi.options.option import option
-from cec_mpi.simulation.scenario import RATE, Happening
+from cec_mpi.simulation.scenario import RATE, Costs, Happening
 from cec_mpi.store.format.manifest import DTYPES
 
 _X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that come and go"
@@ -126,6 +125,14 @@ class SimulateOptions:
         values.path,
         below=_MODEL,
     )
+    rates_of: str | None = option(
+        None,
+        "--rates-of DIR",
+        "use the rates that the run in DIR had: bytes that its machines multiplied and read in a "
+        "second, messages and decoding; the options below come first",
+        values.path,
+        below=_MODEL,
+    )
     rate: int | None = option(
         None,
         "--rate SIZE",
@@ -157,7 +164,8 @@ class SimulateOptions:
     decode: float | None = option(
         None,
         "--decode TIME",
-        f"time to decode a number of X w from one of its L answers (default: {DECODE:g})",
+        "time of each of the L multiplications by which a number of X w is decoded; to read and "
+        f"write it takes as long as 25 (default: {Costs.decode:g})",
         values.seconds,
         below=_MODEL,
     )

@@ -48,7 +48,8 @@ class SimulatedRecorder(Recorder):
     def step(self, record: StepRecord) -> None:
         """Take one step."""
         costs, manifest, clock = self.hub.costs, self._manifest, self.hub.clock
-        decoding = costs.decode * manifest.shape[0] * manifest.code.recovery * record.columns
+        numbers = manifest.shape[0] * record.columns
+        decoding = costs.decoding(numbers, manifest.code.recovery)
         each = 0.0 if self.hub.is_elastic else costs.each * len(record.rows)
         clock.sleep(decoding + costs.fixed + each)
         tall, wide = manifest.tall, manifest.wide

@@ -1,7 +1,7 @@
-"""Runs in a model of times: steps that are as long as each other while machines stay.
+"""Runs in closed form: Theorem 1 for each set of machines of a trace, without noise.
 
-Many steps are replayed at once, so that a choice among many schemes takes little time. What a real
-master would do is in `cec_mpi.simulation.simulate`.
+While machines stay, all steps are equally long, so that many are counted at once. What a master
+does with noise, stragglers and losses within steps is in `cec_mpi.simulation.simulate`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.availability.models import seconds_between
-from cec_mpi.core.plan.load import check_speeds
-from cec_mpi.core.step.costs import StepCosts
+from cec_mpi.core.plan.load import check_speeds, fractional_load
+from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.errors import InputError
 from cec_mpi.options.available import Available
 from cec_mpi.simulation.scenario import Outcome, Scenario
@@ -24,7 +24,7 @@ from cec_mpi.text import plural
 
 WAITS = "waits"  # event: a step waits for machines
 
-_LATE_STEPS = 64  # over which the time of steps with late machines is averaged
+_NUMBER_BYTES = 8  # of a number of a vector
 
 Floats = NDArray[np.float64]
 Machines = frozenset[int]
@@ -49,21 +49,6 @@ class Change(NamedTuple):
     event: str = ""
 
 
-class Work(NamedTuple):
-    """What machines do in a step.
-
-    Attributes
-    ----------
-    rows : (n,) ndarray
-        Of each available machine.
-    late : int
-        Machines whose answers are not waited for, S.
-    """
-
-    rows: Floats
-    late: int = 0
-
-
 class Scheme(Protocol):
     """How rows are shared out among the available machines.
 
@@ -72,20 +57,17 @@ class Scheme(Protocol):
     decoded : int
         Answers of which each number of the result is made: L, and 1 without a code.
     least : int
-        Machines without which no step is possible.
+        Number of machines without which no step is possible.
     """
 
     decoded: int
     least: int
 
-    def is_enough(self, machines: Machines) -> bool:
-        """Whether a step is possible with these machines."""
+    def rows(self, rates: Floats) -> Floats:
+        """Return the rows of machines, given the rows per second of each."""
 
-    def work(self, machines: Machines, rates: Floats) -> Work:
-        """Share out the rows among machines, given the rows per second of each, ascending."""
-
-    def change(self, before: Machines, left: Machines, now: Machines, work: Work) -> Change:
-        """Machines come or leave; before the first step none were there.
+    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
+        """Return what it takes when machines come or leave; before the first step none were there.
 
         Those that have `left` since the step before may be back now.
         """
@@ -97,9 +79,6 @@ class Model:
     Parameters
     ----------
     scenario : Scenario
-    draws : int
-        Draws of the noise of speeds over which the time of all steps is averaged; 0 for a draw in
-        each step.
 
     Attributes
     ----------
@@ -110,96 +89,111 @@ class Model:
         Of a row of a shard.
     size : float
         Bytes of X, as it is stored.
+    rates : (N,) ndarray
+        Rows per second of each machine.
     """
 
-    def __init__(self, scenario: Scenario, draws: int = 0) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.scenario, options = scenario, scenario.options
         self.machines, self.rows = scenario.machines, scenario.rows
         self.row_bytes = float(scenario.columns * np.dtype(scenario.dtype).itemsize)
         if scenario.recovery is None:
             self.row_bytes = bytes_of_row(scenario.density * scenario.columns, scenario.dtype)
         self.size = self.row_bytes * self.rows
-        given = check_speeds(options.emulate_speeds or [1.0] * self.machines)
-        if given.size != self.machines:
+        speeds = check_speeds(options.emulate_speeds or [1.0] * self.machines)
+        if speeds.size != self.machines:
             raise InputError(
-                f"{plural(given.size, 'emulated speed')}: expected one for each of "
+                f"{plural(speeds.size, 'emulated speed')}: expected one for each of "
                 f"{plural(self.machines, 'machine')}"
             )
-        self._rates = given * (options.emulate_base or scenario.rate / self.row_bytes)
-        self._changes, self._noise = list(options.emulate_changes), options.emulate_noise
-        self._draws = np.zeros((0, 0))
-        if draws and self._noise:
-            random = np.random.default_rng(options.seed)
-            drawn = random.standard_normal((draws, self.machines))
-            self._draws = np.exp(self._noise * drawn)
+        self.rates = speeds * (options.emulate_base or scenario.rate / self.row_bytes)
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether steps are as long as each other while machines stay."""
-        return not self._changes and (not self._noise or bool(self._draws.size))
+    def overhead(self, machines: int, decoded: int, adjoint: bool = False) -> float:
+        """Return the seconds of a step in addition to the products, as `simulate` has them.
 
-    def rates(self, step: int) -> Floats:
-        """Return the rows per second of all machines in a step, without noise."""
-        if not self._changes:
-            return self._rates
-        rates = self._rates.copy()
-        for change in self._changes:
-            if step >= change.step:
-                rates[change.machine - 1] *= change.factor
-        return rates
-
-    def seconds(self, work: Work, present: NDArray[np.intp], step: int) -> float:
-        """Return the time of the products of machines, counted from 0, in a step."""
-        times = work.rows / self.rates(step)[present]
-        if self._draws.size:
-            times = times / self._draws[:, present]
-        elif self._noise:
-            random = np.random.default_rng((self.scenario.options.seed, step))
-            times = times / np.exp(self._noise * random.standard_normal(self.machines))[present]
-        return float(times.max(axis=-1).mean())
-
-    def seconds_with_late(self, scheme: Scheme, machines: Machines, step: int) -> float:
-        """Return the mean time of the products if the last answers are not waited for.
-
-        A machine whose answer was not waited for takes no part in the next step, nor in those that
-        begin before it has computed.
+        Parameters
+        ----------
+        machines : int
+        decoded : int
+            Answers of which each number of the result is made.
+        adjoint : bool
         """
-        random = np.random.default_rng((self.scenario.options.seed, step))
-        busy = np.zeros(self.machines)
-        rates, now = self.rates(step), 0.0
-        for _ in range(_LATE_STEPS):
-            free = frozenset(n for n in machines if busy[n - 1] <= now)
-            if not scheme.is_enough(free):
-                now, free = max(now, float(busy.max())), machines
-            present = np.array(sorted(free)) - 1
-            work = scheme.work(free, rates[present])
-            noise = np.exp(self._noise * random.standard_normal(self.machines))[present]
-            ends = now + work.rows / (rates[present] * noise)
-            order = np.argsort(ends, kind="stable")
-            now = float(ends[order[order.size - 1 - work.late]])
-            late = order[order.size - work.late :]
-            busy[present[late]] = np.nextafter(ends[late], np.inf)
-        return now / _LATE_STEPS
-
-    def overhead(self, machines: int, decoded: int, adjoint: bool) -> float:
-        """Return the seconds of a step besides the products."""
-        costs, shape = self.scenario.costs, (self.rows, self.scenario.columns)
-        coding = 0.0
-        if adjoint:  # v is coded, and answers have as many numbers as X has columns
-            coding = costs.decode * shape[0] * decoded
-            answers = machines if self.scenario.options.is_elastic else 1  # lockstep adds them up
-            shape, decoded = (answers * shape[1], shape[0]), 0
-        step = StepCosts(
-            machines,
-            costs.latency,
-            costs.bandwidth,
-            recovery=decoded,
-            several_nodes=not self.scenario.options.is_elastic,
-            fixed=costs.fixed,
-            each=costs.each,
-            decode=costs.decode,
+        costs, columns = self.scenario.costs, self.scenario.columns
+        is_elastic = self.scenario.options.is_elastic
+        messages, sent = traffic(machines, self.rows, columns, is_elastic, adjoint)
+        return (
+            costs.call
+            + costs.fixed
+            + machines * costs.each
+            + messages * costs.latency
+            + sent / costs.bandwidth
+            + costs.decoding(self.rows, decoded)
         )
-        return costs.call + coding + step.overhead(*shape)
+
+
+def traffic(
+    machines: int, rows: int, columns: int, is_elastic: bool, adjoint: bool = False
+) -> tuple[int, int]:
+    """Return the consecutive messages of a step, and the bytes that the master sends and receives.
+
+    In lockstep, messages to all machines go along a tree of depth d = ceil(log2(N + 1)), and
+    answers to X' v are added up along it. The order and a short w are one message. A long w is sent
+    once, because machines pass on its parts. Short answers are sent with the reports. In an elastic
+    run the master exchanges vectors with each machine.
+
+    Examples
+    --------
+    >>> traffic(6, rows=600, columns=500, is_elastic=False)
+    (4, 16800)
+    """
+    vector, answers = _NUMBER_BYTES * columns, _NUMBER_BYTES * rows
+    if adjoint:
+        vector, answers = answers, vector
+    if is_elastic:  # of v each machine gets its rows
+        return 2, vector + machines * answers if adjoint else machines * vector + answers
+    depth = math.ceil(math.log2(machines + 1))
+    is_short = not adjoint and vector <= SHORT_VECTOR
+    messages = depth * (1 if is_short else 2) + (1 if answers <= SHORT_ANSWERS else 2)
+    return messages, vector * (depth if is_short else 1) + answers
+
+
+class Coded:
+    """The scheme of this package: a code, or copies of rows.
+
+    Which copies are where is left out: any N - J + 1 machines are enough, and share all rows by
+    their speeds, because encode gives fast machines more rows. A machine that comes reads all that
+    it holds, also if it was there before: another computer may have taken its place.
+
+    Parameters
+    ----------
+    model : Model
+
+    Attributes
+    ----------
+    held : (N,) ndarray
+        Bytes that each machine holds.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model, scenario = model, model.scenario
+        if scenario.recovery is not None:
+            self.decoded = self.least = scenario.recovery
+            self.held = np.full(model.machines, model.size / scenario.recovery)
+        else:
+            self.decoded, self.least = 1, model.machines - scenario.copies + 1
+            held = fractional_load(model.rates, scenario.copies).mu
+            self.held = np.array(held, np.float64) * model.size
+
+    def rows(self, rates: Floats) -> Floats:
+        """Return the optimal load: Theorem 1."""
+        load = fractional_load(rates, self.decoded)
+        return np.array(load.mu, np.float64) * (self._model.rows / self.decoded)
+
+    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
+        """Read what machines that come hold."""
+        sizes = self.held[[n - 1 for n in now - (before - left)]]
+        seconds = float(sizes.max(initial=0.0)) / self._model.scenario.costs.disk
+        return Change(seconds, float(sizes.sum()))
 
 
 def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
@@ -233,9 +227,9 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
     given: tuple[int, ...] | None = None
-    is_enough, machines, before, left = False, Machines(), Machines(), Machines()
-    present, work, is_waiting = np.zeros(0, np.intp), Work(np.zeros(0)), False
-    times: dict[Machines, float] = {}  # of the products of a step
+    machines, before, left = Machines(), Machines(), Machines()
+    present, is_waiting, seconds, best = np.zeros(0, np.intp), False, 0.0, 0.0
+    shares: dict[Machines, Floats] = {}
     events: Counter[str] = Counter()
     ended = ""
     while step < wanted and now < limit:
@@ -243,9 +237,8 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         if (there := up.at(tick)) is not given:
             given, machines = there, frozenset(there)
             present = np.array(sorted(machines), np.intp) - 1
-            is_enough = scheme.is_enough(machines)
             left |= before - machines
-        if not is_enough:
+        if len(machines) < scheme.least:
             if not options.wait or up.most_from(tick) < scheme.least:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
@@ -262,27 +255,24 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             continue
         is_waiting = False
         if machines != before or left:
-            work = scheme.work(machines, model.rates(step)[present])
-            change = scheme.change(before, left, machines, work)
+            rates = model.rates[present]
+            if machines not in shares:
+                shares[machines] = scheme.rows(rates)
+            rows = shares[machines]
+            seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
+            best = model.rows / float(rates.sum())
+            change = scheme.change(before, left, machines, rows)
             if change.lost:
                 step, optimum = saved, optimum - since
             if change.event:
                 events[change.event] += 1
-                saved, saved_at, since = step, now + float(change.seconds), 0.0
-            now += float(change.seconds)
-            there_for[present] += float(change.seconds)
-            read += float(change.read)
+                saved, saved_at, since = step, now + change.seconds, 0.0
+            now += change.seconds
+            there_for[present] += change.seconds
+            read += change.read
             before, left = machines, Machines()
-        adjoint = scenario.adjoint and step % 2 == 1
-        if machines not in times or not model.is_steady:
-            if work.late:
-                times[machines] = model.seconds_with_late(scheme, machines, step)
-            else:
-                times[machines] = model.seconds(work, present, step)
-        seconds = times[machines] + model.overhead(present.size, scheme.decoded, adjoint)
-        best = model.rows / float(model.rates(step)[present].sum())
         some = 1
-        if model.is_steady and not scenario.adjoint and length is not None:
+        if length is not None:
             until = min(limit, saved_at + checkpoint_seconds, now + (wanted - step) * seconds)
             following = tick + 1
             while following * length < until and up.at(following) is given:
@@ -306,3 +296,9 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         events=dict(events),
         ended=ended,
     )
+
+
+def _overhead(model: Model, scheme: Scheme, machines: int) -> float:
+    """Return the seconds of an average step in addition to its products."""
+    kinds = (False, True) if model.scenario.adjoint else (False,)
+    return sum(model.overhead(machines, scheme.decoded, kind) for kind in kinds) / len(kinds)

@@ -8,8 +8,8 @@
   NumPy's routines and over a plain read of the same rows. A shard of float32 is multiplied in
   float64, too ("in double").
 - block: time of X W and X'V over that with one vector, and over that of ``np.dot`` with one.
-- decoding: time of the decoder in a step of X w, error figures included, over ``np.copyto`` of as
-  many bytes, by L and number of blocks.
+- decoding: time of the decoder in a step of X w over ``np.copyto`` of as many bytes, and for each
+  number of the result, by L and number of blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 import cec_mpi
 import measure
 from cec_mpi.records import Recorder
-from measure import Figure, clocked, in_turns, ratio
+from measure import Figure, clocked, figure, in_turns, ratio
 
 SLABS = (256 << 10, 1 << 20, 4 << 20)  # bytes that NumPy multiplies at a time
 SPARE = 10  # machines beyond L, or as many again
@@ -175,6 +175,7 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
                     times = in_turns(ways, options.turns)
                 name = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
                 yield ratio(times, "decode", "copy", name, "np.copyto")
+                yield figure(name, [1e9 * t / rows for t in times["decode"]], "ns a number")
 
 
 def add_options(parser: Any) -> None:
@@ -184,7 +185,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--dtype", choices=["float64", "float32"], default="float64")
     parser.add_argument("--megabytes", type=int, default=64, help="of the shard, or of answers")
     parser.add_argument("--vectors", type=int, nargs="+", default=[2, 4, 8, 16, 32])
-    parser.add_argument("--recovery", type=int, nargs="+", default=[3, 10, 40])
+    parser.add_argument("--recovery", type=int, nargs="+", default=[3, 10, 40, 100])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cec_mpi.errors import InputError
+from cec_mpi.machine.emulation import SpeedChange
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES
 from cec_mpi.simulation.compare import compare
@@ -26,6 +27,7 @@ def test_baselines_have_the_same_machines():
     [
         scenario({"happenings": (Happening(1e-3, 2, "lost"),)}),
         scenario(inject="kill:2@1"),
+        scenario(emulate_changes=(SpeedChange(2, 1, 0.5),)),
     ],
 )
 def test_baselines_refuse_what_they_cannot_replay(given):

@@ -1,4 +1,4 @@
-"""The replay of steps in one go takes as long as a simulation with the objects of a run."""
+"""Runs in closed form take as long as simulated ones, and what a pencil says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.simulation.replay import Model, replay
+from cec_mpi.simulation.replay import Coded, Model, replay, traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
-from cec_mpi.simulation.schemes import Coded, Replicated
 from cec_mpi.simulation.simulate import simulate
 
 SPEEDS = (1.0, 1.0, 2.0, 2.0, 3.0, 3.0)
@@ -36,28 +35,12 @@ def test_times_are_those_of_a_simulation(shape, elastic):
     given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150, "adjoint": False}
     scenario = Scenario(**given, **SHAPES[shape], options=options, costs=Costs(disk=1e12))
     model = Model(scenario)
-    replayed = replay(model, (Coded if scenario.recovery else Replicated)(model))
+    replayed = replay(model, Coded(model))
     simulated = simulate(scenario)
     assert replayed.steps == simulated.steps == 150
     assert replayed.seconds == pytest.approx(simulated.seconds, rel=0.03)
     assert replayed.waiting == pytest.approx(simulated.waiting, abs=2)
     assert replayed.over == pytest.approx(simulated.over, rel=0.1, abs=0.02 * replayed.seconds)
-
-
-@pytest.mark.parametrize("stragglers", [0, 1, 2])
-def test_times_of_machines_that_vary_are_those_of_a_simulation(stragglers):
-    options = SessionOptions(
-        emulate_speeds=SPEEDS,
-        speeds=SPEEDS,
-        emulate_noise=0.2,
-        stragglers=stragglers,
-        elastic=True,
-    )
-    given = {"machines": 6, "recovery": 3, "rows": 3_000_000, "columns": 1000, "steps": 150}
-    scenario = Scenario(**given, options=options, costs=Costs(disk=1e12))
-    model = Model(scenario, draws=1000)
-    replayed = replay(model, Coded(model)).seconds
-    assert replayed == pytest.approx(simulate(scenario).seconds, rel=0.1)
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -67,10 +50,48 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
     costs = Costs(disk=1e12, bandwidth=1e8, decode=1e-7)  # columns take most of the time
     scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
-    model = Model(scenario)
-    scheme = (Coded if recovery else Replicated)(model)
+    scheme = Coded(Model(scenario))
     both = [
         [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
         for run in (simulate, lambda asked: replay(Model(asked), scheme))
     ]
     assert both[0] == pytest.approx(both[1], rel=0.05)
+
+
+@pytest.mark.parametrize(("machines", "depth"), [(1, 1), (2, 2), (3, 2), (6, 3), (7, 3), (8, 4)])
+def test_messages_go_along_a_tree(machines, depth):
+    assert traffic(machines, 100, 100, is_elastic=False)[0] == depth + 1
+    assert traffic(machines, 100, 10_000, is_elastic=False)[0] == 2 * depth + 1
+    assert traffic(machines, 100_000, 100, is_elastic=False)[0] == depth + 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_elastic", "copies"),
+    [
+        (500, False, 3),  # along the tree
+        (10_000, False, 1),  # in parts that machines pass on
+        (10_000, True, 6),  # to each machine
+    ],
+)
+def test_how_often_w_leaves_the_master(columns, is_elastic, copies):
+    assert traffic(6, 1000, columns, is_elastic)[1] == 8 * (copies * columns + 1000)
+
+
+def test_a_step_by_hand():
+    # Six machines: three messages in a row for header and w, one for the answers.
+    costs = Costs(latency=1e-4, bandwidth=1e8, call=5e-3, fixed=1e-3, each=1e-4, decode=1e-9)
+    model = Model(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
+    messages, others = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
+    decoding = 1000 * (25 + 3) * 1e-9
+    assert model.overhead(6, 3) == pytest.approx(messages + others + decoding)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 6])
+def test_machines_hold_copies_by_their_speeds(copies):
+    given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
+    model = Model(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
+    scheme = Coded(model)
+    assert scheme.held.sum() == pytest.approx(copies * model.size)
+    assert scheme.held.max() <= model.size * (1 + 1e-12)
+    assert scheme.rows(model.rates).sum() == pytest.approx(1000)
+    assert scheme.least == 7 - copies

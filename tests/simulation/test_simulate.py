@@ -64,8 +64,8 @@ def test_cyclic_assignments_take_longer():
 def test_everything_else_takes_its_time():
     costs = Costs(latency=1, bandwidth=1e9, disk=8e9, call=5, fixed=7, each=0, decode=1, start=0)
     took = simulate(scenario(costs, steps=1)).seconds
-    # Announce with a short w along a tree of depth 3, answer, call, master, and decode q L numbers.
-    assert took == pytest.approx(70 + 3 + 1 + 5 + 7 + 1260 * 3, rel=1e-2)
+    # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.
+    assert took == pytest.approx(70 + 3 + 1 + 5 + 7 + 1260 * (25 + 3), rel=1e-2)
 
 
 def test_time_passes_while_too_few_machines_are_available():

@@ -1,0 +1,132 @@
+"""The rates of a recorded run: those that its records say, and what they are used for."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.errors import InputError
+from cec_mpi.records import Recorder
+from cec_mpi.simulation.recorded import recorded_rates
+from cec_mpi.simulation.scenario import Costs
+
+ROWS, COLUMNS = 120_000, 2
+RATES = (1e6, 2e6, 4e6)  # rows per second of three machines
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """The records of a real run in one process, line by line."""
+    place = tmp_path_factory.mktemp("run")
+    X = np.random.default_rng(0).random((ROWS, COLUMNS))
+    cec_mpi.encode(X, place / "store", 3, 2)
+    recorder = Recorder()
+    with (
+        (place / "steps.jsonl").open("w") as stream,
+        cec_mpi.open_operator(place / "store", None, recorder=recorder) as X,
+    ):
+        recorder.write_to(stream)
+        for _ in range(3):
+            X @ np.ones(COLUMNS)
+    return [json.loads(line) for line in (place / "steps.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def write(lines, tmp_path):
+    """Write records whose header and steps say something else; returns their directory."""
+
+    def write(header=(), **step):
+        changed = [
+            {**line, **(dict(header) if line["kind"] == "header" else step)} for line in lines
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in changed)
+        (tmp_path / "steps.jsonl").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
+    rows = [80_000] * 3
+    return {
+        "rows": rows,
+        "seconds": [n / rate for n, rate in zip(rows, RATES, strict=True)],
+        "load_seconds": [0.5, 0.25, 0.25],
+        "load_bytes": [1000, 2000, 3000],
+        "announce_seconds": announce,
+        "share_seconds": share,
+        "collect_seconds": collect,
+        "decode_seconds": decode,
+    }
+
+
+def test_products_reads_and_decoding(write):
+    rate, costs = recorded_rates(write(**step_of(decode=0.012)))
+    assert rate == pytest.approx(2e6 * COLUMNS * 8)  # of the median machine
+    assert costs.disk == pytest.approx(6000)
+    assert costs.decoding(ROWS, 2) == pytest.approx(0.012)
+    assert (costs.latency, costs.bandwidth) == (Costs.latency, Costs.bandwidth)
+
+
+def test_messages_of_machines_of_their_own(write):
+    own = {"hosts": ["a"] * 4, "mpi_library": "Open MPI"}
+    slowest = 0.5 + 80_000 / RATES[0]
+    given = step_of(announce=0.001, share=0.002, collect=slowest + 0.005)
+    # Depth 2 for the order with w, one message with the reports and one for answers.
+    _, costs = recorded_rates(write(own, **given))
+    assert costs.latency == pytest.approx(0.008 / 4)
+    assert costs.bandwidth == Costs.bandwidth
+    _, costs = recorded_rates(write({**own, "columns": 10**6}, **given))
+    assert costs.latency == Costs.latency
+    assert costs.bandwidth == pytest.approx((8 * 10**6 + 8 * ROWS) / 0.008)
+
+
+def test_what_a_short_run_does_not_show_has_its_default(write):
+    given = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
+    _, costs = recorded_rates(write({"rows": 99}, **given))
+    assert (costs.disk, costs.decode) == (Costs.disk, Costs.decode)
+
+
+@pytest.mark.parametrize(
+    ("header", "step", "message"),
+    [
+        ({"copies": 2}, {}, "found a run with copies of rows, expected a run with a code"),
+        ({"simulated": {}}, {}, "found a simulated run, expected a run with a code"),
+        ({}, {"adjoint": True}, "found no steps of X w"),
+        ({}, {"columns": 3}, "found no steps of X w"),
+        ({}, {"rows": [0, 0, 0]}, "no machine has computed rows"),
+        ({}, {"seconds": [1e-200] * 3}, "found a rate of .*, which no computer has"),
+    ],
+)
+def test_records_that_do_not_say_it(write, header, step, message):
+    with pytest.raises(InputError, match=message):
+        recorded_rates(write(header, **{**step_of(), **step}))
+
+
+@pytest.mark.parametrize("command", ["simulate", "advise"])
+def test_commands_take_rates_and_options_come_first(call, write, tmp_path, command):
+    write(**step_of(decode=0.012))
+    shape = ["--shape", "1000000,1000", "--machines", "4", "--steps", "10", "--json"]
+    shape += ["--recovery", "2"] if command == "simulate" else []
+
+    def run(*words):
+        code, out, _ = call([command, *shape, *words], tmp_path)
+        assert code == 0
+        return json.loads(out)
+
+    rate, costs = recorded_rates(tmp_path)
+    same = "--rate", math.floor(rate), "--disk", round(costs.disk), "--decode", costs.decode
+    assert run("--rates-of", ".") == run(*same)
+    assert run("--rates-of", ".", "--disk", "1GB") != run("--rates-of", ".")
+
+
+def test_a_run_without_records_is_refused(call, tmp_path):
+    code, _, err = call(
+        ["simulate", "--shape", "10,10", "--machines", "2", "--rates-of", "nothing"], tmp_path
+    )
+    assert code == 2
+    assert "nothing" in err
