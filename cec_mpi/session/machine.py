@@ -24,7 +24,13 @@ from cec_mpi.processes.failing import complain
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import keep_warnings_from_raising, say
-from cec_mpi.times import LOOK_SECONDS, NOTE_SECONDS, RECONNECT_INTERVAL, STOPPED_SECONDS
+from cec_mpi.times import (
+    LOOK_SECONDS,
+    NOTE_SECONDS,
+    PRINTING_SECONDS,
+    RECONNECT_INTERVAL,
+    STOPPED_SECONDS,
+)
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -336,17 +342,30 @@ def _tell_once(gone: GoneMasterError, file: Path, job: str) -> None:
     """Print why this process leaves, unless the note of another rank says that it has done so.
 
     The note stays until another run listens here (`remove_notes`). Without a shared directory one
-    rank of each node prints.
+    rank of each node prints. The others wait until it has, because the launcher may end all ranks
+    when one leaves.
     """
     for note in _notes_of_loss(file, job):
         try:
-            os.close(os.open(note, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            written = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileExistsError:
+            due = time.monotonic() + PRINTING_SECONDS
+            while _is_empty(note) and time.monotonic() < due:
+                time.sleep(LOOK_SECONDS)
             return
         except OSError:
             continue
-        complain(gone)
+        with os.fdopen(written, "w") as stream:
+            complain(gone)
+            stream.write("printed\n")
         return
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def remove_notes(file: Path, job: str) -> None:

@@ -185,7 +185,7 @@ def assert_right(done, store, out):
 def test_a_machine_that_never_arrives_is_not_waited_for(
     run, small_store, command, struck, tmp_path
 ):
-    words = [*CONTINUING, "-n", 4, *command("run", "--elastic")]
+    words = [*CONTINUING, "-n", 4, *command("run", "--elastic", "--start-timeout", 1000)]
     done = run(words, variables=struck(3, "STOP"))
     assert done.returncode == code_with_kills(0), done.stderr
     assert "1 of 3 machines have not joined yet, but can still join" in done.stdout
@@ -247,10 +247,29 @@ def test_files_of_the_working_directory_are_not_modules_of_python(
     assert np.allclose(np.load(here / "out" / "y.npy"), small_store.X.sum(1))
 
 
+SLOW_STDERR = """
+import sys, time
+
+class Slow:
+    def __getattr__(self, name):
+        return getattr(sys.__stderr__, name)
+
+    def write(self, text):
+        time.sleep(1)
+        return sys.__stderr__.write(text)
+
+sys.stderr = Slow()
+"""
+
+
 @pytest.mark.needs("ulfm")
-def test_machines_leave_when_rank_0_never_arrives(run, command, struck):
+def test_machines_leave_when_rank_0_never_arrives(run, command, struck, tmp_path):
+    """One prints why, and the others do not have it ended before it has."""
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]
-    done = run(words, variables=struck(0, "STOP"))
+    variables = struck(0, "STOP")
+    with (tmp_path / "sitecustomize.py").open("a") as file:
+        file.write(SLOW_STDERR)
+    done = run(words, variables=variables)
     assert done.returncode not in (0, None)
     told = f"the master has not begun to listen within {LIMIT} s"
     assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told) == 1, done.stderr
@@ -259,7 +278,7 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, struck):
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
 def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command, struck):
-    words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 10)]
+    words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 20)]
     done = run(words, variables=struck("2", "KILL"))
     assert done.returncode == code_with_kills(4), done.stderr
     told = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "

@@ -208,7 +208,7 @@ def test_ctrl_c_on_rank_0_raises_after_the_step_and_the_next_product_is_right(pr
             print("interrupted")
         print("shape", (X @ w).shape, flush=True)
     """
-    slow = ", emulate_speeds=[1] * 2, emulate_base=50"  # rows in a second
+    slow = ", emulate_speeds=[1] * 2, emulate_base=10"  # rows in a second
     done = program(BLOCK.format(options=slow, body=body))
     assert (done.returncode, done.told) == (0, "")
     assert done.stdout.startswith("interrupted\nshape (31,)\n")
