@@ -88,7 +88,7 @@ def check_room(target: Path, needed: int) -> None:
 
 
 @contextmanager
-def locked(directory: Path, busy: str = "") -> Iterator[None]:
+def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]:
     """Lock a directory for writing; the lock ends with the block or the process.
 
     Parameters
@@ -96,17 +96,19 @@ def locked(directory: Path, busy: str = "") -> Iterator[None]:
     directory : Path
     busy : str
         Message of the error if another process holds the lock; empty to wait for that process.
+    name : str
+        Name of the file in the directory that is locked.
 
     Raises
     ------
     InputError
         Another process holds the lock.
     """
-    descriptor = _lock(directory / _LOCK, busy)
+    descriptor = _lock(directory / name, busy)
     try:
         yield
     finally:
-        (directory / _LOCK).unlink(missing_ok=True)
+        (directory / name).unlink(missing_ok=True)
         os.close(descriptor)
 
 

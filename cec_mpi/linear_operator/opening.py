@@ -37,6 +37,7 @@ from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shown
+from cec_mpi.wire.sockets.connection_file import SCRATCH
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -359,7 +360,7 @@ def _gather_elastic(
         raise shown_by_rank_0(launcher.rank, error) from None
     with ExitStack() as kept:
         if options.accept is None:  # only machines of this computer need the file
-            directory = kept.enter_context(TemporaryDirectory(prefix="cec_mpi-"))
+            directory = kept.enter_context(TemporaryDirectory(prefix=SCRATCH))
             file = Path(directory) / "connection.json"
         else:
             file = as_path(options.accept).absolute()

@@ -51,7 +51,7 @@ def prepare_directory(path: Path, used: bool) -> None:
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
         )
     with _using(path):
-        found = [name for name in _RESULTS if os.path.lexists(path / name)]
+        found = earlier_results(path)
     for name in found:
         check_regular(path / name)
     if found and not used and not _came_to_nothing(path, found):
@@ -74,6 +74,11 @@ def prepare_directory(path: Path, used: bool) -> None:
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be used for results: it cannot be written")
+
+
+def earlier_results(path: Path) -> list[str]:
+    """Return the names of files in the directory that runs have written."""
+    return [name for name in _RESULTS if os.path.lexists(path / name)]
 
 
 @contextmanager

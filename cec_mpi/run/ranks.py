@@ -60,7 +60,8 @@ def run_in_lockstep(
         if session is not None:
             from cec_mpi.run.task_run import TaskRun
 
-            TaskRun(run, options, signals).run(session)
+            with TaskRun(run, options, signals) as task:
+                task.run(session)
     return 0
 
 
@@ -71,7 +72,8 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
 
     with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
         assert session is not None
-        TaskRun(run, options, signals).run(session)
+        with TaskRun(run, options, signals) as task:
+            task.run(session)
     return 0
 
 
@@ -96,6 +98,6 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):
             options = task.options = replace(task.options, local=task.machines_here())
-        with elastic(options, file, Path(run.out) / "logs", task.gate) as session:
+        with task, elastic(options, file, Path(run.out) / "logs", task.gate) as session:
             task.run(session)
     return 0

@@ -9,9 +9,9 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
@@ -41,6 +41,7 @@ from cec_mpi.records.directory import (
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
+    earlier_results,
     has_checkpoint,
     has_earlier,
     keep_results,
@@ -81,6 +82,8 @@ _LEAST_PART = 0.1  # fraction of the remaining time of the job, if that is less
 class TaskRun:
     """A task with its options and its directory, which are checked; only on rank 0.
 
+    The directory is locked until the end of a ``with``.
+
     Parameters
     ----------
     run : RunOptions
@@ -117,16 +120,52 @@ class TaskRun:
             self.interval = _USUAL_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
-        self.busy = f"{self.out} is in use by another run: wait for its end, or use a new DIR"
-        if is_locked(self.out):
-            raise InputError(self.busy)
-        prepare_directory(self.out, run.overwrite or run.resume)
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products: tuple[int, int] | None = None  # shape, of matvec
         if vectors is not None:
             vectors = self.task_options["vectors"] = vectors[:most]
             self.products = len(vectors), manifest.rows
         self.found = Found({})
+        self._kept = ExitStack()  # until the end of the run
+        self._lock(run.overwrite or run.resume)
+        try:
+            self._read_earlier(run)
+        except BaseException:
+            self._kept.close()
+            raise
+        self.outputs = Outputs(self.out, self.task_name)
+        self.warned: list[str] = [self.found.problem] if self.found.problem else []
+        self.outcome: dict[str, Any] | None = None  # set when it is saved
+        self.arrays: list[str] | None = (
+            None  # names of results that have files; set when they are saved
+        )
+        self.problem = ""  # why the solver failed
+        self._has_log = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def _lock(self, used: bool) -> None:
+        """Make the directory and lock it, so that runs that start at the same time are refused."""
+        busy = f"{self.out} is in use by another run: wait for its end, or use a new DIR"
+        if is_locked(self.out):
+            raise InputError(busy)
+        prepare_directory(self.out, used)
+        before = earlier_results(self.out)
+        try:
+            self._kept.enter_context(locked(self.out, busy))
+        except OSError as error:
+            error.filename = error.filename or str(self.out)
+            raise as_cec_error(error) from None
+        if earlier_results(self.out) != before:  # of a run that has ended meanwhile
+            self._kept.close()
+            raise InputError(busy)
+
+    def _read_earlier(self, run: RunOptions) -> None:
+        """Read what `resume` continues."""
         self.done = run.resume and self._is_done()
         if run.resume and not self.done:
             self.found = read_checkpoint(self.out, self.about)
@@ -136,14 +175,6 @@ class TaskRun:
                 )
         if self.found.problem:
             warnings.warn(self.found.problem, stacklevel=2)
-        self.outputs = Outputs(self.out, self.task_name)
-        self.warned: list[str] = [self.found.problem] if self.found.problem else []
-        self.outcome: dict[str, Any] | None = None  # set when it is saved
-        self.arrays: list[str] | None = (
-            None  # names of results that have files; set when they are saved
-        )
-        self.problem = ""  # why the solver failed
-        self._has_log = False
 
     def run(self, session: Session) -> None:
         """Call the task, and write its results, the records and the summary.
@@ -154,8 +185,7 @@ class TaskRun:
             say(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
-            with locked(self.out, self.busy):
-                self._run(session)
+            self._run(session)
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None

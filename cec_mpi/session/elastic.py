@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from cec_mpi.errors import InputError, MachineError
+from cec_mpi.files.durable import locked
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import end_job_at_exit, end_ranks
 from cec_mpi.processes.launcher import (
@@ -27,7 +28,6 @@ from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.session.machine import (
     Source,
     note_of_end,
-    remove_notes,
     serve_as_rank,
     source_of,
 )
@@ -37,7 +37,6 @@ from cec_mpi.terminal import warn
 from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
-    ConnectionFile,
     check_place,
     parse_listen,
     read_connection_file,
@@ -47,11 +46,19 @@ from cec_mpi.wire.sockets.listener import Listener
 from cec_mpi.wire.sockets.machine_end import Connection, GoneMasterError
 
 # What a machine of this computer runs: the package of this process, whatever else of this name
-# there is, and with -P no module of the working directory.
-_MACHINE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]; "
-    "from cec_mpi.session.machine import main; main(sys.argv[3:])"
-)
+# there is, and with -P no module of the working directory. If this process is killed it ends, even
+# while it loads modules or computes.
+_MACHINE = """
+import os, sys, threading, time
+def end_with_parent():
+    while os.getppid() == int(sys.argv[2]):
+        time.sleep(0.5)
+    time.sleep(4)  # for it to leave by itself, and to remove what is left
+    os._exit(3)
+threading.Thread(target=end_with_parent, daemon=True).start()
+sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]
+from cec_mpi.session.machine import main; main(sys.argv[4:], int(sys.argv[2]))
+"""
 _HERE = str(Path(__file__).absolute().parents[2])
 
 
@@ -171,8 +178,20 @@ def telling_late_ranks(
 
 
 def _listening(options: SessionOptions, file: Path) -> SocketHub:
-    """Listen, and write the connection file."""
-    secret, earlier = "", None
+    """Listen, and write the connection file; of several runs that do so at once one succeeds."""
+    if options.listen is not None:
+        return _listen(options, file)
+    check_place(file)
+    try:
+        with locked(file.parent, name=f".{file.name}.lock"):
+            _refuse_if_used(file)
+            return _listen(options, file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _listen(options: SessionOptions, file: Path) -> SocketHub:
+    secret = ""
     at: tuple[str, ...]
     ports: tuple[int, int] | None
     if options.listen is not None:
@@ -182,10 +201,7 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
         if not secret:
             raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
     else:
-        check_place(file)
-        earlier = _of_an_earlier_run(file)
         at, ports = where_to_listen(options.interface), options.ports
-    remove_notes(file, job_id())
     listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
     try:
         hub = SocketHub(
@@ -194,7 +210,6 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
             job=job_id(),
             waits=options.wait or options.accept is not None or options.starts_nothing,
             spare=int(options.check),
-            earlier=earlier,
         )
         hub.listen(tells=options.accept is not None or options.listen is not None)
     except BaseException:
@@ -203,15 +218,15 @@ def _listening(options: SessionOptions, file: Path) -> SocketHub:
     return hub
 
 
-def _of_an_earlier_run(file: Path) -> ConnectionFile | None:
-    """Return the file of an earlier run; raises if that run still listens."""
+def _refuse_if_used(file: Path) -> None:
+    """Raise if a run listens that has written this connection file."""
     if not file.exists():
-        return None
+        return
     found = read_connection_file(file)
     try:
         Connection(found).close()
     except GoneMasterError:
-        return found
+        return
     raise InputError(f"{file}: another run listens there; each run needs a file of its own")
 
 
@@ -237,6 +252,7 @@ def _machines_here(
                         "-c",
                         _MACHINE,
                         _HERE,
+                        str(os.getpid()),
                         "cec_mpi.session.machine",
                         *words,
                     ],

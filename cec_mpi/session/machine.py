@@ -8,10 +8,12 @@ another exit code for a failure of the run.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +39,7 @@ from cec_mpi.wire.sockets.connection_file import (
     connection_from_key,
     parse_listen,
     read_connection_file,
+    remove_traces,
 )
 from cec_mpi.wire.sockets.machine_end import (
     Connection,
@@ -48,6 +51,8 @@ from cec_mpi.wire.sockets.machine_end import (
 from cec_mpi.wire.sockets.messages import HELLO, Hello, package_here
 
 Source = Path | ConnectionFile
+
+_SPEAKERS = 2  # ranks: a thousand do not say the same, and one of these may be gone as well
 
 
 def source_of(text: str, encryption: bool = True) -> Source:
@@ -132,7 +137,14 @@ def join(
 
 
 def serve_as_rank(
-    source: Source, file: Path, rank: int, job: str, seconds: float, tells: bool = True
+    source: Source,
+    file: Path,
+    rank: int,
+    job: str,
+    seconds: float,
+    *,
+    tells: bool = True,
+    parent: int | None = None,
 ) -> int:
     """Serve the run that this process was started for; returns its exit code.
 
@@ -149,9 +161,11 @@ def serve_as_rank(
     seconds : float
         Time in which the master must listen.
     tells : bool
-        Whether to print that the master is gone, if no other rank does.
+        Whether the first ranks print that the master is gone.
+    parent : int, optional
+        The process that has started this one, if it may have ended before this call.
     """
-    launch = file, job, os.getppid()
+    launch = file, job, os.getppid() if parent is None else parent
     with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
         hello = _hello(rank=rank)
         search = _Search(source, signals, seconds, launch)
@@ -168,8 +182,10 @@ def serve_as_rank(
         except _RunFinished:
             return 0
         except GoneMasterError as gone:
-            if tells:
-                _tell_once(gone, file, job)
+            if rank > _SPEAKERS:  # a launcher may end all ranks when one leaves
+                time.sleep(PRINTING_SECONDS)
+            elif tells:
+                complain(gone)
             if isinstance(source, Path) and search.file is None:
                 end_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
@@ -338,43 +354,6 @@ def note_of_end(file: Path, job: str) -> Iterator[None]:
             note.unlink(missing_ok=True)
 
 
-def _tell_once(gone: GoneMasterError, file: Path, job: str) -> None:
-    """Print why this process leaves, unless the note of another rank says that it has done so.
-
-    The note stays until another run listens here (`remove_notes`). Without a shared directory one
-    rank of each node prints. The others wait until it has, because the launcher may end all ranks
-    when one leaves.
-    """
-    for note in _notes_of_loss(file, job):
-        try:
-            written = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            due = time.monotonic() + PRINTING_SECONDS
-            while _is_empty(note) and time.monotonic() < due:
-                time.sleep(LOOK_SECONDS)
-            return
-        except OSError:
-            continue
-        with os.fdopen(written, "w") as stream:
-            complain(gone)
-            stream.write("printed\n")
-        return
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except OSError:
-        return False
-
-
-def remove_notes(file: Path, job: str) -> None:
-    """Remove the notes of ranks of an earlier run of this job whose master was gone."""
-    for note in _notes_of_loss(file, job):
-        with suppress(OSError):
-            note.unlink()
-
-
 def _look_for_note(file: Path, job: str) -> None:
     for note in _notes(file, job):
         with suppress(OSError):
@@ -388,13 +367,28 @@ def _notes(file: Path, job: str) -> list[Path]:
     return [file.with_name(name), Path(tempfile.gettempdir(), name)]
 
 
-def _notes_of_loss(file: Path, job: str) -> list[Path]:
-    return [note.with_suffix(".gone") for note in _notes(file, job)]
-
-
-def main(words: list[str], leave: Callable[[int], object] = sys.exit) -> None:
-    """Be a machine that a run has started on its own computer."""
+def main(words: list[str], parent: int) -> None:
+    """Be a machine that a run, the process `parent`, has started on its own computer."""
     keep_warnings_from_raising()
     text, file, rank, job, seconds, encryption = words
     source = source_of(text, encryption == "1")
-    leave(serve_as_rank(source, Path(file), int(rank), job, float(seconds), tells=False))
+    written: ConnectionFile | None = None
+    code = 0
+    with suppress(InputError):  # the run has ended already
+        written = read_connection_file(source) if isinstance(source, Path) else None
+        threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
+        given = source, Path(file), int(rank), job, float(seconds)
+        code = serve_as_rank(*given, tells=False, parent=parent)
+    if written is not None and isinstance(source, Path) and os.getppid() != parent:
+        remove_traces(written, source)
+    sys.exit(code)
+
+
+def _leave_after(parent: int) -> None:
+    """Tell this process to leave when its parent has ended, which it may not notice otherwise.
+
+    Processes that were forked from the parent keep its connections open.
+    """
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)

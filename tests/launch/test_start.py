@@ -264,7 +264,7 @@ sys.stderr = Slow()
 
 @pytest.mark.needs("ulfm")
 def test_machines_leave_when_rank_0_never_arrives(run, command, struck, tmp_path):
-    """One prints why, and the others do not have it ended before it has."""
+    """The first ones print why, and the others do not have them ended before they have."""
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic")]
     variables = struck(0, "STOP")
     with (tmp_path / "sitecustomize.py").open("a") as file:
@@ -272,7 +272,8 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, struck, tmp_path
     done = run(words, variables=variables)
     assert done.returncode not in (0, None)
     told = f"the master has not begun to listen within {LIMIT} s"
-    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told) == 1, done.stderr
+    assert 1 <= done.stderr.count(told) <= 2, done.stderr
+    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told)
 
 
 @pytest.mark.any_mpi

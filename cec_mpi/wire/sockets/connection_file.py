@@ -21,6 +21,7 @@ from cec_mpi.processes.places import cards
 from cec_mpi.text import plural, shown
 from cec_mpi.wire.sockets.library import zeromq
 
+SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
 KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
 FEWEST_IN_SECRET = 16  # characters
 
@@ -154,6 +155,17 @@ class ConnectionFile:
         with suppress(OSError, InputError):
             if read_connection_file(path) == self:
                 path.unlink()
+
+
+def remove_traces(file: ConnectionFile, path: Path) -> None:
+    """Remove what a master that was killed has left: its file and its socket."""
+    file.remove(path)
+    with suppress(OSError):
+        if path.parent.name.startswith(SCRATCH):
+            path.parent.rmdir()
+    with suppress(OSError):
+        Path(file.local).unlink()
+        Path(file.local).parent.rmdir()
 
 
 def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:

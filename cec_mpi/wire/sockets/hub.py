@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, InputError, MachineError
+from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.places import Place, place_here, places_together
 from cec_mpi.processes.together import different_packages
@@ -40,7 +40,6 @@ from cec_mpi.times import (
 )
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop
-from cec_mpi.wire.sockets.connection_file import ConnectionFile, read_connection_file
 from cec_mpi.wire.sockets.library import frames_of, tracker_of
 from cec_mpi.wire.sockets.listener import Listener, Peer
 from cec_mpi.wire.sockets.messages import (
@@ -122,8 +121,6 @@ class SocketHub:
         Whether the run waits for machines that join if there are too few.
     spare : int
         Machines that a step must be able to miss, so that answers can be compared.
-    earlier : ConnectionFile or None
-        An existing file that may be replaced.
 
     Attributes
     ----------
@@ -145,10 +142,9 @@ class SocketHub:
         job: str = "",
         waits: bool = False,
         spare: int = 0,
-        earlier: ConnectionFile | None = None,
     ) -> None:
         self._listener = listener
-        self._path, self._earlier = path, earlier
+        self._path = path
         self._file = replace(listener.file, job=job)
         self._written = False
         self.waits, self._spare = waits, spare
@@ -182,14 +178,9 @@ class SocketHub:
         Raises
         ------
         InputError
-            It cannot be written, or another run has just begun to use the same file.
+            It cannot be written.
         """
         if self._path is not None:
-            if self._path.exists() and read_connection_file(self._path) != self._earlier:
-                raise InputError(
-                    f"{self._path}: another run has just begun to listen there; each run needs a "
-                    "connection file of its own"
-                )
             self._written = True  # or is about to be
             self._file.write(self._path)
         ports = ", ".join(dict.fromkeys(f"{port}" for _, port in self._file.places))

@@ -23,6 +23,7 @@ from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import Opened, Order
 from cec_mpi.wire.sockets.connection_file import (
     ALL_ADDRESSES,
+    SCRATCH,
     ConnectionFile,
     Keys,
     keys_from,
@@ -330,7 +331,7 @@ class Listener:
         """Listen in a new directory; returns the socket's path, empty if there is no room."""
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
-                directory = tempfile.mkdtemp(prefix="cec_mpi-", dir=parent)
+                directory = tempfile.mkdtemp(prefix=SCRATCH, dir=parent)
             except OSError as error:
                 log.info("no Unix socket in %s: %s", parent, error.strerror)
                 continue

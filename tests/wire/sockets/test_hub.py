@@ -556,11 +556,3 @@ def test_ranks_that_do_not_leave_are_named(make, gathered):
     hub.stop(None)
     assert hub.stuck_ranks == [2]
     make.made.clear()
-
-
-def test_the_connection_file_of_another_run_is_not_replaced(make, tmp_path):
-    path = tmp_path / "conn.json"
-    make(path).listen(tells=False)
-    with pytest.raises(InputError, match="another run has just begun to listen there"):
-        make(path).listen(tells=False)
-    make(path, earlier=read_connection_file(path)).listen(tells=False)

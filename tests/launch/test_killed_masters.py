@@ -1,0 +1,151 @@
+"""Masters that are killed take their machines with them, and one run has one directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from helpers.ranks import machines_here
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.timeout(300)]
+
+SECONDS = 60  # that a start may take on a busy computer
+LEFT = 20  # seconds after which machines that live are orphans
+
+
+@pytest.fixture
+def words(small_store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((200, small_store.columns)))
+    return ["cec-mpi", "run", small_store.path, "vectors=W.npy", "-q", "--local", "3"]
+
+
+def until(happened, process):
+    due = time.monotonic() + SECONDS
+    while not happened():
+        assert process.poll() is None
+        assert time.monotonic() < due
+        time.sleep(0.002)
+
+
+MOMENTS = {
+    "machines begin": lambda out, machines: len(machines) == 3,
+    "it listens": lambda out, machines: (out / "connection.json").exists(),
+    "shards are open": lambda out, machines: (out / "steps.jsonl").exists(),
+    "steps are made": lambda out, machines: (
+        (out / "steps.jsonl").exists() and (out / "steps.jsonl").read_bytes().count(b"\n") > 5
+    ),
+}
+SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows in a second
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("base", ["2000", "0.01"], ids=["short steps", "steps of an hour"])
+def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, moment, base):
+    if moment == "steps are made" and base != "2000":
+        moment = "shards are open"
+    scratch, out = tmp_path / "scratch", tmp_path / "out"
+    scratch.mkdir()
+    variables = {"TMPDIR": str(scratch)}
+    run = start([*words, "--out", out, *SLOW, base], variables=variables)
+    until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run)
+    if base != "2000":
+        time.sleep(0.5)  # they compute
+    machines = machines_here(run.pid)
+    run.kill()
+    run.wait()
+    assert psutil.wait_procs(machines, LEFT)[1] == []
+    if moment in ("shards are open", "steps are made") and base == "2000":
+        # Machines that still load modules, or compute, are ended before they remove it.
+        assert list(scratch.iterdir()) == []
+        assert not (out / "connection.json").exists()
+
+
+PROGRAM = """
+import os, sys, time
+import numpy as np
+import cec_mpi
+X = cec_mpi.open_operator(sys.argv[1], local=2)
+X @ np.ones(12)
+{fork}
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("fork", ["", "if not os.fork(): time.sleep(600)"], ids=["alone", "forked"])
+def test_machines_of_an_operator_end_with_a_program_that_is_killed(
+    small_store, start, tmp_path, fork
+):
+    """Also if a process that it has forked goes on."""
+    (tmp_path / "program.py").write_text(PROGRAM.format(fork=fork))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = start(
+        [sys.executable, "program.py", small_store.path], variables={"TMPDIR": str(scratch)}
+    )
+    assert process.wait(SECONDS) == -signal.SIGKILL
+    due = time.monotonic() + LEFT
+    while found := machines_with(scratch):
+        assert time.monotonic() < due, found
+        time.sleep(0.1)
+    left = processes_with(scratch)
+    for child in left:
+        child.kill()
+    assert len(left) == bool(fork)
+    assert list(scratch.iterdir()) == []
+
+
+def processes_with(scratch):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(scratch):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def machines_with(scratch):
+    return [p for p in processes_with(scratch) if "cec_mpi.session.machine" in p.cmdline()]
+
+
+@pytest.mark.parametrize("accept", [False, True], ids=["directory", "connection file"])
+@pytest.mark.parametrize("attempt", range(2))
+def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, accept, attempt):
+    commands = [[*words, "--out", f"out{n}" if accept else "out"] for n in range(3)]
+    if accept:
+        commands = [[*command, "--accept", "run.json"] for command in commands]
+    runs = [start(command) for command in commands]
+    ended = [(run.communicate(timeout=SECONDS)[1], run.returncode) for run in runs]
+    done = [n for n, (_, code) in enumerate(ended) if code == 0]
+    assert done, ended
+    for error, code in ended:
+        assert code in (0, 2)
+        assert error.count("cec-mpi: error: ") == (code == 2)
+        if code == 2:
+            assert any(each in error for each in ("another run", "holds results")), error
+    for n in done:
+        out = tmp_path / (f"out{n}" if accept else "out")
+        assert json.loads((out / "summary.json").read_text())["steps"] == 200
+    assert not (tmp_path / "run.json").exists()
+    assert not list(tmp_path.glob(".*lock"))
+    assert subprocess.run(["ls", "-A", tmp_path / "out"], check=False).returncode in (0, 2)
+
+
+def test_a_directory_whose_run_was_killed_can_be_used_again(words, start, tmp_path):
+    run = start([*words, "--out", "out", *SLOW, "500"])
+    steps = tmp_path / "out" / "steps.jsonl"
+    until(lambda: steps.exists() and steps.read_bytes().count(b"\n") > 3, run)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    again = start([*words, "--out", "out", "--resume"])
+    error = again.communicate(timeout=SECONDS)[1]
+    assert again.returncode == 0, error
