@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import astuple
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import NotAFileError, open_regular
@@ -35,7 +37,9 @@ from cec_mpi.text import shown
 
 LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
 MOST_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
-_OF_MACHINES = {*PER_MACHINE, "available", "away"}
+_machines_of = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
+_NOTHING: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
+_REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
 Note = Progress | Checkpoint | Unfinished | Waiting
 """A line between steps."""
@@ -97,12 +101,16 @@ class LineReader:
     """Checks lines in their order, and completes the fields of each step."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Any] | None = None  # None before a header, empty after one
+        self._has_header = False
+        self._last: StepRecord | None = None  # of the part of the last header
+        self._before = _NOTHING  # its fields, or their defaults
         self._step = -1
         self._number = 0
 
     def take(self, line: bytes) -> Line:
         """Return what a whole line says.
+
+        In a step, fields that have not changed are the objects of the step before.
 
         Raises
         ------
@@ -112,12 +120,12 @@ class LineReader:
         self._number += 1
         try:
             found = decoded(line)
+            if self._has_header and isinstance(found, StepLine):
+                return self._completed(found)
             if isinstance(found, Header):
-                self._last = {}
-            elif self._last is None:
+                self._has_header, self._last, self._before = True, None, _NOTHING
+            elif not self._has_header:
                 raise WrongLineError("is no header of a record of steps")
-            elif isinstance(found, StepLine):
-                return self._whole(found, self._last)
         except WrongLineError as error:
             raise WrongLineError(f"line {self._number} {error}") from None
         except WRONG as error:
@@ -125,25 +133,37 @@ class LineReader:
             raise WrongLineError(f"line {self._number}{said}: {error}") from None
         return found  # type: ignore[no-any-return]
 
-    def _whole(self, line: Any, last: dict[str, Any]) -> StepRecord:
-        told = {name: value for name in FIELDS if (value := getattr(line, name)) is not UNSET}
-        known = {**last, **told}
-        missing = [name for name in FIELDS if name not in known and name not in DEFAULTS]
-        if missing or "step" not in told:
-            name = missing[0] if missing else "step"
-            raise WrongLineError(f'has no "{name}": expected a step as this version records it')
-        if known["step"] <= self._step:
+    def _completed(self, line: Any) -> StepRecord:
+        """Return a step with the fields that its line leaves out."""
+        values = [
+            old if new is UNSET else new
+            for new, old in zip(astuple(line), self._before, strict=True)
+        ]
+        if line.step is UNSET or (self._last is None and UNSET in values):
+            missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
+            raise WrongLineError(f'has no "{missing}": expected a step as this version records it')
+        record = StepRecord(*values)
+        if record.step <= self._step:
             raise WrongLineError(
-                f"is step {known['step']} after step {self._step}: expected ascending numbers"
+                f"is step {record.step} after step {self._step}: expected ascending numbers"
             )
-        if not _OF_MACHINES.isdisjoint(told):
-            lengths = {name: len(known[name]) for name in PER_MACHINE}
-            check_machines(lengths, known["available"], known["away"])
-            if "assignment" in told:
-                Bounds.of(known["assignment"])
-        self._step = known["step"]
-        self._last = {name: value for name, value in known.items() if name not in DEFAULTS}
-        return StepRecord(**known)
+        self._check_machines(record)
+        self._step, self._last = record.step, record
+        self._before = (*values[:_REQUIRED], *_NOTHING[_REQUIRED:])
+        return record
+
+    def _check_machines(self, record: StepRecord) -> None:
+        last = self._last
+        if (
+            last is not None
+            and len(record.seconds) == len(last.seconds)
+            and all(map(is_, _machines_of(record), _machines_of(last)))
+        ):
+            return
+        lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
+        check_machines(lengths, record.available, record.away)
+        if last is None or record.assignment is not last.assignment:
+            Bounds.of(record.assignment)
 
 
 @dataclass(frozen=True)
@@ -192,36 +212,36 @@ def read_lines(path: Path) -> Lines:
             unfinished += found.events
         elif isinstance(found, Header):
             header = header or found.about
-    if not header:
-        raise InputError(f"{path} is not a record of steps: it has no header")
     return Lines(header, steps, unfinished, end, size)
 
 
-def check_lines(path: Path) -> None:
-    """Check all lines but a last one that was cut off.
+def iterate_lines(path: Path) -> Iterator[Line]:
+    """Yield what each line says, without a last one that was cut off.
 
     Raises
     ------
     InputError
         As `read_lines`.
     """
-    if not sum(found is not None for _, found in _checked(path)):
-        raise InputError(f"{path} is not a record of steps: it has no header")
+    return (found for _, found in _checked(path) if found is not None)
 
 
 def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
     """Yield lines and what they say, None for a last one that was cut off."""
-    reader = LineReader()
+    reader, found = LineReader(), None
     try:
         for line in _read(path):
             if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                 yield line, None
                 break
-            yield line, reader.take(line)
+            found = reader.take(line)
+            yield line, found
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except WrongLineError as error:
         raise InputError(f"{path}, {error}") from None
+    if found is None:
+        raise InputError(f"{path} is not a record of steps: it has no header")
 
 
 def _read(path: Path) -> Iterator[bytes]:

@@ -113,7 +113,8 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     away: dict[Machine, Why] = field(default_factory=dict)
 
 
-class StepRecord(Struct, frozen=True, kw_only=True, tag="step", tag_field="kind"):
+# gc=False: records are in no cycles, so the garbage collector need not visit a million of them.
+class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     """One step.
 
     Attributes
@@ -235,6 +236,7 @@ StepLine: Any = msgspec.defstruct(
     [(each.name, each.type | UnsetType, UNSET) for each in fields(StepRecord)],
     tag="step",
     tag_field="kind",
+    gc=False,
 )
 """A step with the fields that its line says."""
 

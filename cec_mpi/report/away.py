@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cec_mpi.records.events import Event, kind_and_machine
 from cec_mpi.records.step import Away
-from cec_mpi.report.reading import Chunk
+from cec_mpi.report.chunks import Chunk
 
 GOING = "lost", "given up", "left", "excluded"
 """Events after which a machine is away."""

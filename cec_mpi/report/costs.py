@@ -20,7 +20,7 @@ from cec_mpi.core.plan.schemes import cyclic_loads
 from cec_mpi.records.events import kind_and_machine
 from cec_mpi.records.step import Waiting
 from cec_mpi.report.away import GOING
-from cec_mpi.report.reading import Chunk, Floats
+from cec_mpi.report.chunks import Chunk, Floats
 
 Counts = NDArray[np.int64]
 _STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events

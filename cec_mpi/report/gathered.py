@@ -18,9 +18,9 @@ from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting, mome
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MOST_BINS, MachineBins
+from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.kinds import said_of
-from cec_mpi.report.reading import NUMBERS, Chunk, read_chunks
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from cec_mpi.report.away import GOING
 from cec_mpi.report.bins import binned, listed
+from cec_mpi.report.chunks import Floats
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.reading import Floats
 from cec_mpi.text import counted, duration, plural
 from cec_mpi.text import listed as listed_names
 

@@ -19,7 +19,6 @@ from cec_mpi.files.durable import locked
 from cec_mpi.live.shown import Way
 from cec_mpi.records import reading
 from cec_mpi.records.recorder import resume_steps
-from cec_mpi.report import reading as stream
 from helpers.made_runs import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -274,8 +273,7 @@ def test_a_summary_that_cannot_be_read_is_told(run, tmp_path, capsys):
 
 def test_a_line_that_is_too_long_is_no_end(run, tmp_path, monkeypatch, capsys):
     """What comes after it would be lost by --resume."""
-    for module in (reading, stream):
-        monkeypatch.setattr(module, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 5000)
     with (run / "steps.jsonl").open("a") as file:
         file.write('{"kind": "checkpoint", "x": "' + 6000 * "x" + '"}\n')
     assert report(run, "--out", tmp_path / "x.html") == 2

@@ -1,8 +1,7 @@
-"""Records that were changed: the report's fast reader says what `read_steps` says."""
+"""Records that were changed, and chunks of steps: they hold what `read_steps` returns."""
 
 import copy
 import json
-import os
 import random
 
 import numpy as np
@@ -16,10 +15,10 @@ from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting
 from cec_mpi.report.assignments import blocks_of, moved
+from cec_mpi.report.chunks import MOST_STEPS, read_chunks
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
-from cec_mpi.report.reading import SIZES, Sizes, read_chunks
 from helpers.made_runs import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}
@@ -78,32 +77,6 @@ def mutated(lines, chance):
     return lines
 
 
-def verdicts(path):
-    """What the two readers say: nothing, or that it is refused."""
-    said = []
-    for read in (read_steps, lambda path: list(read_chunks(path))):
-        try:
-            read(path)
-            said.append("")
-        except InputError as refused:
-            said.append(str(refused))
-    return said
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_both_readers_refuse_the_same_records(tmp_path, seed):
-    """One value of a line changed at random."""
-    chance, lines, path = random.Random(seed), lines_of_a_run(), tmp_path / "steps.jsonl"
-    refused = 0
-    for _ in range(400):
-        changed = mutated(lines, chance)
-        path.write_text("".join(json.dumps(line) + "\n" for line in changed))
-        slow, fast = verdicts(path)
-        assert slow == fast, changed
-        refused += bool(slow)
-    assert 100 < refused < 400
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
     chance, lines = random.Random(seed), lines_of_a_run()
@@ -132,9 +105,9 @@ def shown(directory):
     return rendered(top_lines(run, 120, None), 120, "utf-8")
 
 
-def whole(path, sizes):
+def whole(path, most_steps):
     """Steps as `read_steps` gives them, of what the chunks say."""
-    for chunk in read_chunks(path, sizes):
+    for chunk in read_chunks(path, most_steps):
         for at, stretch in enumerate(chunk.stretch_of):
             step = chunk.stretches[stretch].step
             numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
@@ -155,9 +128,9 @@ def whole(path, sizes):
             }
 
 
-def check(path, sizes=SIZES):
+def check(path, most_steps):
     _, steps = read_steps(path)
-    found = list(whole(path, sizes))
+    found = list(whole(path, most_steps))
     assert len(found) == len(steps)
     for mine, step in zip(found, steps, strict=True):
         for name, value in mine.items():
@@ -169,17 +142,16 @@ def check(path, sizes=SIZES):
             assert value == known or (np.isnan(value) and np.isnan(known)), name
 
 
-@pytest.mark.parametrize("most", [1, 2, 512])
-@pytest.mark.parametrize("piece", [1, 700, 1 << 22])
-def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most, piece):
+@pytest.mark.parametrize("most_steps", [1, 2, MOST_STEPS])
+def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most_steps):
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))
-    check(path, Sizes(most, piece))
+    check(path, most_steps)
 
 
 @pytest.fixture
 def many(make_run):
-    """A run that is read in pieces."""
+    """A run of two parts."""
     steps = [
         step_of(n, **(GONE if n % 5 == 1 else {}), events=[{"late": 1}] * (n % 3))
         for n in range(99)
@@ -187,16 +159,20 @@ def many(make_run):
     return make_run(steps[:50], steps[50:])
 
 
-def test_pieces_of_a_file_are_read_as_the_whole(many):
-    check(many / "steps.jsonl", Sizes(piece=5000))
+def test_chunks_of_two_parts_hold_all_steps(many):
+    check(many / "steps.jsonl", 20)
+    chunks = list(read_chunks(many / "steps.jsonl", 20))
+    assert [chunk.first for chunk in chunks] == [0, 20, 40, 50, 70, 90]
+    assert [chunk.begins for chunk in chunks] == [True, False, False, True, False, False]
 
 
-def test_a_record_that_is_cut_off_while_it_is_read_is_refused(many):
-    found = read_chunks(many / "steps.jsonl", Sizes(piece=5000))
-    next(found)
-    os.truncate(many / "steps.jsonl", 6000)
-    with pytest.raises(InputError, match="cut off while it was read"):
-        list(found)
+def test_machines_that_a_step_repeats_are_checked_as_in_each_line(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    lines = lines_of_a_run()
+    lines[2]["seconds"] = [0.5, 0.5, 0.5]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(InputError, match=r"line 3: Expected one for each of 3 machines, got 4"):
+        read_steps(path)
 
 
 def test_an_odd_line_is_one_message(many):
