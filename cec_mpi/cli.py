@@ -61,10 +61,6 @@ _COMMANDS = {  # each with the module of `commands` that is read when it is aske
     "doctor": "doctor",
     "slurm": "cluster",
 }
-_REMOVED = {
-    "stage": "give runs --cache DIR, to which each machine copies its shard",
-    "hostfile": "copy an example from hostfiles/ in a clone of the project, one for each MPI",
-}
 _INTERRUPTED = 128 + signal.SIGINT
 _NEEDS = {"slurm": ("run",)}  # whose options its script has
 
@@ -212,7 +208,6 @@ def build_parser(name: str = "") -> Parser:
         module = importlib.import_module(f"cec_mpi.commands.{_COMMANDS[each]}")
         getattr(module, f"add_{each.replace('-', '_')}")(commands)
     parser.commands = commands.choices
-    parser.removed = _REMOVED
     for _, command in parser.named():
         if command.processes is Processes.SHARED:
             add_option(command, Elastic, "start_timeout")

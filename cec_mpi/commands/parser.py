@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
+from cec_mpi.options.removed import refuse_command, refuse_option
 from cec_mpi.terminal import put
 from cec_mpi.text import closest
 
@@ -45,8 +46,6 @@ class Parser(argparse.ArgumentParser):
     hint : callable
         Called with an unknown option and the values of others; returns a suggestion, or an empty
         text.
-    removed : mapping of str to str
-        What to use instead of commands that were removed, by their names.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -55,7 +54,6 @@ class Parser(argparse.ArgumentParser):
         self.processes = Processes.ONE
         self.common: set[str] = set()
         self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
-        self.removed: Mapping[str, str] = {}
         self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
 
     def show_common(self, names: Iterable[str]) -> None:
@@ -115,19 +113,15 @@ class Parser(argparse.ArgumentParser):
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
         if read.valued:
-            from cec_mpi.options.elastic import if_removed
-
             option, value = read.valued
-            if meant := if_removed(option, value):
+            if meant := refuse_option(option, value=value):
                 self.error(f"{option} {value}{meant}")
         if read.unknown:
-            from cec_mpi.options.elastic import if_removed  # with NumPy, which help does not need
-
             word, before = read.unknown
             option = word.partition("=")[0]
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
             meant = (
-                if_removed(option, self.prog.rpartition(" ")[2])
+                refuse_option(option, command=self.prog.rpartition(" ")[2])
                 or self.hint(option, read.given)
                 or closest(option.strip("-"), known, "--")
             )
@@ -139,8 +133,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check choices as argparse does, and suggest the closest one."""
         if action.choices is not None and value not in action.choices:
-            if value in self.removed:
-                raise InputError(f"{value} was removed: {self.removed[value]}")
+            if self.commands and (refusal := refuse_command(str(value))):
+                raise InputError(refusal)
             words = [str(choice) for choice in action.choices]
             meant = closest(str(value), words)
             raise argparse.ArgumentError(

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.linear_operator.lifetime import Lifetime
-from cec_mpi.options.elastic import elastic_options, if_removed
+from cec_mpi.options.elastic import elastic_options
 from cec_mpi.options.option import naming_keywords, with_keywords
+from cec_mpi.options.removed import refuse_option
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import (
     ALL_TURNS,
@@ -277,8 +278,9 @@ def open_operator(
     def check_keywords() -> None:
         for name in options:
             if name not in known:
+                instead = refuse_option(name)
                 raise InputError(
-                    f"open_operator got an unexpected keyword argument {name!r}{if_removed(name)}"
+                    f"open_operator got an unexpected keyword argument {name!r}{instead}"
                 )
 
     def gather() -> AbstractContextManager[Session | None]:

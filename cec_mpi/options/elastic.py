@@ -17,6 +17,7 @@ from cec_mpi.options.option import (
     several,
     whole_number,
 )
+from cec_mpi.options.removed import refuse_option
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.text import plural, shown
@@ -28,32 +29,6 @@ if TYPE_CHECKING:
 _MOST_FACTOR = 1e6
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
-_ONE_SHARD = "a machine holds one shard; start more ranks on this node"
-_COSTS = "give rate, latency and bandwidth (--rate, --latency, --bandwidth)"
-_TABLE = "use --csv FILE, a table with a row for each step"
-_REMOVED = {  # options of runs; a command with its option; a value with its option
-    "task": "write the task after the store, such as cec-mpi run STORE svd k=5",
-    "set": "write options of the task after its name, such as cec-mpi run STORE svd k=5",
-    "on_loss": "use elastic (--elastic) to continue without lost machines",
-    "spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
-    "replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
-    "adopt": _ONE_SHARD,
-    "parity check": "use check (--check), which compares all rows and has no value",
-    "sample check": "use check (--check), which compares all rows and has no value",
-    "simulate doctor": _COSTS,
-    "advise doctor": _COSTS,
-    "plan draw": "use --figure FILE, a picture of the assignment",
-    "report figures": _TABLE,
-    "report trace": _TABLE,
-    "shards_per_machine": _ONE_SHARD,
-    "staged": "use --cache DIR, to which each machine copies its shard",
-    "memory_per_machine": _ONE_SHARD,
-    "slurm array": "submit the script once for each run, such as sbatch job.sbatch DIR alpha=0.1",
-    "slurm preemptible": "each script is queued again after a warning, and resumes",
-    "slurm warning": "give it to sbatch, such as sbatch --signal=B:USR1@300 job.sbatch",
-    "slurm restarts": "change the number in the script",
-    "slurm master_sbatch": "give options to the master's own sbatch, such as --partition=long",
-}
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
 
 
@@ -264,7 +239,7 @@ class Elastic(Group):
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):
-            meant = if_removed("check", str(self.check))
+            meant = refuse_option("check", value=str(self.check))
             raise InputError(f"check {shown(self.check)}{meant or ': expected True or False'}")
         seconds_to_meet(self.start_timeout, manifest.code.machines)
         check_choices(Elastic, self)
@@ -337,20 +312,6 @@ class Elastic(Group):
         ports = [whole_number("ports", port) for port in several("ports", self.ports, _PORTS)]
         if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
             raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
-
-
-def if_removed(option: str, word: str = "") -> str:
-    """Say what to use instead of an option that was removed, or return an empty text.
-
-    Parameters
-    ----------
-    option : str
-    word : str
-        The command, or the value, with which it was removed.
-    """
-    name = option.strip("-").replace("-", "_")
-    instead = _REMOVED.get(name) or _REMOVED.get(f"{word} {name}")
-    return f": it was removed; {instead}" if instead else ""
 
 
 def elastic_options() -> list[Field[Any]]:
