@@ -115,7 +115,7 @@ def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
             f"{code_of(manifest)}, measured on {which}{plural(measured.measured, 'set')} of "
             "machines",
         ),
-        *_wrong_answers(manifest),
+        _wrong_answers(manifest),
         (
             "scaling",
             "none" if manifest.row_exponents is None else "rows are divided by powers of two",
@@ -140,46 +140,38 @@ def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
     return facts
 
 
-def _wrong_answers(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the size of errors that are detected, if it was measured."""
-    seen = _seen_errors(manifest)
-    if seen is None:
-        return []
-    recovery = manifest.code.recovery
-    some = (
-        "" if seen["complete"] else f"; a sample of {plural(seen['measured'], 'set')} was measured"
-    )
+def _wrong_answers(manifest: Manifest) -> tuple[str, str]:
+    """Return the size of errors that `--check` detects."""
+    seen, recovery = _seen_errors(manifest), manifest.code.recovery
     if manifest.code.machines == recovery:
         text = "not detected, because all machines are needed"
     elif seen["error"] is None:
-        text = f"not detected by some sets of {recovery + 1} machines{some}"
+        text = f"not detected by some sets of {recovery + 1} machines"
     else:
         text = (
-            f"any {seen['seen_by']} machines detect errors above {seen['error']:.1e} times the "
-            "sum of the absolute terms of a row (half of all sets detect errors above "
-            f"{seen['median_error']:.1e} times that sum)"
+            f"any {recovery + 1} machines detect errors above {seen['error']:.1e} times the "
+            "sum of the absolute terms of a row"
         )
         if seen["named_by"]:
             text += f"; any {seen['named_by']} machines identify the wrong answer"
-        text += some
-    return [("wrong answers", text)]
+    if not seen["complete"]:
+        text += f"; a sample of {plural(seen['measured'], 'set')} was measured"
+    return "wrong answers", text
 
 
-def _seen_errors(manifest: Manifest) -> dict[str, Any] | None:
+def _seen_errors(manifest: Manifest) -> dict[str, Any]:
     """Return which errors are detected, relative to the sum of the absolute terms of a row."""
-    import numpy as np
+    from cec_mpi.core.checks.parity import answer_checker
+    from cec_mpi.core.checks.sensitivity import measure_sensitivity
 
-    found, recovery = manifest.sensitivity, manifest.code.recovery
-    if found is None:
-        return None
-    eps = float(np.finfo(manifest.dtype).eps)
-    is_seen = manifest.code.machines > recovery and found.detectable < math.inf
-    is_named = is_seen and found.locatable < math.inf
+    code = manifest.code
+    checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
+    found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+    is_seen = found.error < math.inf
     return {
-        "seen_by": recovery + 1 if is_seen else None,
-        "error": found.detectable * eps if is_seen else None,
-        "median_error": found.median * eps if is_seen and found.median < math.inf else None,
-        "named_by": recovery + 3 if is_named else None,
+        "seen_by": code.recovery + 1 if is_seen else None,
+        "error": found.error if is_seen else None,
+        "named_by": code.recovery + 3 if is_seen and code.machines > code.recovery + 2 else None,
         "measured": found.measured,
         "complete": found.complete,
     }

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cec_mpi.core.accuracy.rounding import is_exact
-from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.encoding import journal
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
@@ -340,9 +339,6 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
         shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
         column_sizes=ArrayEntry(COLUMN_SIZES),
         row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales else None,
-        sensitivity=measure_sensitivity(
-            code.generator, kind, columns, code.conditioning.worst_machines
-        ),
         column_names=matrix.column_names,
         missing=matrix.missing,
     )

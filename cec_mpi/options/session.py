@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.files.paths import as_path
@@ -17,6 +19,9 @@ from cec_mpi.options.option import option, whole_number
 from cec_mpi.options.sharing import Caching, Reading, Sharing
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from cec_mpi.store.format.manifest import Manifest
 
 GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
@@ -110,15 +115,18 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     """
     code, dtype = manifest.code, manifest.dtype
     total, recovery = code.machines, code.recovery
-    size = _unseen(manifest, dtype, precision)
+    arithmetic = dtype if precision == "shard" else "float64"
+    size = _unseen(manifest, manifest.shard_errors, arithmetic)
     if size <= _UNSEEN:
         return
-    helps = []
-    if precision == "shard" and _unseen(manifest, dtype, "double") <= _UNSEEN:
-        helps.append("run with precision double")
-    helps.append("encode with a smaller L, or another code")
-    if dtype != "float64" and _unseen(manifest, "float64", "double") <= _UNSEEN:
-        helps[-1] = "encode with dtype float64, a smaller L, or another code"
+    encoded, doubles = (encoding_error(code.generator, kind) for kind in (dtype, "float64"))
+    helps = ["encode with a smaller L, or another code"]
+    if _unseen(manifest, encoded, arithmetic) <= _UNSEEN:
+        helps = ["encode X again, because repaired shards are too inexact"]
+    elif dtype != "float64" and _unseen(manifest, doubles, "float64") <= _UNSEEN:
+        helps = ["encode with dtype float64, a smaller L, or another code"]
+    if precision == "shard" and _unseen(manifest, manifest.shard_errors, "float64") <= _UNSEEN:
+        helps.insert(0, "run with precision double")
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
         f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
@@ -127,11 +135,12 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     )
 
 
-def _unseen(manifest: Manifest, dtype: str, precision: str) -> float:
-    """Return the largest error that may be missed, relative to X w."""
-    arithmetic = dtype if precision == "shard" else "float64"
-    found = manifest.sensitivity
-    if found is None or dtype != manifest.dtype or arithmetic != "float64":
-        generator, columns = manifest.code.generator, manifest.columns
-        found = measure_sensitivity(generator, dtype, columns, arithmetic=arithmetic)
-    return found.unseen(dtype, manifest.columns)
+def _unseen(manifest: Manifest, shard_errors: NDArray[np.float64], arithmetic: str) -> float:
+    """Return the largest error of an answer that may be missed, relative to X w.
+
+    Terms of changing sign and like size add up to about ``S / sqrt(r)``.
+    """
+    code, columns = manifest.code, manifest.columns
+    checker = answer_checker(code.generator, arithmetic, columns, shard_errors)
+    found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+    return found.error * float(columns**0.5)

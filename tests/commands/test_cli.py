@@ -275,7 +275,7 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     assert (code, err) == (0, "")
     assert re.search(r"^code +systematic gaussian code, .* on all 10 sets of machines$", out, re.M)
     assert re.search(
-        r"any 4 machines detect errors above \S+ .*\(half of all sets .* sum\)\n",
+        r"any 4 machines detect errors above \S+ .* terms of a row\n",
         out,
     )
     code, out, err = cec("verify", store)
@@ -287,8 +287,8 @@ def test_a_store_is_made_described_and_verified(cec, made, tmp_path):
     ("machines", "recovery", "said"),
     [
         (3, 3, r"not detected, because all machines are needed\n"),
-        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* \(half of all sets .* sum\)\n"),
-        (16, 8, r"any 9 machines detect .*; any 11 machines identify the wrong answer\n"),
+        (4, 3, r"any 4 machines detect errors above \d\.\de-\d\d .* terms of a row\n"),
+        (16, 8, r"any 9 machines detect .*; any 11 machines identify the wrong answer; a sample"),
     ],
 )
 def test_info_says_what_becomes_of_wrong_answers(cec, made, tmp_path, machines, recovery, said):
@@ -316,7 +316,6 @@ def test_info_is_one_object_with_all_that_is_said(cec, made, tmp_path):
         f"{measured['median']:.1f} (worst {measured['worst']:.1f}), measured on all "
         f"{measured['measured']} sets",
         f"any {seen['seen_by']} machines detect errors above {seen['error']:.1e} times",
-        f"half of all sets detect errors above {seen['median_error']:.1e} times that sum",
         f"any {seen['named_by']} machines identify the wrong answer",
         f"shards          {facts['rows_per_shard']} rows each; {facts['bytes']} bytes in all, each "
         f"shard in {facts['blocks_per_shard']} block",

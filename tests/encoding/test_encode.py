@@ -15,7 +15,6 @@ from scipy.sparse import csr_array
 
 from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZEROS
-from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import CecError, DamagedStoreError, InfeasibleError, InputError
@@ -213,17 +212,6 @@ def test_the_conditioning_of_the_code_is_recorded(tmp_path):
     assert code.conditioning.worst == pytest.approx(max(measured))
     worst = [n - 1 for n in code.conditioning.worst_machines]
     assert np.linalg.cond(code.generator[worst]) == pytest.approx(max(measured))
-
-
-@pytest.mark.parametrize(("machines", "recovery"), [(7, 3), (4, 3), (3, 3)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_how_small_an_error_the_code_sees_is_recorded(tmp_path, machines, recovery, dtype):
-    manifest = encoded(tmp_path, X, machines, recovery, dtype=dtype).manifest
-    measured = measure_sensitivity(manifest.code.generator, dtype, X.shape[1])
-    assert manifest.sensitivity == measured
-    text = (tmp_path / "store" / "manifest.json").read_text()
-    assert "Infinity" not in text
-    assert (json.loads(text)["parity"]["locatable"] is None) == (machines < recovery + 3)
 
 
 @pytest.mark.parametrize("family", ["fourier", "gaussian", "orthonormal"])

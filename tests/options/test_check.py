@@ -8,7 +8,7 @@ import pytest
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.store.format.manifest import read_manifest
+from cec_mpi.store.format.manifest import Rebuilt, read_manifest
 
 
 def manifest_of(path, machines, recovery, dtype, columns=20, **code):
@@ -35,12 +35,15 @@ def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
     SessionOptions().checked(manifest)
 
 
-@pytest.mark.parametrize(("size", "says"), [(0.01, "errors of up to 0.0"), (9, "as large as X w")])
-def test_a_code_that_is_bad_in_float64_is_not_said_to_be_better(size, says, tmp_path):
+@pytest.mark.parametrize(("bound", "says"), [(1e-3, "errors of up to 0.0"), (9, "as large as X")])
+def test_a_store_with_repaired_shards_that_are_too_inexact_is_refused(bound, says, tmp_path):
     manifest = manifest_of(tmp_path / "store", 4, 2, "float64")
-    bad = replace(manifest.sensitivity, detectable=size / np.finfo("float64").eps / 20**0.5)
-    with pytest.raises(InputError, match=f"{says}.* encode with a smaller L, or another code$"):
-        SessionOptions(check=True).checked(replace(manifest, sensitivity=bad))
+    first = replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
+    repaired = replace(manifest, shards=(first, *manifest.shards[1:]))
+    with pytest.raises(InputError, match=f"{says}.*: encode X again, because repaired shards"):
+        SessionOptions(check=True).checked(repaired)
+    slightly = replace(first, rebuilt=(Rebuilt(0, 2, 1e-12),))
+    SessionOptions(check=True).checked(replace(manifest, shards=(slightly, *manifest.shards[1:])))
 
 
 def test_where_all_machines_are_needed_there_is_nothing_to_compare(tmp_path):

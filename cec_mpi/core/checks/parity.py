@@ -1,10 +1,10 @@
 """Parity: L + 1 answers to a row show that one is wrong, and L + 3 show whose it is.
 
-The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row.
-More than L of them are redundant: with C an orthonormal basis of the left null space of G_P,
-``C a = 0``. In floating point C a is as large as rounding makes it, and an error E of machine
-n adds E times the length of column n of C, the weight of n in P, which is from 0 to 1
-(`sensitivity`). Units are those of `rounding`: all errors are relative to the scale S of a row.
+The answers of machines P at one row are ``a = G_P x`` with x = (X_1 w .. X_L w) at that row. Any
+L + 1 of them are redundant: with c the unit vector for which ``c' G_P = 0``, their check,
+``c' a = 0``. In floating point c' a is as large as rounding makes it, and an error E of machine n
+adds E times its weight, the size of entry n of c. Units are those of `rounding`: all errors are
+relative to the scale S of a row. Answers agree if no L + 1 of them fail their check.
 
 Some machines explain a disagreement if the others agree without them. Rounding never makes answers
 disagree, so the machines that are wrong always explain it. Hence a machine is wrong if it alone
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import answer_error, gamma
+from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -30,8 +31,6 @@ Bools = NDArray[np.bool_]
 
 _KEPT = 1024  # sets of machines
 _ROWS = 16  # by which machines are named: those that disagree most
-_MANY = 40  # answers, of which pairs are so many that fewer are compared first
-_BATCH = 1_000_000  # numbers in one batch of explanations
 
 
 class Verdict(NamedTuple):
@@ -70,8 +69,8 @@ class ParityChecker:
 
     Notes
     -----
-    With e the errors of the answers, ``norm(C a) = norm(C e) <= norm(e)``, as the rows of C
-    are orthonormal. That C is not exact and the product with it rounds adds terms of float64.
+    With e the errors of the answers, ``|c' a| = |c' e| <= norm(e)``. That c is not exact and the
+    product with it rounds adds terms of float64.
 
     Examples
     --------
@@ -92,10 +91,24 @@ class ParityChecker:
         self._generator = generator
         self._errors: Floats = np.asarray(errors, dtype=np.float64)
         self._least = least
+        self._sizes = np.abs(generator).sum(axis=1)
         self.checks = lru_cache(_KEPT)(self._checks)
 
-    def _checks(self, machines: tuple[int, ...]) -> Floats:
-        """Return C of some machines, (m - L, m)."""
+    def _checks(self, machines: tuple[int, ...]) -> tuple[Floats, Floats]:
+        """Return checks that answers pass if they agree, and what rounding makes of them.
+
+        Parameters
+        ----------
+        machines : tuple of int
+            More than L, ascending.
+
+        Returns
+        -------
+        checks : (m - L, m) ndarray of float
+            Checks of L well-conditioned machines and each other one, which are 0 at the rest.
+        tolerances : (m - L, 1) ndarray of float
+            Relative to S.
+        """
         count = len(machines)
         if (
             sorted(set(machines)) != list(machines)
@@ -106,15 +119,21 @@ class ParityChecker:
                 f"answers of machines {list(machines)}: expected more than {self.recovery} "
                 f"machines from 1 to {len(self._generator)}, ascending"
             )
-        basis, _ = np.linalg.qr(self._generator[_indices(machines)], mode="complete")
-        return np.ascontiguousarray(basis[:, self.recovery :].T)
+        first = choose_machines(self._generator, machines)
+        others = [n for n in machines if n not in first]
+        places = np.searchsorted(machines, [sorted((*first, n)) for n in others])
+        matrices = self._generator[_indices(machines)][places]
+        checks = np.zeros((len(places), count))
+        np.put_along_axis(checks, places, _complete(matrices)[:, :, -1], axis=1)
+        return self._scaled(machines, checks)
 
-    def tolerance(self, machines: Sequence[int]) -> float:
-        """Return the most that rounding makes of ``norm(C a)``, relative to S."""
-        places = _indices(machines)
-        sizes = np.abs(self._generator[places]).sum(axis=1)
-        computing = checking_error(len(places), self.recovery) * np.linalg.norm(sizes)
-        return float(np.linalg.norm(self._errors[places]) + computing)
+    def _scaled(self, machines: tuple[int, ...], checks: Floats) -> tuple[Floats, Floats]:
+        checks = checks / np.linalg.norm(checks, axis=1, keepdims=True)
+        counted = checks != 0
+        errors = np.where(counted, self._errors[_indices(machines)], 0.0)
+        sizes = np.where(counted, self._sizes[_indices(machines)], 0.0)
+        computing = gamma(4 * (self.recovery + 1), np.float64) * np.linalg.norm(sizes, axis=1)
+        return checks, (np.linalg.norm(errors, axis=1) + computing)[:, np.newaxis]
 
     def disagree(
         self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
@@ -139,19 +158,21 @@ class ParityChecker:
     def _excess(
         self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike
     ) -> Floats:
-        """Return ``norm(C a)`` of each number over the most that rounding makes of it."""
-        checks = self.checks(machines)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            # hypot, since squares of what is no error would overflow from 1e154 on
-            left: Floats = np.hypot.reduce(checks @ answers.astype(np.float64, copy=False), axis=0)
-            limits = self._limits(self.tolerance(machines), scale, len(machines))
-            excess = np.zeros_like(left)
-            np.divide(left, limits, out=excess, where=left != 0)
-        return excess
+        """Return what checks give over the most that rounding makes of them, for each number."""
+        checks, tolerances = self.checks(machines)
+        excess = self._ratios(checks, tolerances, answers.astype(np.float64, copy=False), scale)
+        worst: Floats = excess.max(axis=0)
+        return worst
 
-    def _limits(self, tolerance: ArrayLike, scale: ArrayLike, count: int) -> Floats:
-        limits: Floats = np.multiply(tolerance, scale) + self._least * count**0.5
-        return limits
+    def _ratios(
+        self, checks: Floats, tolerances: Floats, answers: Floats, scale: ArrayLike
+    ) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            left = np.abs(checks @ answers)
+            limits = tolerances * np.asarray(scale, dtype=np.float64) + self._least
+            ratios = np.zeros_like(left)
+            np.divide(left, limits, out=ratios, where=left != 0)
+        return ratios
 
     def find_wrong(
         self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
@@ -166,73 +187,71 @@ class ParityChecker:
         Returns
         -------
         Verdict
-            Nobody is named with fewer than L + 3 answers.
+            Nobody is named with fewer than L + 3 answers. Of more, L + 3 are compared at a time.
 
         Notes
         -----
-        Any m answers are code words of distance ``m - L + 1``. So errors of up to ``m - L - 1``
-        machines never look like an error of one other machine: of two with L + 3 answers, of three
-        with L + 4.
+        Any L + 3 answers are code words of distance 4. So errors of two machines never look like an
+        error of one other machine.
         """
-        machines, some = tuple(machines), self.recovery + 3
-        excess = self._excess(machines, answers, scale)
-        failing = np.flatnonzero(~(excess <= 1))
-        if not failing.size:
+        everybody, some = tuple(machines), self.recovery + 3
+        excess = self._excess(everybody, answers, scale)
+        if (excess <= 1).all():
             return Verdict(agree=True)
-        rows = failing[np.argsort(-excess[failing], kind="stable")[:_ROWS]]
+        rows = np.argsort(-np.nan_to_num(excess, nan=np.inf), kind="stable")[:_ROWS]
         values = np.nan_to_num(answers[:, rows].astype(np.float64), nan=np.finfo(np.float64).max)
         scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), excess.shape)[rows]
-        count = len(machines)
-        for first in [*range(0, count - some, some), count - some] if count > _MANY else []:
+        verdict = Verdict(agree=False)
+        for first in range(max(1, len(everybody) - some + 1)):
             group = slice(first, first + some)
-            if self.disagree(machines[group], values[group], scales):
-                verdict = self._explain(machines[group], values[group], scales)
-                if verdict.wrong:
-                    return verdict
-        return self._explain(machines, values, scales)
+            found = self._explain(everybody[group], values[group], scales)
+            if found.wrong:
+                return found
+            verdict = verdict if verdict.candidates else found
+        return verdict
 
     def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Verdict:
-        """Name machines that alone explain a row which no two others explain."""
-        single = list(combinations(machines, 1))
-        alone = self._explains(machines, single, values, scales)
-        candidates = _chosen(single, alone.all(axis=1))
-        if len(machines) < self.recovery + 3:
+        """Name machines of up to L + 3 that alone explain a row which no two others explain."""
+        spare = len(machines) - self.recovery - 1
+        missing = list(combinations(machines, spare))
+        checks, tolerances = self._without_each(machines, missing)
+        passed = self._ratios(checks, tolerances, values, scales) <= 1
+        alone = [passed[[n in some for some in missing]].all(axis=0) for n in machines]
+        if passed.all():
+            return Verdict(agree=True)
+        candidates = tuple((n,) for n, row in zip(machines, alone, strict=True) if row.all())
+        if spare < 2:
             return Verdict(False, (), candidates)
-        pairs = list(combinations(machines, 2))
-        both = self._explains(machines, pairs, values, scales)
-        wrong = set()
-        for row in np.flatnonzero(alone.sum(axis=0) == 1):
-            ((n,),) = _chosen(single, alone[:, row])
-            if all(n in pair for pair in _chosen(pairs, both[:, row])):
-                wrong.add(n)
-        candidates = candidates or _chosen(pairs, both.all(axis=1))
+        wrong = {
+            n
+            for n, explains in zip(machines, alone, strict=True)
+            if (explains & ~passed[[n not in some for some in missing]].any(axis=0)).any()
+        }
+        if not candidates:
+            candidates = tuple(some for some, row in zip(missing, passed, strict=True) if row.all())
         return Verdict(False, tuple(sorted(wrong)), candidates)
 
-    def _explains(
-        self,
-        machines: tuple[int, ...],
-        explanations: Sequence[tuple[int, ...]],
-        values: Floats,
-        scales: Floats,
-    ) -> Bools:
-        """Return whether the machines agree without those of an explanation, for each row.
+    def _without_each(
+        self, machines: tuple[int, ...], missing: list[tuple[int, ...]]
+    ) -> tuple[Floats, Floats]:
+        """Return the checks of L + 1 machines each, without those that are missing.
 
-        Their checks are the combinations of rows of C that are 0 at the machines left out.
+        They are the combinations of checks of all that are 0 at the missing ones.
         """
-        checks = self.checks(machines)
-        redundant, count = checks.shape
-        found, size = [], max(1, _BATCH // (redundant * count))
-        for first in range(0, len(explanations), size):
-            batch = explanations[first : first + size]
-            away = np.searchsorted(machines, batch)
-            basis, _ = np.linalg.qr(checks.T[away].transpose(0, 2, 1), mode="complete")
-            others = basis[:, :, away.shape[1] :].transpose(0, 2, 1) @ checks
-            np.put_along_axis(others, away[:, np.newaxis, :], 0.0, axis=2)
-            with np.errstate(over="ignore", invalid="ignore"):
-                left = np.hypot.reduce(others @ values, axis=1)
-            tolerances = [[self.tolerance([n for n in machines if n not in x])] for x in batch]
-            found.append(left <= self._limits(np.array(tolerances), scales, count))
-        return np.concatenate(found)
+        matrix = self._generator[_indices(machines)]
+        checks = _complete(matrix)[:, self.recovery :].T
+        if len(checks) > 1:
+            away = np.searchsorted(machines, missing)
+            basis = _complete(checks.T[away].transpose(0, 2, 1))
+            checks = basis[:, :, -1] @ checks
+            np.put_along_axis(checks, away, 0.0, axis=1)
+        return self._scaled(machines, checks)
+
+
+def _complete(matrices: Floats) -> Floats:
+    """Return an orthogonal matrix whose last columns are orthogonal to those of a matrix."""
+    basis: Floats = np.linalg.qr(matrices, mode="complete")[0]
+    return basis
 
 
 def answer_checker(
@@ -252,15 +271,6 @@ def answer_checker(
     """
     errors = answer_error(generator, dtype, dtype, columns, shard_errors)
     return ParityChecker(generator, errors, float(np.finfo(dtype).tiny) * (columns + 1))
-
-
-def checking_error(count: int, recovery: int) -> float:
-    """Return the relative error of C a in float64, with that of C."""
-    return float((count - recovery) ** 0.5) * float(gamma(4 * count, np.float64))
-
-
-def _chosen(explanations: Sequence[tuple[int, ...]], are: ArrayLike) -> tuple[tuple[int, ...], ...]:
-    return tuple(explanations[k] for k in np.flatnonzero(are).tolist())
 
 
 def _indices(machines: Sequence[int]) -> NDArray[np.int64]:

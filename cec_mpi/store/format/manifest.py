@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
 from cec_mpi.core.accuracy.rounding import encoding_error
-from cec_mpi.core.checks.sensitivity import Sensitivity
 from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
@@ -158,12 +157,10 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
         shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
         column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
         row_exponents=None if row_exponents is None else _checked(ArrayEntry(**row_exponents)),
-        sensitivity=_sensitivity(content["parity"]),
         column_names=_column_names(content.get("column_names", []), columns),
         missing=_missing(content["missing"]) if "missing" in content else None,
     )
     _check(manifest, content)
-    _check_parity(manifest)
     return manifest
 
 
@@ -300,35 +297,9 @@ def _conditioning(content: dict[str, Any], generator: NDArray[np.float64]) -> Co
     return stated
 
 
-def _sensitivity(content: dict[str, Any]) -> Sensitivity:
-    sizes = {
-        name: math.inf if content[name] is None else content[name]
-        for name in ("median", "detectable", "locatable")
-    }
-    machines = tuple(content["machines"])
-    return _checked(Sensitivity(**{**content, **sizes, "machines": machines}))
-
-
-def _is_count(stated: Conditioning | Sensitivity, sets: int) -> bool:
+def _is_count(stated: Conditioning, sets: int) -> bool:
     """Whether this number of sets is possible: all of them, or a sample."""
     return stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
-
-
-def _check_parity(manifest: Manifest) -> None:
-    found, code = manifest.sensitivity, manifest.code
-    if found is None:
-        return
-    count = code.recovery + 1 if code.machines > code.recovery else 0
-    _machines(found.machines, count, code.machines)
-    sizes = (found.median, found.detectable, found.locatable, found.least_weight, found.measured)
-    sets = math.comb(code.machines, code.recovery) if count else 0
-    if (
-        not _is_count(found, sets)
-        or min(sizes) < 0
-        or found.least_weight > 1
-        or found.median > found.detectable
-    ):
-        raise ValueError(f"parity is {shown(found)}")
 
 
 def _shard_entry(content: dict[str, Any]) -> ShardEntry:
@@ -537,8 +508,6 @@ class Manifest:
         Sizes of the encoded entries, by column.
     row_exponents : ArrayEntry or None
         Powers of two by which rows of X were divided; None if they were not.
-    sensitivity : Sensitivity or None
-        Smallest error that the answers of more than L machines reveal; None in stores of copies.
     column_names : tuple of str
         Of the columns of X, if the table that was encoded had a header.
     missing : MissingValues or None
@@ -565,7 +534,6 @@ class Manifest:
     shards: tuple[ShardEntry, ...]
     column_sizes: ArrayEntry
     row_exponents: ArrayEntry | None = None
-    sensitivity: Sensitivity | None = None
     column_names: tuple[str, ...] = ()
     missing: MissingValues | None = None
     replicas: Layout | None = None
@@ -692,7 +660,6 @@ class Manifest:
                 "conditioning": asdict(code.conditioning),
                 "generator": code.generator.tolist(),
             },
-            **self._parity(),
             "grid": {"block_rows": self.grid.block_rows, "block_columns": self.grid.block_columns},
             "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
             "column_sizes": asdict(self.column_sizes),
@@ -706,17 +673,6 @@ class Manifest:
         text = json.dumps(content, indent=2)
         # A row of the matrix is a line of text. No name can hold this: its quotes are escaped.
         return text.replace('"generator": []', f'"generator": [\n      {rows}\n    ]') + "\n"
-
-    def _parity(self) -> dict[str, Any]:
-        if self.sensitivity is None:
-            return {}
-        measured = asdict(self.sensitivity).items()
-        return {
-            "parity": {
-                name: None if value == math.inf else value  # JSON has no infinity
-                for name, value in measured
-            }
-        }
 
 
 def own_sum(content: dict[str, Any]) -> str:

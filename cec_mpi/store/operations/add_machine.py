@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code.extension import add_row
 from cec_mpi.files.durable import check_room, locked, write_at
 from cec_mpi.files.paths import as_path
@@ -96,8 +94,4 @@ def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Ru
     marks = merge_marks(manifest, (), {each.number: each.error_bound for each in found})
     entry = ShardEntry(name, manifest.shard_bytes, row_sum(new), marks)
     shards = (*manifest.shards, entry)
-    sensitivity = measure_sensitivity(
-        code.generator, manifest.dtype, manifest.columns, code.conditioning.worst_machines
-    )
-    grown = replace(manifest, sensitivity=sensitivity)
-    return publish_generation(directory, grown, code, shards, np.vstack((sums, new)))
+    return publish_generation(directory, manifest, code, shards, np.vstack((sums, new)))

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 from itertools import combinations
-from math import comb
 
 import numpy as np
 import pytest
@@ -458,8 +457,6 @@ def test_an_added_machine_can_stand_in_for_any_other(path, X):
     assert manifest.code.machines == MACHINES + 1
     assert open_store(path).manifest.shards == manifest.shards
     assert manifest.shards[-1].rebuilt[0].stop == R
-    assert manifest.sensitivity.measured == comb(MACHINES + 1, RECOVERY)
-    assert open_store(path).manifest.sensitivity == manifest.sensitivity
     assert {name: data for name, data in contents(path).items() if name in before} == before | {
         name: contents(path)[name] for name in ("manifest.json", "manifest.copy.json")
     }
