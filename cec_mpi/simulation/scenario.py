@@ -59,8 +59,8 @@ class Costs:
 
         Examples
         --------
-        >>> Costs(decode=4e-11).decoding(10**7, recovery=100)
-        0.05
+        >>> Costs(decode=1.0).decoding(10, recovery=100)
+        1250.0
         """
         return numbers * (_READ_AND_WRITE + recovery) * self.decode
 
