@@ -16,6 +16,7 @@ from cec_mpi.master.step import Multiplied, Step
 from cec_mpi.wire.jobs import Answered, Answers
 from cec_mpi.wire.protocol import LockstepEnd
 
+ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"
 _WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
 
 
@@ -83,8 +84,10 @@ class MadeTogether:
         if answers.failed:
             reports = self._end.reports()
             told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
-            kind = DamagedStoreError if answers.damaged else MachineError
-            raise kind(f"step {step.number} failed on {'; '.join(told)}")
+            text = f"step {step.number} failed on {'; '.join(told)}"
+            if answers.damaged:
+                raise DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
+            raise MachineError(text)
         values = answers.values
         if step.product.adjoint:
             if not np.isfinite(values).all():

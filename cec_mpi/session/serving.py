@@ -181,7 +181,4 @@ def _open_shard(
         file = store.path / store.manifest.shards[number - 1].file
         if not problem_on_opening(file, store.manifest):
             raise
-        raise DamagedStoreError(
-            f"{error} (cec-mpi repair {store.path} repairs it; a run with --elastic continues "
-            "without it)"
-        ) from None
+        raise DamagedStoreError(f"{error} (cec-mpi repair {store.path} repairs it)") from None

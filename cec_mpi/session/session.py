@@ -18,6 +18,7 @@ from cec_mpi.machine.emulation import Emulation, fit_base
 from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
+from cec_mpi.master.together import ELASTIC_CONTINUES
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import speeds_by_machine
 from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
@@ -229,6 +230,8 @@ class Session:
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, places)
         if error is not None and not self._goes_on(opening, opened):
+            if isinstance(error, DamagedStoreError) and self._running is not Running.ELASTIC:
+                error = DamagedStoreError(f"{error}; {ELASTIC_CONTINUES}")
             self._hub.refuse(error)
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)

@@ -70,7 +70,7 @@ class PlainShard(DenseShard):
         self.machine = machine
         self._manifest = manifest
         self._advice = (
-            f" (cec-mpi repair {store} rebuilds them; a run with --elastic continues without them)"
+            f" (cec-mpi repair {store} rebuilds them)"
             if path.parent == store
             else " (a machine that starts again copies it again from the store)"
         )

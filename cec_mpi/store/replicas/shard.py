@@ -75,7 +75,7 @@ class SparseShard(Shard):
         self.path, self.count, self.machine = path, manifest.rows, machine
         self._columns = manifest.columns
         self._advice = (
-            f" (cec-mpi repair {store} copies them again; a run with --elastic continues without)"
+            f" (cec-mpi repair {store} copies them again)"
             if path.parent == store
             else " (a machine that starts again copies it again from the store)"
         )
