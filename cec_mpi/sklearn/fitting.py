@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -24,6 +24,28 @@ from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.text import few
 
 _LISTED = 5
+
+
+class ScoreMixin:
+    """`score` for targets in a file as well; before scikit-learn's mixin of the kind of estimator.
+
+    The metric is that of the mixin: the accuracy of a classifier, R^2 of a regressor.
+    """
+
+    def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
+        """Return how well `predict` agrees with y: accuracy, or coefficient of determination.
+
+        Parameters
+        ----------
+        X : (n, r) array_like, or as in `fit`
+        y : (n,) array_like or path of an .npy file
+        sample_weight : (n,) array_like, optional
+        """
+        y = targets(self, y)
+        if isinstance(y, str | os.PathLike):
+            y = np.asarray(open_npy(as_path(y)))
+        weights = as_unmasked("sample_weight", sample_weight)
+        return super().score(X, y, weights)  # type: ignore[misc, no-any-return]
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -145,14 +167,6 @@ def targets(estimator: Any, y: Any) -> Any:
             "samples out"
         )
     return column_or_1d(y, warn=True)
-
-
-def scored(estimator: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-    """Return what `score` of scikit-learn compares predictions with, and the weights."""
-    y = targets(estimator, y)
-    if isinstance(y, str | os.PathLike):
-        y = np.asarray(open_npy(as_path(y)))
-    return y, as_unmasked("sample_weight", sample_weight)
 
 
 @contextmanager

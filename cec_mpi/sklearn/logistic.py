@@ -13,12 +13,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn.fitting import CodedEstimator, scored, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, targets
 from cec_mpi.tasks.common.options import vector, whole
 from cec_mpi.tasks.logistic import logistic
 
 
-class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[misc]
+class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # type: ignore[misc]
     """Logistic regression with two classes, like scikit-learn's ``LogisticRegression``.
 
     Parameters
@@ -186,18 +186,6 @@ class CodedLogisticRegression(ClassifierMixin, CodedEstimator):  # type: ignore[
         """
         values = self.decision_function(X)
         return np.column_stack((log_expit(-values), log_expit(values)))
-
-    def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`.
-
-        Parameters
-        ----------
-        X : (n, r) array_like, or as in `fit`
-        y : (n,) array_like or path of an .npy file
-        sample_weight : (n,) array_like, optional
-        """
-        y, sample_weight = scored(self, y, sample_weight)
-        return super().score(X, y, sample_weight)  # type: ignore[no-any-return]
 
 
 def _check_kind(labels: Any) -> None:

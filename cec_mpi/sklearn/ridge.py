@@ -7,12 +7,12 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from cec_mpi.sklearn.fitting import CodedEstimator, scored, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, targets
 from cec_mpi.tasks.common.options import whole
 from cec_mpi.tasks.ridge import ridge
 
 
-class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
+class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[misc]
     """Ridge regression, like scikit-learn's ``Ridge``, computed by `cec_mpi.tasks.ridge`.
 
     Parameters
@@ -126,15 +126,3 @@ class CodedRidge(RegressorMixin, CodedEstimator):  # type: ignore[misc]
         (n,) ndarray
         """
         return self._linear(X)
-
-    def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination of `predict`.
-
-        Parameters
-        ----------
-        X : (n, r) array_like, or as in `fit`
-        y : (n,) array_like or path of an .npy file
-        sample_weight : (n,) array_like, optional
-        """
-        y, sample_weight = scored(self, y, sample_weight)
-        return super().score(X, y, sample_weight)  # type: ignore[no-any-return]
