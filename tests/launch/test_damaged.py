@@ -90,9 +90,10 @@ def test_in_lockstep_damage_ends_the_run_with_5(multiply, store, ranks):
 
 
 @pytest.mark.parametrize("harm", [os.unlink, lambda file: os.truncate(file, 1_000_000)])
-def test_in_lockstep_a_shard_that_cannot_be_opened_ends_the_run_with_5(multiply, store, harm):
+def test_a_shard_that_cannot_be_opened_ends_the_run_with_5(multiply, store, harm):
+    """`tests/ranks/test_failures.py` has it in lockstep."""
     harm(shard(store, 4))
-    told = multiply(ranks=6, code=5)
+    told = multiply("--serial", code=5)
     assert len(told.splitlines()) == 1
     for words in ("shard-0004.npy: ", "cec-mpi repair", "--elastic"):
         assert words in told

@@ -30,28 +30,24 @@ def task(X, *, checkpoint):
 
 
 @pytest.fixture
-def slow_run(small_store, tmp_path):
-    """The words of a run of some seconds: each of 40 steps takes 0.1 s."""
-    np.save(tmp_path / "W.npy", np.ones((40, small_store.columns)))
-    slowly = ["--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", "105"]
-    words = ["--out", str(tmp_path / "out"), f"vectors={tmp_path / 'W.npy'!s}", *slowly]
-    launcher = ["mpirun", "-n", str(small_store.machines + 1)]
-    return [*launcher, "cec-mpi", "run", str(small_store.path), *words]
+def words(small_store):
+    """A run, whose task follows."""
+    return ["cec-mpi", "run", str(small_store.path), "--out", "out"]
 
 
 @pytest.fixture
 def on_a_terminal(start, tmp_path):
-    """Start a command of a task that prints, on a terminal."""
+    """Start a run of a task that prints, on a terminal; each of 40 steps takes 0.1 s."""
     (tmp_path / "talking.py").write_text(TASK)
+    slowly = ["--speeds", "1,1,1", "--emulate-speeds", "1,1,1", "--emulate-base", "105"]
 
     def on_a_terminal(words):
         terminal = Terminal(120, 24)
         os.write(terminal.end, b"$ a command\n")  # as a shell leaves it
         variables = {"TERM": "xterm-256color", "PYTHONPATH": str(tmp_path)}
         streams = {"stdout": terminal.end, "stderr": terminal.end}
-        words = [word for word in words if not word.startswith("vectors=")]
-        words = [*words, "talking:task"]
-        process = start(words, cwd=tmp_path, variables=variables, **streams)
+        command = [*words, "talking:task", *slowly]
+        process = start(command, cwd=tmp_path, variables=variables, **streams)
         os.close(terminal.end)
         terminal.end = -1
         return process, terminal
@@ -60,8 +56,8 @@ def on_a_terminal(start, tmp_path):
 
 
 @pytest.mark.any_mpi
-def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, slow_run, tmp_path):
-    process, terminal = on_a_terminal(slow_run[slow_run.index("cec-mpi") :])
+def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, words, tmp_path):
+    process, terminal = on_a_terminal(words)
     terminal.await_text(" of 3 available")
     terminal.await_text("step 31")
     (tmp_path / "seen").touch()
@@ -76,8 +72,8 @@ def test_steps_are_shown_on_a_terminal_while_they_are_made(on_a_terminal, slow_r
     assert "report: cec-mpi report " in f"{report}{''.join(rest)}"
 
 
-def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, slow_run, tmp_path):
-    process, terminal = on_a_terminal(slow_run)
+def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, words, tmp_path):
+    process, terminal = on_a_terminal(["mpirun", "-n", "4", *words])
     terminal.await_text("cec-mpi: step ")
     (tmp_path / "seen").touch()
     assert process.wait(LIMIT) == 0
@@ -86,16 +82,18 @@ def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, slow_run, tmp_p
 
 
 @pytest.mark.any_mpi
-def test_a_short_run_shows_nothing_elsewhere_but_how_it_ended(run, slow_run):
-    done = run([*slow_run[slow_run.index("cec-mpi") :], "--serial"])
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_a_run_shows_nothing_elsewhere_but_how_it_ended(
+    run, words, small_store, tmp_path, is_quiet
+):
+    np.save(tmp_path / "W.npy", np.ones((40, small_store.columns)))
+    command = [*words, "vectors=W.npy", "--serial", *(["-q"] * is_quiet)]
+    done = run(command, cwd=tmp_path)
     assert (done.returncode, done.told) == (0, "")
+    if is_quiet:
+        assert done.stdout == ""
+        return
     first, last, report = done.stdout.splitlines()
     assert first.startswith("matvec is done: 40 steps on 3 machines, ")
     assert last.endswith("out (result.npy, summary.json)")
     assert report.startswith("report: cec-mpi report ")
-
-
-@pytest.mark.any_mpi
-def test_a_quiet_run_shows_nothing(run, slow_run):
-    done = run([*slow_run[slow_run.index("cec-mpi") :], "--serial", "-q"])
-    assert (done.returncode, done.told, done.stdout) == (0, "", "")

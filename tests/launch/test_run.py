@@ -167,7 +167,8 @@ def test_a_script_that_leaves_with_a_code(run_script):
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(0, marks=pytest.mark.any_mpi), 2])
-def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
+def test_other_commands_print_once(cec, small_store, ranks):
+    """`test_store_commands.py` has encode and decode."""
     info = cec("info", small_store.path, ranks=ranks)
     assert info.returncode == 0
     assert info.stdout.count("31 x 12 float64\n") == 1
@@ -176,17 +177,10 @@ def test_other_commands_print_once(cec, small_store, tmp_path, ranks):
     assert verify.returncode == 0
     assert verify.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]
 
-    np.save(tmp_path / "X.npy", small_store.X)
-    words = ["encode", tmp_path / "X.npy", tmp_path / "S", "--machines", 3, "--recovery", 2]
-    encode = cec(*words, ranks=ranks)
-    assert encode.returncode == 0
-    assert len(encode.stdout.splitlines()) == 1
-    assert cec("verify", tmp_path / "S").returncode == 0
-
     told = cec("run", "--help", ranks=ranks)
     assert told.returncode == 0
     assert told.stdout.count("usage: cec-mpi") == 1
-    assert all(done.told == "" for done in (info, verify, encode, told))
+    assert all(done.told == "" for done in (info, verify, told))
 
 
 @pytest.mark.any_mpi
