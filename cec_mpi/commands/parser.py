@@ -112,8 +112,7 @@ class Parser(argparse.ArgumentParser):
                 put(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
-        if read.valued:
-            option, value = read.valued
+        for option, value in read.valued:
             if meant := refuse_option(option, value=value):
                 self.error(f"{option} {value}{meant}")
         if read.unknown:
@@ -154,8 +153,8 @@ class _Read:
         Values of options, and positional arguments under their names in the help.
     unknown : tuple of str, optional
         The first unknown option, and the option before it if that has no value yet.
-    valued : tuple of str, optional
-        An option that takes no value, and what follows it.
+    valued : list of tuple of str
+        Options that take no value, and the words that follow them.
     wants_help, wants_all : bool
         Whether any help is requested, and whether with all options.
     """
@@ -164,7 +163,7 @@ class _Read:
         self.words: list[str] = []
         self.given: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
-        self.valued: tuple[str, str] | None = None
+        self.valued: list[tuple[str, str]] = []
         self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
         # Other parsers read what follows a command, or the first of the remaining words.
@@ -201,7 +200,7 @@ class _Read:
         self.wants_all = self.wants_all or name == ALL_HELP
         self.wants_help = self.wants_help or self.wants_all or name in _HELP
         if action.nargs == 0 and (value or words):
-            self.valued = self.valued or (name, value or words[0])
+            self.valued.append((name, value or words[0]))
         if equals:
             self.given[name] = value
             return ""

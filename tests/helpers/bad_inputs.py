@@ -487,7 +487,7 @@ ELASTIC_OPTIONS: dict[str, tuple[str, int]] = {  # of run, that are refused befo
     "--stragglers beyond N - L": ("--stragglers 2", 2),
     "--stragglers of a word": ("--stragglers one", 2),
     "--check of a word": ("--check=all", 2),
-    "--check parity, which was removed": ("--check parity", 2),
+    "--check parity, which was removed": ("-q --check parity", 2),
     "--check=sample, which was removed": ("--check=sample", 2),
     "--check with too few machines": ("--check --stragglers 1", 2),
     "--adopt, which was removed": ("--adopt", 2),

@@ -122,20 +122,27 @@ class TermChecks:
         term = np.asarray(values, dtype=np.float64).reshape(self.probe.size, -1)
         with np.errstate(over="ignore", invalid="ignore"):
             left = np.abs(self.probe[0].astype(np.float64) @ term - products @ given)
-            lengths = np.abs(given).sum(axis=0)
-            limits = self._sizes[machine - 1] * lengths * self._relative(products.size)
-        return not bool((left <= limits + self._least(products.size, lengths)).all())
+        limits = self.limits(machine, products.size, np.abs(given).sum(axis=0))
+        return not bool((left <= limits).all())
 
-    def _relative(self, rows: int) -> float:
-        """What rounding makes of the difference, relative to size and norm1(u)."""
+    def limits(self, machine: int, rows: int, lengths: Floats) -> Floats:
+        """Return what rounding makes of both sides of a test.
+
+        Parameters
+        ----------
+        machine, rows : int
+        lengths : (k,) ndarray of float
+            norm1(u) of each column of the coefficients.
+        """
         computing = summing_error(rows + 1, self._dtype) * self._by_rows
-        return computing + summing_error(rows, np.float64) * self.scale + self._fixed
-
-    def _least(self, rows: int, lengths: Floats) -> Floats:
-        """What underflow makes of it: of each product of numbers as much as the smallest one."""
-        tiny = float(np.finfo(self._dtype).tiny)
+        relative = computing + summing_error(rows, np.float64) * self.scale + self._fixed
+        # Of each product of numbers underflow makes as much as the smallest one.
         weights = float(np.abs(self.probe[0]).sum(dtype=np.float64))
-        return np.asarray(tiny * (rows * weights + self.probe.size * (1 + lengths)))
+        least = float(np.finfo(self._dtype).tiny) * (
+            rows * weights + self.probe.size * (1 + lengths)
+        )
+        with np.errstate(over="ignore"):
+            return np.asarray(self._sizes[machine - 1] * lengths * relative + least)
 
 
 def compare_products(
