@@ -60,7 +60,7 @@ def _text(name: str, manifest: Manifest) -> str:
 
 
 def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tuple[str, str]]:
-    from cec_mpi.core.replicas.explain import fatal_sets
+    from cec_mpi.core.replicas.holders import fatal_sets
     from cec_mpi.store.replicas.layout import BLOCK_BYTES
 
     entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
@@ -185,7 +185,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
 
     manifest = store.manifest
     if (layout := manifest.replicas) is not None:
-        from cec_mpi.core.replicas.explain import fatal_sets
+        from cec_mpi.core.replicas.holders import fatal_sets
 
         spread = _spread(layout)
         return {

@@ -151,7 +151,7 @@ def _plan_of_copies(
             raise InputError(f"--{flag} is only for a code, not for copies")
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
-    from cec_mpi.core.replicas.explain import explain_copies
+    from cec_mpi.commands.explain import explain_copies
 
     speeds = [float(speed) for speed in arguments.speeds]
     plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)
@@ -192,7 +192,7 @@ def _fractions(plan: dict[str, Any]) -> list[str]:
 
 
 def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
-    from cec_mpi.core.plan.explain import explain_plan
+    from cec_mpi.commands.explain import explain_plan
 
     return explain_plan(
         available,

@@ -43,7 +43,7 @@ sys.exit(main())
     [
         (PLAN, "cec_mpi.cli", "SIGINT", -signal.SIGINT),
         (PLAN, "argparse", "SIGINT", -signal.SIGINT),
-        (PLAN, "cec_mpi.core.plan.explain", "SIGINT", 130),
+        (PLAN, "cec_mpi.commands.explain", "SIGINT", 130),
         (PLAN, "numpy._core.multiarray", "SIGINT", -signal.SIGINT),
         (PLAN, "os.fsync", "SIGINT", 130),
         (PLAN, "os.fsync", "SIGHUP", 129),

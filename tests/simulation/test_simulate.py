@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.availability.models import Listed
-from cec_mpi.core.plan.load import theorem_1
+from cec_mpi.core.plan.load import least_time
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.machine.emulation import SpeedChange
 from cec_mpi.options.session import SessionOptions
@@ -41,7 +41,7 @@ def scenario(costs=FREE, rows=1260, steps=3, recovery=3, happenings=(), adjoint=
 @pytest.mark.parametrize("elastic", [False, True])
 def test_steps_take_the_time_of_theorem_1(elastic):
     outcome = simulate(scenario(elastic=elastic))
-    level, _ = theorem_1(SPEEDS, 3)
+    level, _ = least_time(SPEEDS, 3)
     assert outcome.steps == 3
     assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
     assert outcome.over == pytest.approx(0, abs=0.5)

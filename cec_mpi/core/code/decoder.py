@@ -1,4 +1,4 @@
-"""Decoding: products with the inverse of the L rows of G of the machines that have answered."""
+"""A fast version of `core.paper.decode`: products with the inverse of the answering rows of G."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theorem 1: the optimal load of each machine, in fractions of a shard and in whole rows.
+"""Fast versions of Theorem 1, `core.paper.optimal_load`: for floats, and in whole rows.
 
 Speeds are in rows per unit of time. A fractional load ``mu[n]`` counts in shards; a whole-row load
 ``m[n]`` is a number of rows. Numbers in parentheses are those of the paper's equations.
@@ -93,8 +93,8 @@ def check_rows(rows: int) -> None:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
 
-def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | None]:
-    """Return c* and k* of Theorem 1.
+def least_time(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | None]:
+    """Return c* and k* of `core.paper.optimal_load`.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | Non
 
     Examples
     --------
-    >>> c_star, k_star = theorem_1([Fraction(s) for s in (2, 2, 3, 4)], 3)
+    >>> c_star, k_star = least_time([Fraction(s) for s in (2, 2, 3, 4)], 3)
     >>> print(c_star, k_star)
     2/7 3
     """
@@ -120,8 +120,7 @@ def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | Non
     if count == L:
         return 1 / s[0], None
     sums = list(accumulate(s))
-    # c_k = (k + L - N_t) / (s[1] + ... + s[k]). From k = N_t down, k* is the first k for which the
-    # right side of (15) holds, c_k <= 1 / s[k]: the left side failed for no larger one.
+    # The right side of (15), without a division: c_k <= 1 / s[k].
     k = count
     while (k + L - count) * s[k - 1] > sums[k - 1]:
         k -= 1
@@ -129,7 +128,7 @@ def theorem_1(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | Non
 
 
 def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:
-    """Theorem 1: the load with which the slowest machine finishes first, solving (13).
+    """Return the load of `core.paper.optimal_load`, also for floats.
 
     Parameters
     ----------
@@ -171,7 +170,7 @@ def _fraction(number: Rational) -> Fraction:
 
 
 def _load(speeds: Numbers, copies: int) -> FractionalLoad:
-    c_star, k_star = theorem_1(speeds, copies)
+    c_star, k_star = least_time(speeds, copies)
     one = type(c_star)(1)
     mu = tuple(one if k_star is None else min(one, c_star * s) for s in speeds)  # (14)
     return FractionalLoad(mu, c_star, k_star)
@@ -186,7 +185,7 @@ def optimal_level(speeds: Sequence[float], copies: int) -> float:
     True
     """
     units, exponent = comparable(speeds)
-    return _in_time_of(theorem_1(units, copies)[0], exponent)
+    return _in_time_of(least_time(units, copies)[0], exponent)
 
 
 def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
@@ -210,7 +209,7 @@ def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
 
 
 def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
-    """Return whole rows per machine with the smallest possible makespan.
+    """Return the loads of `core.paper.optimal_load` in whole rows, with the smallest makespan.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.algorithm_1 import check_fillable, fill
 from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, pieces, whole_numbers
+from cec_mpi.core.plan.blocks import assign_blocks, check_fillable
 from cec_mpi.core.plan.load import check_copies, check_rows
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
@@ -64,7 +64,7 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
             f"{plural(loads.size, 'load')} for {plural(names.size, 'available machine')}"
         )
     check_fillable(loads, copies)
-    sizes, members = fill(loads, copies)
+    sizes, members = assign_blocks(loads, copies)
     for some in pieces(members):  # in their own place: these may be all there is room for
         some[:] = names[some]
     return _placed(available, loads, np.array(sizes), members)

@@ -9,7 +9,7 @@ those next to each other hold the same parts.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, combinations
 from math import comb, gcd
 from typing import NamedTuple
@@ -230,3 +230,22 @@ def held_together(
     sets: dict[tuple[int, ...], int] = {}
     which = [sets.setdefault(there[each], len(sets)) for each in holders]
     return list(sets), np.array(which)
+
+
+def fatal_sets(holders: Holders, available: Iterable[int]) -> list[tuple[int, ...]]:
+    """Return the smallest sets of available machines that hold all copies of some part.
+
+    A run with these machines ends when all machines of one of these sets are lost.
+
+    Examples
+    --------
+    >>> fatal_sets(((1, 2, 3), (2, 3, 4), (3, 4, 5)), (1, 2, 3, 5))
+    [(2, 3), (3, 5)]
+    """
+    there = set(available)
+    left = sorted({tuple(n for n in each if n in there) for each in holders}, key=len)
+    found: list[tuple[int, ...]] = []
+    for each in left:
+        if not any(set(smaller) <= set(each) for smaller in found):
+            found.append(each)
+    return sorted(found)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.algorithm_1 import fill
 from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
@@ -375,7 +375,7 @@ class _Work:
         found: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
         firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
-            sizes, members = fill(amounts[first:last], self.copies)
+            sizes, members = assign_blocks(amounts[first:last], self.copies)
             along = order_along_rows(members, range(last - first))
             machines = groups.machine[first:last][members[along].astype(np.intp)]
             found.append((np.full(len(sizes), g), np.array(sizes)[along], machines))

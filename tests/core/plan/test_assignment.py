@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.algorithm_1 import fractional_blocks
+from cec_mpi.core.paper import algorithm_1
 from cec_mpi.core.plan.assignment import Assignment, Block
 from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
@@ -44,21 +44,10 @@ both_schemes = pytest.mark.parametrize(
 )
 
 
-def algorithm_1(m, copies):
-    """Algorithm 1 line by line, on ints or Fractions: [(alpha_f, positions of P_f)]."""
-    m = list(m)
-    blocks = []
-    while any(m):
-        whole = Fraction(sum(m), copies)
-        ascending = sorted((n for n in range(len(m)) if m[n]), key=lambda n: (m[n], n))
-        chosen = [ascending[0], *ascending[len(ascending) - copies + 1 :]]
-        alpha = m[ascending[0]]
-        if len(ascending) >= copies + 1:
-            alpha = min(alpha, whole - m[ascending[len(ascending) - copies]])
-        for n in chosen:
-            m[n] -= alpha
-        blocks.append((alpha, set(chosen)))
-    return blocks
+def blocks_of_the_paper(available, loads, copies):
+    """[(alpha_f, P_f)]."""
+    blocks = algorithm_1(dict(zip(available, loads, strict=True)), copies)
+    return [(block.alpha, set(block.P)) for block in blocks]
 
 
 def sizes_and_sets(plan):
@@ -103,10 +92,7 @@ def planned(draw):
 @pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
 def test_the_papers_example_in_fractions(available, blocks, cyclic_time):
     mu = fractional_load([SPEEDS[n] for n in available], 3).mu
-    found = [
-        (alpha, {available[position] for position in positions})
-        for alpha, positions in fractional_blocks(mu, 3)
-    ]
+    found = blocks_of_the_paper(available, mu, 3)
     assert found == [(Fraction(alpha), machines) for alpha, machines in blocks]
 
 
@@ -135,14 +121,7 @@ def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
         for n in block.machines:
             met[n] += block.stop - block.start
     assert list(met.values()) == loads == plan.loads.tolist()
-    expected = algorithm_1(loads, copies)
-    assert sizes_and_sets(plan) == [
-        (alpha, {available[position] for position in chosen}) for alpha, chosen in expected
-    ]
-    assert [
-        (alpha, set(chosen))
-        for alpha, chosen in fractional_blocks([Fraction(m, rows) for m in loads], copies)
-    ] == [(Fraction(alpha, rows), chosen) for alpha, chosen in expected]
+    assert sizes_and_sets(plan) == blocks_of_the_paper(available, loads, copies)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 10, 150, 299, 300])
@@ -150,20 +129,9 @@ def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
 def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(copies, fastest):
     speeds = np.random.default_rng(copies).integers(1, fastest + 1, 300)
     loads = whole_row_load(speeds, copies, 1000)
-    plan = heterogeneous(tuple(range(1, 301)), loads, copies)
-    assert sizes_and_sets(plan) == [
-        (alpha, {position + 1 for position in chosen})
-        for alpha, chosen in algorithm_1(loads.tolist(), copies)
-    ]
-
-
-@pytest.mark.parametrize("copies", [1, 2, 3, 4, 5])
-def test_fractional_blocks_stay_exact_where_denominators_are_huge(copies):
-    speeds = [1, 999_999_937, 10**9, Fraction(1, 10**9 + 7), 3 * 10**8 + 1]
-    mu = fractional_load(speeds, copies).mu
-    blocks = fractional_blocks(mu, copies)
-    assert [(alpha, set(chosen)) for alpha, chosen in blocks] == algorithm_1(mu, copies)
-    assert sum(alpha for alpha, _ in blocks) == 1
+    everyone = tuple(range(1, 301))
+    plan = heterogeneous(everyone, loads, copies)
+    assert sizes_and_sets(plan) == blocks_of_the_paper(everyone, loads.tolist(), copies)
 
 
 def test_ties_go_by_machine_number():
@@ -197,8 +165,6 @@ def test_with_one_copy_each_machine_has_its_own_rows():
 def test_loads_that_no_assignment_meets_are_refused(loads):
     with pytest.raises(InputError, match=f"sum {sum(loads)} cannot be met"):
         heterogeneous(tuple(range(1, len(loads) + 1)), loads, 2)
-    with pytest.raises(InputError, match="cannot be met"):
-        fractional_blocks([Fraction(m, 3) for m in loads], 2)
 
 
 def test_as_many_loads_as_machines_are_needed():

@@ -1,4 +1,4 @@
-"""A plan as plain numbers, for people and for other programs."""
+"""Plans as plain numbers, for people and for other programs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from cec_mpi.core.plan.algorithm_1 import Iteration, algorithm_1, fractional_blocks, in_parts
+import numpy as np
+
+from cec_mpi.core.paper import Block, algorithm_1
 from cec_mpi.core.plan.assignment import Scheme
+from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Plan, plan_step
+from cec_mpi.core.replicas.holders import Holders, fatal_sets, spread_of
+from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.core.replicas.planner import ReplicaPlanner
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -92,10 +99,10 @@ def explain_plan(
     if steps:
         loads, parts = plan.assignment.loads.tolist(), None
         if exact:
-            loads, parts = in_parts([Fraction(part) for part in content["mu"]])
+            loads, parts = _in_parts([Fraction(part) for part in content["mu"]])
+        mu = dict(zip(available, loads, strict=True))
         content["iterations"] = [
-            _iteration(each, available, parts)
-            for each in algorithm_1(loads, plan.assignment.copies)
+            _iteration(block, parts) for block in algorithm_1(mu, plan.assignment.copies)
         ]
     return content
 
@@ -114,25 +121,26 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
         )
 
 
-def _iteration(each: Iteration, available: Sequence[int], parts: int | None) -> dict[str, Any]:
+def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
     """Return an iteration in rows, or in fractions of a shard that has `parts` parts."""
-    copies, beyond = len(each.machines), each.next_largest
-    load = each.loads[each.smallest]
-    room = None if beyond is None else each.total // copies - each.loads[beyond]
+    load = block.m[block.smallest]
+    room = None
+    if block.next_largest is not None:
+        room = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
 
-    def shown(number: int) -> int | str:
-        return number if parts is None else str(Fraction(number, parts))
+    def shown(number: int | Fraction) -> int | str:
+        return int(number) if parts is None else str(Fraction(number) / parts)
 
     return {
-        "alpha": shown(each.alpha),
-        "machines": [available[k] for k in each.machines],
-        "smallest": available[each.smallest],
+        "alpha": shown(block.alpha),
+        "machines": list(block.P),
+        "smallest": block.smallest,
         "load": shown(load),
-        "next_largest": None if beyond is None else available[beyond],
+        "next_largest": block.next_largest,
         "room": None if room is None else shown(room),
-        "decided_by": "load" if each.alpha == load else "room",
-        "loads": [shown(number) for number in each.loads],
-        "total": shown(each.total),
+        "decided_by": "load" if block.alpha == load else "room",
+        "loads": [shown(number) for number in block.m.values()],
+        "total": shown(block.total),
     }
 
 
@@ -150,11 +158,98 @@ def _fractions(
             for b in range(count)
         ]
     else:
-        blocks = fractional_blocks(mu, copies)
+        loads, parts = _in_parts(mu)
+        sizes, members = assign_blocks(np.array(loads, dtype=object), copies)
+        blocks = [
+            (Fraction(size, parts), tuple(chosen))
+            for size, chosen in zip(sizes, members.tolist(), strict=True)
+        ]
     return {
         "mu": [str(part) for part in mu],
         "alpha": [str(alpha) for alpha, _ in blocks],
         "alpha_machines": [[available[k] for k in chosen] for _, chosen in blocks],
         "c_star": str(optimum.c_star),
         "k_star": optimum.k_star,
+    }
+
+
+def _in_parts(mu: Sequence[Fraction]) -> tuple[list[int], int]:
+    """Return fractions of a shard as whole numbers of equal parts, and the number of parts."""
+    parts = math.lcm(*(fraction.denominator for fraction in mu))
+    return [int(fraction * parts) for fraction in mu], parts
+
+
+def explain_copies(
+    parts: Parts,
+    holders: Holders,
+    available: Sequence[int],
+    speeds: Sequence[float],
+    stragglers: int = 0,
+) -> dict[str, Any]:
+    """Return what ``cec-mpi plan --json`` prints for copies of sparse rows.
+
+    Parameters
+    ----------
+    parts : Parts
+    holders : Holders
+    available : (N_t,) sequence of int
+        Machine numbers, ascending.
+    speeds : (N,) sequence of float
+    stragglers : int
+        Each row is computed by ``1 + stragglers`` machines.
+
+    Returns
+    -------
+    dict
+        ``available``, ``rows`` (of X), ``copies`` (J), ``loads`` and ``costs`` (rows and nonzeros
+        of machines 1..N, where a row counts 2 nonzeros more), ``held`` (what share of X machines
+        have), ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, over speed),
+        ``fatal`` (`fatal_sets` of the available machines), ``lost`` and ``over_optimum`` as
+        ``cec-mpi info --json`` prints them.
+
+    Raises
+    ------
+    InfeasibleError
+        No available machine has some part.
+    InputError
+        There are too few copies for the stragglers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cec_mpi.core.replicas.parts import cut_parts
+    >>> parts = cut_parts(np.arange(0, 31, 3), 2, 5)
+    >>> plan = explain_copies(parts, ((1, 2), (2, 3)), (1, 2, 3), (1.0, 1.0, 2.0))
+    >>> plan["loads"], plan["makespan"], plan["fatal"]
+    ([3, 2, 5], 3.0, [[1, 2], [2, 3]])
+    """
+    machines, copies = len(speeds), min(map(len, holders))
+    if stragglers >= copies:
+        raise InputError(f"stragglers {stragglers}: expected 0 to {copies - 1} (copies less one)")
+    placement = ReplicaPlacement(holders, parts.bounds.tolist(), machines)
+    planner = ReplicaPlanner(parts, placement, stragglers)
+    plan = planner.plan(tuple(available), tuple(speeds))
+    spread = spread_of(holders, speeds, parts.costs.tolist())
+    rows, total = int(parts.rows[-1]), float(parts.costs.sum())
+    held = [0.0] * machines
+    for mine, cost in zip(holders, parts.costs.tolist(), strict=True):
+        for n in mine:
+            held[n - 1] += cost / total
+    costs = [0.0] * machines if plan.costs is None else plan.costs.tolist()
+    return {
+        "available": list(available),
+        "rows": rows,
+        "copies": copies,
+        "loads": plan.assignment.counts(machines).tolist(),
+        "costs": costs,
+        "held": held,
+        "blocks": [
+            {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
+            for block in plan.assignment.blocks
+        ],
+        "makespan": plan.makespan * rows / total,
+        "bound": plan.bound * rows / total,
+        "fatal": [list(each) for each in fatal_sets(holders, available)],
+        "lost": spread.lost,
+        "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
     }
