@@ -18,6 +18,7 @@ from cec_mpi.cli import main
 from cec_mpi.cluster.slurm import LAUNCHERS, batch_script, seconds_of
 from cec_mpi.errors import InputError
 from helpers import ROOT
+from helpers.waiting import LIMIT
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES = ROOT / "scripts" / "slurm"
@@ -169,7 +170,7 @@ def said(tmp_path_factory):
             ["bash", "-c", script, "script", *words],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=LIMIT,
             check=False,
             env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
             | {"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "12", **variables},
@@ -322,7 +323,7 @@ def warned(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=LIMIT,
             check=False,
             env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
             | {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "12"},
@@ -419,7 +420,7 @@ def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, e
     done = subprocess.run(
         ["bash", "-c", script, "script", "42;cluster"],
         cwd=tmp_path,
-        timeout=20,
+        timeout=LIMIT,
         check=False,
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "1"}
         | {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"},

@@ -6,7 +6,6 @@ import getpass
 import re
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,11 +34,12 @@ class Desk:
 
     def ask(self, *words: object) -> str:
         """What a command of Slurm prints that only asks: again where the controller is too busy."""
-        by = time.monotonic() + LIMIT
-        while (done := self._attempt(words, LIMIT)).returncode:
-            assert time.monotonic() < by, f"{done}"
-            time.sleep(0.5)
-        return done.stdout
+
+        def done() -> subprocess.CompletedProcess[str] | None:
+            tried = self._attempt(words, LIMIT)
+            return None if tried.returncode else tried
+
+        return wait_until(done, pause=0.5).stdout
 
     def _attempt(self, words: Sequence[object], limit: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -88,7 +88,7 @@ class Desk:
         try:
             yield
         finally:
-            wait_until(lambda: self._is_back(node))
+            wait_until(lambda: self._is_back(node), pause=0.1)
 
     def _is_back(self, node: str) -> bool:
         """Whether Slurm gives jobs to the node again, which it may do by itself."""
@@ -126,23 +126,23 @@ class Job:
             path.read_text() for path in self.desk.directory.glob(f"slurm-{self.number}*.out")
         )
 
-    def wait(self, *states: str, limit: float = LIMIT) -> str:
+    def wait(self, *states: str) -> str:
         """Wait until the job is in one of these states, or by default until it is over."""
-        deadline = time.monotonic() + limit
-        while True:
-            state = self.says("JobState")
-            if state in (states or _OVER):
-                return state
-            assert time.monotonic() < deadline, f"{state}, no {states or _OVER}: {self.output()}"
-            time.sleep(0.2)
+        wanted = states or _OVER
+        return wait_until(
+            lambda: (state := self.says("JobState")) in wanted and state,
+            said=lambda: f"{self.says('JobState')}, no {wanted}: {self.output()}",
+            pause=0.2,
+        )
 
     def wait_for_steps(self, out: Path, steps: int) -> None:
         """Wait until the run of the job has made so many steps."""
-        deadline = time.monotonic() + LIMIT
-        while steps_of(out) < steps:
-            assert time.monotonic() < deadline, self.output()
+
+        def are_made() -> bool:
             assert self.says("JobState") not in _OVER, self.output()
-            time.sleep(0.2)
+            return steps_of(out) >= steps
+
+        wait_until(are_made, said=self.output, pause=0.2)
 
     def go_on(self) -> None:
         """Start a requeued job soon: Slurm lets it wait for two minutes.

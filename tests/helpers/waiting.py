@@ -16,6 +16,7 @@ def wait_until(
     condition: Callable[[], Any],
     process: subprocess.Popen[str] | None = None,
     said: Callable[[], object] = lambda: "",
+    pause: float = 0.01,
 ) -> Any:
     """Wait until a condition is true; return what it has returned.
 
@@ -26,12 +27,14 @@ def wait_until(
         Fail if it ends before.
     said : callable
         Returns what to show if the condition does not become true.
+    pause : float
+        Seconds before the condition is examined again.
     """
     due = time.monotonic() + LIMIT
     while not (value := condition()):
         assert process is None or process.poll() is None, process.communicate()[1]
         assert time.monotonic() < due, said()
-        time.sleep(0.01)
+        time.sleep(pause)
     return value
 
 

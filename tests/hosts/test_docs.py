@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 from helpers.pages import blocks_of
 
-pytestmark = [pytest.mark.needs("hosts", "openmpi"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.needs("hosts", "openmpi")
 
 
 def without_numbers(map_lines: str) -> list[list[str]]:

@@ -126,11 +126,12 @@ def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path
 
 
 @pytest.mark.any_mpi
-def test_two_shards_that_disagree(cec, copy):
-    """Found by repair though every checksum is right; the user says which one it is."""
+def test_a_shard_that_is_wrong_though_its_checksums_match(cec, copy):
+    """Repair finds the wrong one of L + 3 though every checksum is right."""
     for machine in (1, 2):
         (copy / f"shard-{machine:04d}.npy").unlink()
     assert cec("repair", copy).returncode == 0
+    assert cec("add-machine", copy).returncode == 0
     assert cec("verify", copy).returncode == 0
     from cec_mpi.store import open_store
     from cec_mpi.store.format.checksums import publish_generation, row_sum

@@ -12,6 +12,7 @@ from cec_mpi import open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.processes.ending import claim
 from cec_mpi.processes.together import seconds_to_meet
+from helpers.waiting import LIMIT
 
 
 def test_more_ranks_have_more_time():
@@ -58,6 +59,6 @@ def test_what_others_may_write_to_says_nothing(directory):
         said = [rank.stdout.readline().strip() for rank in ranks]
     finally:
         for rank in ranks:
-            rank.communicate("\n", timeout=20)
+            rank.communicate("\n", timeout=LIMIT)
     assert sorted(said) == ["False", "True"]  # by what they have in common: this process
     assert not list(directory.iterdir())

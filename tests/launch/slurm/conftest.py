@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from helpers import ROOT
 from helpers.jobs import Desk
 from helpers.mpi_at_hand import library
 from helpers.needs import reason_to_skip
+from helpers.waiting import LIMIT, wait_until
 
 SCRIPT = ROOT / "scripts" / "slurm" / "cluster"
 
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory):
             env={**os.environ, **size},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT,
         )
         if up.returncode == 0 or "is taken" not in up.stderr:
             break
@@ -42,7 +42,7 @@ def cluster(tmp_path_factory):
         # It names shared memory by host and node-local rank, and these nodes are one host.
         variables["OMPI_MCA_btl"] = "self,tcp"
     yield variables
-    subprocess.run([SCRIPT, "down", directory], check=True, timeout=60)
+    subprocess.run([SCRIPT, "down", directory], check=True, timeout=LIMIT)
 
 
 @pytest.fixture
@@ -51,10 +51,7 @@ def desk(cluster, tmp_path):
     desk = Desk(cluster | {"OMPI_MCA_mpi_yield_when_idle": "1"}, tmp_path)  # as cores are shared
     yield desk
     desk.cancel_jobs()
-    by = time.monotonic() + 30
-    while desk.jobs():
-        assert time.monotonic() < by
-        time.sleep(0.1)
+    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.1)
 
 
 @pytest.fixture(scope="module")

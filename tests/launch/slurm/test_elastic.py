@@ -11,14 +11,11 @@ import pytest
 
 from cec_mpi.records.reading import read_lines
 from helpers import ROOT
-from helpers.jobs import LIMIT, Job
+from helpers.jobs import Job
 from helpers.until_told import ENOUGH, vector
+from helpers.waiting import LIMIT, wait_until
 
-pytestmark = [
-    pytest.mark.any_mpi,
-    pytest.mark.needs("slurm"),
-    pytest.mark.timeout(300),  # several jobs, one by one
-]
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 SLOWLY = "--emulate-speeds 2,2,3,3,4,4 --emulate-base 400"  # some 20 steps a second
 
 
@@ -139,8 +136,5 @@ def test_machines_that_wait_for_a_node_end_with_the_run(desk, symmetric):
     (desk.directory / ENOUGH).touch()
     assert story.master.wait() == "COMPLETED"
     assert [task.wait() for task in story.tasks[:6]] == ["COMPLETED"] * 6, story.said()
-    by = time.monotonic() + LIMIT
-    while desk.jobs():
-        assert time.monotonic() < by
-        time.sleep(0.2)
+    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.2)
     assert not any(task.output() for task in story.tasks[6:])

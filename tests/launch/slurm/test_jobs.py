@@ -17,7 +17,7 @@ from cec_mpi.records.recorder import read_steps
 from helpers import ROOT
 
 EXAMPLES = ROOT / "scripts" / "slurm"
-pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(300)]  # several jobs, one by one
+pytestmark = pytest.mark.needs("slurm")
 # About 150 steps, which take long enough for something to happen meanwhile.
 SLOWLY = ("power", "tol=1e-9")
 SLOWLY += ("--emulate-speeds", "2,3,4", "--emulate-base", "400")

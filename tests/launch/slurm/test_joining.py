@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.needs("slurm"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.needs("slurm")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from cec_mpi.records.recorder import read_steps
 from helpers.commands import steps_of
+from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 
@@ -18,7 +18,6 @@ SURVIVING = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 SPREAD = ("-N", 3, "-n", 6, "--ntasks-per-node=2")
 SRUN = ("srun", "--mpi=none", *SPREAD, *SURVIVING)
 SLOW = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # 50 ms and more a step
-LIMIT = 90  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +67,14 @@ def test_too_few_machines_leave_a_checkpoint(run, cluster, command, tmp_path):
     assert (tmp_path / "out" / "checkpoint.npz").exists()
 
 
-def test_the_others_say_once_that_the_master_is_gone(start, desk, command, tmp_path):
+def test_the_first_ranks_say_that_the_master_is_gone(start, desk, command, tmp_path):
     process = start([*SRUN, *command], variables=desk.variables)
     wait_for_steps(process, tmp_path / "out")
     master(tmp_path / "out").kill()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 137
-    assert stderr.count("cec-mpi: error: ") == 1
+    assert 1 <= stderr.count("cec-mpi: error: the connection to the master has ended\n") <= 2
+    assert stderr.count("cec-mpi: error: ") <= 2
 
 
 def test_a_node_that_goes_down_is_left_out(start, desk, command, check, tmp_path):
@@ -99,8 +99,4 @@ def master(out):
 
 
 def wait_for_steps(process, out):
-    by = time.monotonic() + LIMIT
-    while steps_of(out) < 5:
-        assert process.poll() is None
-        assert time.monotonic() < by
-        time.sleep(0.05)
+    wait_until(lambda: steps_of(out) >= 5, process)

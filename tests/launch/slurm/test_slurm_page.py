@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT
 from helpers.pages import blocks_of
 
-pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 LIMIT = 240  # seconds for a block: sbatch --wait looks for the end of a job every 30 s at last
 
 
