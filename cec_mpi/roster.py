@@ -4,13 +4,13 @@ How a machine of an elastic run is lost, in the order in which it happens:
 
 1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` whose it was.
    The hub also excludes a machine that cannot open its shard or sends an answer of the
-   wrong length. Of a machine that is silent, `master.in_flight` decides that a step does
-   not wait for it any longer (it is late), and `master.one_by_one` (`give_up_silent`) that it
-   counts as lost. They also exclude a machine that reports a failure, or was wrong.
+   wrong length. Of a machine that is silent, `core.elastic.step` decides that a step does not
+   wait for it any longer (it is late), and later that it counts as lost. It also has machines
+   excluded that report a failure or answer wrong numbers.
 2. The roster changes the state of the process, and reports the change: `Lost`, `GivenUp`, `Left` or
    `Excluded`. Only the roster says which machines can be asked. The hub makes a spare the machine.
-3. `master.one_by_one` (`note`) writes the change into the step's record, and
-   `master.in_flight` (`_handle`) makes `forward` or `adjoint` give the missing rows to others.
+3. `master.elastic` has the change recorded and passes it to `core.elastic.step`, which asks others
+   for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
@@ -21,80 +21,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
+
+from cec_mpi.core.elastic.events import Change, GivenUp, Gone, Joined, Lost
 
 if TYPE_CHECKING:
-    from cec_mpi.records.events import Event
     from cec_mpi.records.step import Why
 
     Short = Callable[[int, Iterable[int], Mapping[int, Why]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
-
-
-@dataclass(frozen=True)
-class Gone:
-    """A machine is not available any more."""
-
-    machine: int
-    reason: str
-    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
-    phrase: ClassVar[str]  # in messages
-
-    def __str__(self) -> str:
-        return f"machine {self.machine} {self.phrase}: {self.reason}"
-
-    @property
-    def record(self) -> Event:
-        """The event for the records."""
-        return {self.word: self.machine, "reason": self.reason}  # type: ignore[misc]
-
-
-class Lost(Gone):
-    """The process of a machine has ended, or cannot be reached."""
-
-    word, phrase = "lost", "is lost"
-
-
-class GivenUp(Gone):
-    """A machine has not answered for so long that it counts as lost until it answers."""
-
-    word, phrase = "given up", "is given up"
-
-
-class Left(Gone):
-    """A machine has left: it was told to leave, and gets no more jobs."""
-
-    word, phrase = "left", "has left"
-
-
-class Excluded(Gone):
-    """A machine gets no more jobs, because its answers were wrong."""
-
-    word, phrase = "excluded", "is excluded"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A process has become this machine, or a machine that was given up has answered."""
-
-    machine: int
-    rank: int
-    host: str = ""  # empty if it is not known
-
-    def __str__(self) -> str:
-        where = f" on {self.host}" if self.host else ""
-        return f"rank {self.rank}{where} is machine {self.machine} now"
-
-    @property
-    def record(self) -> Event:
-        """The event for the records."""
-        found: Event = {"joined": self.machine, "rank": self.rank}
-        return {**found, "host": self.host} if self.host else found
-
-
-Change = Gone | Joined
 
 
 class State(Enum):

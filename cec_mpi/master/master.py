@@ -13,11 +13,11 @@ from cec_mpi.core.accuracy.scaling import ZEROS, Scales, multiplied
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.master.buffers import Buffers, block_of, checked_out, column
-from cec_mpi.master.one_by_one import MadeOneByOne
+from cec_mpi.master.elastic import ElasticExecutor
+from cec_mpi.master.lockstep import LockstepExecutor
 from cec_mpi.master.planning import OpenStore
 from cec_mpi.master.postponed import PostponedWarnings
 from cec_mpi.master.step import CannotEnd, Multiplied, Step
-from cec_mpi.master.together import MadeTogether
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.text import listed
 from cec_mpi.wire.jobs import JobsEnd
@@ -94,11 +94,11 @@ class Master:
         self._closed = False
         self._huge = ""  # about the last product, if its square overflows
         self._buffers: dict[int, Buffers] = {}
-        self._made: MadeOneByOne | MadeTogether
+        self._executor: ElasticExecutor | LockstepExecutor
         if isinstance(end, JobsEnd):
-            self._made = MadeOneByOne(end, options, store, self._warnings)
+            self._executor = ElasticExecutor(end, options, store, self._warnings)
         else:
-            self._made = MadeTogether(end, self.steps)
+            self._executor = LockstepExecutor(end, self.steps, self.recorder)
 
     def matvec(self, w: ArrayLike, out: Floats | None = None) -> Floats:
         """Compute y = X w on the available machines, in one step.
@@ -241,14 +241,14 @@ class Master:
                     raise
                 raise InputError(f"{error} ({self._huge})") from None
             self._check_open()
-            step = self._made.next(adjoint)
+            step = self._executor.next(adjoint)
             step.product = Product(adjoint, columns)
             if adjoint:
                 with step.timed("code"):
                     buffers.prepare(step.plan)
                     buffers.codec.coefficients(buffers.parts, buffers.coded)
             try:
-                done = self._made.multiply(step, buffers)
+                done = self._executor.multiply(step, buffers)
                 break
             except CannotEnd:
                 if not self.steps.schedule.waits:
@@ -269,8 +269,7 @@ class Master:
         self._note_size(step, float(np.max(largest)), parts)
         if not np.isfinite(largest).all():
             raise MachineError(
-                f"{_name_of(adjoint)} is too large for float64, so the product is not finite: "
-                f"{self._huge}"
+                f"{step.name} is too large for float64, so the product is not finite: {self._huge}"
             )
         if not adjoint:
             self._warn_of_underflow(largest, exponents)
@@ -351,7 +350,3 @@ class Master:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
-
-
-def _name_of(adjoint: bool) -> str:
-    return "X' v" if adjoint else "X w"

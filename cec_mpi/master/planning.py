@@ -139,7 +139,7 @@ class StepPlanner:
         """Note that machines hear of a step: from now on it counts."""
         if not step.begun:
             step.begun = True
-            self.schedule.taken(step, self.placement.machines)
+            self.schedule.commit(step, self.placement.machines)
             self._last = step.plan
 
     def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:

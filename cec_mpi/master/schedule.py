@@ -54,7 +54,7 @@ class Schedule:
     roster : Roster or None
     waits : bool
         Whether it waits for the next tick if too few machines are available.
-    gate : callable
+    check_cancelled : callable
         Called before each step and while waiting; an exception ends the run.
     """
 
@@ -82,14 +82,14 @@ class Schedule:
         self._away: dict[int, tuple[Why, int]] = {}  # of the last step
         # The tick for which the availability was asked last, and its answer.
         self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
-        self.gate: Callable[[], None] = lambda: None
+        self.check_cancelled: Callable[[], None] = lambda: None
         self.short: Short = lambda missing, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
         """The machines that are available to the next step, as far as is known."""
         waits = self._tick_seconds is not None and self._start is None  # for the first step
-        return self._staying(self._ask(0 if waits else self._current()))
+        return self._without_lost(self._ask(0 if waits else self._current()))
 
     @property
     def known(self) -> tuple[int, ...] | None:
@@ -134,7 +134,7 @@ class Schedule:
     ) -> Step:
         """Return the next step, not planned yet; sleeps until a tick with enough machines.
 
-        It stays the next step until `taken` is called.
+        It stays the next step until `commit` is called.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Schedule:
             tick has enough.
         """
         machines, begin = placement.machines, self._clock.monotonic()
-        self.gate()
+        self.check_cancelled()
         tick, waited = self._current(), 0
         needed = recovery, placement, spare
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
@@ -162,7 +162,7 @@ class Schedule:
             could = placement.could_spare(recovery, most) >= spare
             if not self.waits or not could or is_settled(self._availability, tick):
                 if not others_come:
-                    self._hear_why()
+                    self._await_shutdown_notice()
                     self._answer = _NO_ANSWER  # the caller may try the same step again
                 raise InfeasibleError(self._complaint(tick, available, *needed))
             if waited >= _MOST_TICKS:
@@ -172,7 +172,7 @@ class Schedule:
             tick += 1
             waited += 1
             self._sleep_until(tick)
-            self.gate()
+            self.check_cancelled()
         waited_seconds = self._clock.monotonic() - begin if waited else 0.0
         return Step(self._step, tick, waited, available, self._clock, waited_seconds)
 
@@ -189,7 +189,7 @@ class Schedule:
         away = {n: self._why(n, False) for n in others if n <= placement.machines}
         self.short(max(1, missing), available, away)
 
-    def taken(self, step: Step, machines: int) -> None:
+    def commit(self, step: Step, machines: int) -> None:
         """Note that a step of a store with this number of machines has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
         step.away = self._who_is_away(step, machines)
@@ -216,7 +216,7 @@ class Schedule:
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
-        available = self._staying(self._ask(tick))
+        available = self._without_lost(self._ask(tick))
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available
@@ -229,7 +229,7 @@ class Schedule:
             self._answer = tick, machines
         return machines
 
-    def _staying(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+    def _without_lost(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         gone = self._gone
         return tuple(n for n in machines if n not in gone) if gone else machines
 
@@ -252,17 +252,17 @@ class Schedule:
         if self._tick_seconds is not None and self._start is not None:
             due = self._start + tick * self._tick_seconds
         while (left := due - self._clock.monotonic()) > 0:
-            self.gate()
+            self.check_cancelled()
             nap(self._clock, left, TICK_SECONDS)
 
-    def _hear_why(self) -> None:
-        """Let the gate end the run if machines have left because the whole job must end.
+    def _await_shutdown_notice(self) -> None:
+        """Let `check_cancelled` end the run if machines have left because the whole job must end.
 
         A batch system warns one process after the other, and may warn this one last.
         """
         due = self._clock.monotonic() + WARNING_SECONDS
         while self._gone and self._clock.monotonic() < due:
-            self.gate()
+            self.check_cancelled()
             self._clock.sleep(TICK_SECONDS)
 
     def _complaint(
@@ -275,7 +275,7 @@ class Schedule:
     ) -> str:
         found = ", ".join(map(str, available)) if available else "none"
         gone = ", ".join(map(str, sorted(self._gone)))
-        left = f"; not there: {gone}" if gone else ""
+        left = f"; unavailable: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
         needed = placement.needs(recovery + spare, available)
         return (

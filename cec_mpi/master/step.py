@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.records.events import Event
 from cec_mpi.records.step import Away, StepRecord
 from cec_mpi.wire.jobs import Answers
 
@@ -64,8 +64,8 @@ class Step:
         Whether machines have been asked.
     bytes : dict
         Bytes sent or received, by verb.
-    events : list of Event
-        What happened to machines, for the records.
+    events : list of MachineEvent
+        What happened to machines.
     away : dict
         Machines that are not available, by reason, and since which step.
     unanswered : list of int
@@ -88,7 +88,7 @@ class Step:
     changed: bool = False
     begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[MachineEvent] = field(default_factory=list)
     away: Away = field(default_factory=dict)
     unanswered: list[int] = field(default_factory=list)
     delays: dict[int, float] = field(default_factory=dict)
@@ -96,28 +96,15 @@ class Step:
         default_factory=lambda: {"announce": 0.0, "share": 0.0, "collect": 0.0, "code": 0.0}
     )
 
-    def beside(self, product: Product) -> Step:
-        """Return another product of this step, whose bytes and seconds count for this step."""
-        other = replace(self, product=product)
-        other.plan = self.plan
-        return other
-
     def count(self, **sizes: int) -> None:
         """Count bytes, by verb."""
         for verb, size in sizes.items():
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
-    def note_wrong(self, machine: int, reason: str = "") -> None:
-        """Note once that a machine was wrong."""
-        if not any(event.get("wrong") == machine for event in self.events):
-            self.events.append(
-                {"wrong": machine, "reason": reason} if reason else {"wrong": machine}
-            )
-
     def record(
         self, done: Multiplied, known: Makespans, cancellation: float | None, now: str
     ) -> StepRecord:
-        """Return the record of the step."""
+        """Return the record of the step; the recorder has noted its events."""
         answers = done.answers
         seconds = answers.seconds.tolist()
         return StepRecord(
@@ -138,7 +125,6 @@ class Step:
             collect_seconds=self.seconds["collect"],
             decode_seconds=self.seconds["code"],
             bytes=self.bytes,
-            events=self.events,
             away=self.away,
             unanswered=self.unanswered,
             delays=self.delays,
@@ -152,7 +138,12 @@ class Step:
             assignment=self.plan.bounds(len(done.rows)),
         )
 
-    def answered(self, found: Unusable) -> str:
+    @property
+    def name(self) -> str:
+        """The product of one vector."""
+        return "X' v" if self.product.adjoint else "X w"
+
+    def describe(self, found: Unusable) -> str:
         """Return what a machine answered that is not finite, in words."""
         return f"answered {found.value} {self._at(found)}"
 
@@ -170,7 +161,7 @@ class Step:
         """Return the error for one machine that no other can replace."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
-            f"machine {found.machine} {self.answered(found)} in step {self.number}, and {why}"
+            f"machine {found.machine} {self.describe(found)} in step {self.number}, and {why}"
         )
 
     def _at(self, found: Unusable, whose: str = "its shard") -> str:

@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.core.elastic.losses import Deadline
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.option import (
@@ -21,7 +22,7 @@ from cec_mpi.options.removed import refuse_option
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.together import seconds_to_meet
 from cec_mpi.text import plural, shown
-from cec_mpi.times import LATE_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
+from cec_mpi.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
@@ -30,36 +31,6 @@ _MOST_FACTOR = 1e6
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """A time limit in seconds, or as a multiple of the expected time.
-
-    Attributes
-    ----------
-    seconds : float or None
-    factor : float
-        Multiple of the expected time, used if `seconds` is None.
-    least : float
-        Lower limit, in seconds, of a limit given by `factor`.
-    """
-
-    seconds: float | None = None
-    factor: float = 1.0
-    least: float = LATE_SECONDS
-
-    def allowed(self, expected: float | None) -> float | None:
-        """Return the time limit in seconds for an answer; None if no time is expected yet.
-
-        Examples
-        --------
-        >>> Deadline(factor=1.5).allowed(2.0), Deadline(seconds=5.0).allowed(None)
-        (3.0, 5.0)
-        """
-        if self.seconds is not None:
-            return self.seconds
-        return None if expected is None else max(self.least, self.factor * expected)
 
 
 def as_deadline(given: object) -> Deadline:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 _SPIN = 30e-6
@@ -125,10 +125,10 @@ class Patience:
         self._longest_wait = 0.0
         self._begin = self._before = self._clock.monotonic()
 
-    def pause(self, until: Callable[[], float] = never) -> None:
+    def pause(self, until: float = float("inf")) -> None:
         """Wait a little; a clock that jumps goes on to its next event, or to `until`."""
         if isinstance(self._clock, JumpingClock):
-            self._clock.jump(until())
+            self._clock.jump(until)
             return
         waited = self._looked() - self._begin
         if waited < self._spin:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from msgspec import Meta
 
+from cec_mpi.core.elastic.events import Gone, Joined, Late, MachineEvent
+
 MOST = 2**53
 """Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
 
@@ -77,6 +79,24 @@ Event = TypedDict(
     total=False,
 )
 """What happened to a machine: first the kind, with the number of the machine, then details."""
+
+
+def record_of(event: MachineEvent) -> Event:
+    """Return an event as it is recorded.
+
+    Examples
+    --------
+    >>> record_of(Late(3)), record_of(Joined(2, rank=7))
+    ({'late': 3}, {'joined': 2, 'rank': 7})
+    """
+    if isinstance(event, Joined):
+        found: Event = {"joined": event.machine, "rank": event.rank}
+        return {**found, "host": event.host} if event.host else found
+    if isinstance(event, Gone):
+        return {event.word: event.machine, "reason": event.reason}  # type: ignore[misc]
+    if isinstance(event, Late):
+        return {"late": event.machine}
+    return {"wrong": event.machine, **({"reason": event.reason} if event.reason else {})}
 
 
 def kind_and_machine(event: Event | Mapping[str, Any]) -> tuple[str, int]:

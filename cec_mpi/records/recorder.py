@@ -19,12 +19,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.replacing import open_own
 from cec_mpi.files.saving import writing
 from cec_mpi.records.directory import STEPS
-from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
+from cec_mpi.records.events import KIND_OF, Event, kind_and_machine, record_of
 from cec_mpi.records.lines import LineWriter
 from cec_mpi.records.reading import Lines, read_lines
 from cec_mpi.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
@@ -182,16 +183,14 @@ class Recorder:
             self._watch = self._shows = watch
         self._write(self._lines.header(self.common))
 
-    def note(self, events: Sequence[Event]) -> None:
-        """Take events as they happen, whether or not their step ends."""
-        self._noted += events
+    def note(self, event: MachineEvent) -> None:
+        """Take an event as it happens, whether or not its step ends."""
+        self._noted.append(record_of(event))
 
     def step(self, record: StepRecord) -> None:
-        """Take one step, with the events of steps before it that did not end."""
+        """Take one step, with the events that were noted since the last one."""
         if record.events or self._noted:
-            known = {id(event) for event in record.events}
-            before = [event for event in self._noted if id(event) not in known]
-            record.events[:] = self._kept([*before, *record.events])
+            record.events[:] = self._kept([*self._noted, *record.events])
             self._noted = []
         self._count(record)
         self._count_events(record.events)

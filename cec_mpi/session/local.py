@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.elastic.events import Gone
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.roster import Gone, Process, State
+from cec_mpi.roster import Process, State
 from cec_mpi.session.serving import (
     answer,
     is_damaged,

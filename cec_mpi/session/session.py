@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
 from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.machine.emulation import Emulation, fit_base
+from cec_mpi.master.lockstep import ELASTIC_CONTINUES
 from cec_mpi.master.master import Master
 from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
-from cec_mpi.master.together import ELASTIC_CONTINUES
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import speeds_by_machine
 from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
@@ -146,7 +146,7 @@ class Session:
             tick=recorder.next_tick,
             clock=self._hub.clock,
         )
-        self.schedule.gate = self._check_cancelled
+        self.schedule.check_cancelled = self._check_cancelled
         self.schedule.short = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.short = recorder.waiting

@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cec_mpi.core.elastic.events import Change, Left
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
 from cec_mpi.errors import MachineError
@@ -18,7 +19,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.faults import Fault, read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.processes.places import Place
-from cec_mpi.roster import WARNED, Change, Left, Roster, State
+from cec_mpi.roster import WARNED, Roster, State
 from cec_mpi.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine

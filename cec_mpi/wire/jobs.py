@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.elastic.events import Change
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
-from cec_mpi.roster import Change
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.wire.orders import Opening, Reported
 

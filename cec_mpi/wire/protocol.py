@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from cec_mpi.core.elastic.events import Gone, Left
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError
@@ -24,7 +25,7 @@ from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.waiting import Clock
-from cec_mpi.roster import WARNED, Gone, Left, Roster
+from cec_mpi.roster import WARNED, Roster
 from cec_mpi.wire.jobs import Answers, Event, Job, JobsEnd
 from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report
 

@@ -54,7 +54,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signa
 TERMINATED = 128 + signal.SIGTERM  # while it still read its modules
 RESUMABLE = (3, 4, 6, TERMINATED)  # a machine failed, too few machines, told to leave
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL, signal.SIGKILL, -signal.SIGTERM)
-JOINED = (0, 3, 6, TERMINATED, -signal.SIGTERM, -signal.SIGKILL)
+JOINED = (0, 3, 6, 7, TERMINATED, -signal.SIGTERM, -signal.SIGKILL)
 
 
 def main() -> int:

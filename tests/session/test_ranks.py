@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cec_mpi.core.elastic.events import Excluded
 from cec_mpi.errors import InputError
-from cec_mpi.roster import Excluded
 from cec_mpi.session.machine import note_of_end
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener

@@ -139,7 +139,7 @@ def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_avail
     outcome = simulate(scenario(happenings=happenings, **given))
     assert (outcome.steps, outcome.ended) == (3, "")
     outcome = simulate(scenario(happenings=happenings[:1], **given))
-    assert "a step needs 3; not there: 3" in outcome.ended
+    assert "a step needs 3; unavailable: 3" in outcome.ended
 
 
 def test_a_silent_machine_is_late_and_given_up():

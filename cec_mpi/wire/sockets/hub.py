@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.places import Place, place_here, places_together
 from cec_mpi.processes.together import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
-from cec_mpi.roster import WARNED, Excluded, Gone, Left, Lost, Roster, State
+from cec_mpi.roster import WARNED, Roster, State
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.terminal import say
 from cec_mpi.text import plural

@@ -7,11 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.checks.finite import NotFinite
-from cec_mpi.core.checks.parity import answer_checker
-from cec_mpi.core.code.mds import make_code
-from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.plan.replan import replan
-from cec_mpi.core.step.answers import Decoders, RowAnswers
 
 ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 
@@ -53,50 +48,3 @@ def test_parts_of_a_sum_overflow_together_only_where_they_have_rows_in_common():
     parts = NotFinite(1, adjoint=True)
     parts.take(1, ((0, 10),), np.array([np.nan, 1.0]))
     assert parts.take(2, ((0, 10),), np.array([1.0, np.nan])).other is None
-
-
-@given(
-    size=st.sampled_from([(6, 3), (3, 2), (4, 1), (12, 8)]),
-    data=st.data(),
-    compares=st.booleans(),
-    order=st.randoms(use_true_random=False),
-)
-def test_a_machine_that_is_not_finite_is_done_without(size, data, compares, order):
-    """As a step does it: also where nothing is compared, and with one machine to spare."""
-    machines, recovery = size
-    wrong = data.draw(st.integers(1, machines), "wrong")
-    row = data.draw(st.integers(0, 29), "row")
-    code, everyone = make_code(machines, recovery), range(1, machines + 1)
-    exact = np.random.default_rng(0).standard_normal((recovery, 60))
-    given_ = code.generator @ exact
-    given_[wrong - 1, 2 * row] = data.draw(ODD, "value")
-    copies = recovery + (compares and machines > recovery + 1)  # a right one more than L
-    checker = answer_checker(code.generator, "float64", 30) if copies > recovery else None
-    parts, work = np.full((recovery, 60), np.nan), np.empty(recovery * 60)
-    answers = RowAnswers(Decoders(code), recovery, 30, 2, parts, work, checker, np.full(2, 50.0))
-    speeds, seen, jobs = [1.0] * machines, NotFinite(2), []
-
-    def hand_on():
-        for share in replan(answers.missing(everyone), speeds):
-            jobs.append((share.machine, share.start, share.stop))
-            answers.expect(*jobs[-1])
-
-    plan = plan_step(everyone, speeds, copies, 30).assignment
-    for machine in plan.available:
-        for start, stop in plan.intervals(machine):
-            jobs.append((machine, start, stop))
-            answers.expect(*jobs[-1])
-    hand_on()
-    order.shuffle(jobs)
-    while answers.undecoded:
-        machine, start, stop = jobs.pop()
-        values = given_[machine - 1, 2 * start : 2 * stop]
-        found = seen.take(machine, ((start, stop),), values)
-        if found is not None:
-            assert (found.machine, found.other) == (wrong, None)
-            answers.do_without(machine)
-        elif machine not in answers.accused:
-            answers.give(machine, start, stop, values)
-        hand_on()
-    assert np.abs(parts - exact).max() <= 1e-12 * answers.condition
-    assert answers.accused <= {wrong}

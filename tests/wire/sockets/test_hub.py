@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.places import place_here
-from cec_mpi.roster import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.wire.jobs import Answered
 from cec_mpi.wire.orders import Kind, Opened, Opening, Report, pack_report, parse_order
 from cec_mpi.wire.sockets.connection_file import read_connection_file

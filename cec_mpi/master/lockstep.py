@@ -1,4 +1,4 @@
-"""A step that all machines make together, in lockstep or in this process."""
+"""Steps that all machines make at the same time, in lockstep or in this process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.master.buffers import Buffers
 from cec_mpi.master.planning import StepPlanner
 from cec_mpi.master.step import Multiplied, Step
+from cec_mpi.records.recorder import Recorder
 from cec_mpi.wire.jobs import Answered, Answers
 from cec_mpi.wire.protocol import LockstepEnd
 
@@ -20,17 +21,19 @@ ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shard
 _WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
 
 
-class MadeTogether:
+class LockstepExecutor:
     """Makes steps on an end with the three verbs.
 
     Parameters
     ----------
     end : LockstepEnd
     steps : StepPlanner
+    recorder : Recorder
+        Takes what happens to machines.
     """
 
-    def __init__(self, end: LockstepEnd, steps: StepPlanner) -> None:
-        self._end, self._steps = end, steps
+    def __init__(self, end: LockstepEnd, steps: StepPlanner, recorder: Recorder) -> None:
+        self._end, self._steps, self._recorder = end, steps, recorder
         self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
 
     def next(self, adjoint: bool) -> Step:
@@ -63,7 +66,8 @@ class MadeTogether:
         step.bytes["collect"] = answers.values.nbytes
         for event in self._end.hub.events():
             if not isinstance(event, Answered):
-                step.events.append(event.record)
+                step.events.append(event)
+                self._recorder.note(event)
         step.delays = _delay_of(answers)
         rows = self._rows_of(step.plan)
         self._check(step, answers, buffers, rows)

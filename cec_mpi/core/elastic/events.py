@@ -1,0 +1,372 @@
+"""The events that an elastic step takes, and the instructions that it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.plan.assignment import Intervals
+
+if TYPE_CHECKING:
+    from cec_mpi.core.elastic.adjoint import Term
+
+# --- events of machines -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A machine is not available any more."""
+
+    machine: int
+    reason: str
+    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
+    phrase: ClassVar[str]  # in messages
+
+    def __str__(self) -> str:
+        return f"machine {self.machine} {self.phrase}: {self.reason}"
+
+
+class Lost(Gone):
+    """The process of a machine has ended, or cannot be reached."""
+
+    word, phrase = "lost", "is lost"
+
+
+class GivenUp(Gone):
+    """A machine has not answered for so long that it counts as lost until it answers."""
+
+    word, phrase = "given up", "is given up"
+
+
+class Left(Gone):
+    """A machine has left: it was warned, and gets no more requests."""
+
+    word, phrase = "left", "has left"
+
+
+class Excluded(Gone):
+    """A machine gets no more requests, because its answers were wrong."""
+
+    word, phrase = "excluded", "is excluded"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A process has become this machine, or a machine that was given up has answered."""
+
+    machine: int
+    rank: int = 0
+    host: str = ""  # empty if it is not known
+
+    def __str__(self) -> str:
+        where = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank}{where} is machine {self.machine} now"
+
+
+@dataclass(frozen=True)
+class Late:
+    """A step does not wait for a machine any longer."""
+
+    machine: int
+
+    def __str__(self) -> str:
+        return f"machine {self.machine} is late"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A machine has answered wrong numbers."""
+
+    machine: int
+    reason: str = ""  # if the answer was not finite
+
+    def __str__(self) -> str:
+        return f"machine {self.machine} {self.reason or 'answered wrong numbers'}"
+
+
+Change = Gone | Joined
+"""What the roster reports of a machine."""
+
+MachineEvent = Change | Late | Wrong
+"""What happens to a machine, as it is recorded."""
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Which machines are about to be available; an event whenever that has changed.
+
+    Attributes
+    ----------
+    opening : frozenset of int
+        Machines whose processes open their shards.
+    vacant : frozenset of int
+        Machines without a process, for which the run waits.
+    """
+
+    opening: frozenset[int] = frozenset()
+    vacant: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Which machines the availability lists before a step begins.
+
+    Attributes
+    ----------
+    listed : frozenset of int
+        Without lost ones; empty if they are too few for a step.
+    """
+
+    listed: frozenset[int]
+
+
+# --- requests, and events of answers ------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Request:
+    """An instruction: ask a machine for rows of its shard, or for a term of X' V.
+
+    Attributes
+    ----------
+    machine : int
+    intervals : tuple of (int, int)
+        Rows of its shard, ascending.
+    term : Term or None
+        The term of X' V, whose coefficients are sent.
+    """
+
+    machine: int
+    intervals: Intervals
+    term: Term | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request was sent; its time begins."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A request was answered, with finite numbers."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class Freed:
+    """A machine has answered a request of an earlier step."""
+
+    machine: int
+
+
+@dataclass(frozen=True)
+class ComputationFailed:
+    """A machine reports that it could not compute."""
+
+    request: Request
+
+
+@dataclass(frozen=True)
+class AnsweredWrongly:
+    """An answer is not finite, or has failed its check.
+
+    Attributes
+    ----------
+    request : Request
+    found : Unusable or None
+        The number that is not finite; `found.other` is one of another machine in the same place.
+    """
+
+    request: Request
+    found: Unusable | None = None
+
+
+# --- events of comparisons ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowsAgree:
+    """The answers of these machines to these rows agree."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowsDisagree:
+    """The answers of these machines to these rows disagree."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NotNamed:
+    """Of the machines whose answers disagree it is not certain which one is wrong.
+
+    Attributes
+    ----------
+    candidates : tuple of tuple of int
+        Machines each of which may be the wrong one, or pairs of them; empty if more are wrong.
+    """
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+    candidates: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Named:
+    """These machines have certainly answered wrong numbers."""
+
+    machines: tuple[int, ...]
+
+
+Event = (
+    Change
+    | Awaited
+    | Tick
+    | Sent
+    | Answered
+    | Freed
+    | ComputationFailed
+    | AnsweredWrongly
+    | RowsAgree
+    | RowsDisagree
+    | NotNamed
+    | Named
+)
+
+# --- instructions -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Plan the step for these machines, and begin it."""
+
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare the answers of these machines to these rows."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FindWrong:
+    """Find out which of these machines have answered these rows wrongly."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Decode these rows from the answers of these L machines."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MarkLate:
+    """Wait for this machine no longer; if its answer comes in time, it is used."""
+
+    machine: int
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Count a machine as lost, which has not answered for so many seconds."""
+
+    machine: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Give a machine no more requests: it could not compute, or its answers were wrong."""
+
+    machine: int
+    kind: type[Lost | Excluded]
+
+
+@dataclass(frozen=True)
+class WaitUntil:
+    """Wait for an event, but not beyond this moment."""
+
+    moment: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result is complete; of these machines no answer is needed any more."""
+
+    unanswered: tuple[int, ...]
+
+
+# Why a step fails.
+
+
+@dataclass(frozen=True)
+class TooFew:
+    """Too few machines are left: these."""
+
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Answers to rows disagree, and no other machine can tell which is wrong.
+
+    Attributes
+    ----------
+    found : NotNamed
+        The rows with the most answers.
+    others : int
+        Number of other places where answers disagree.
+    """
+
+    found: NotNamed
+    others: int = 0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The step cannot end.
+
+    Attributes
+    ----------
+    cause : TooFew, Disagreement, Unusable or Named
+        With an `Unusable` or `Named`, no other machine can replace the one that was wrong.
+    """
+
+    cause: TooFew | Disagreement | Unusable | Named
+
+
+Instruction = (
+    Begin
+    | Request
+    | Compare
+    | FindWrong
+    | Decode
+    | MarkLate
+    | GiveUp
+    | Exclude
+    | WaitUntil
+    | Done
+    | Failed
+)

@@ -1,0 +1,394 @@
+"""The state machine of an elastic step.
+
+::
+
+    waiting --Begin--> running --Done--> ended
+       |                  |
+       +----- Failed -----+
+
+A driver tells it what has happened (`ElasticStep.take`), and then follows its instructions
+(`ElasticStep.instructions`) until one of them ends the step or says how long to wait. What an
+exception interrupts is forgotten with the object: the next step begins with what the roster says.
+A step that is cancelled is forgotten likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.elastic.events import (
+    Answered,
+    AnsweredWrongly,
+    Awaited,
+    Begin,
+    Compare,
+    ComputationFailed,
+    Decode,
+    Disagreement,
+    Done,
+    Event,
+    Exclude,
+    Excluded,
+    Failed,
+    FindWrong,
+    Freed,
+    GivenUp,
+    GiveUp,
+    Gone,
+    Instruction,
+    Joined,
+    Left,
+    Lost,
+    MarkLate,
+    Named,
+    NotNamed,
+    Request,
+    RowsAgree,
+    RowsDisagree,
+    Sent,
+    Tick,
+    TooFew,
+    WaitUntil,
+)
+from cec_mpi.core.elastic.losses import (
+    ASKED,
+    Cause,
+    Consequence,
+    Deadline,
+    State,
+    react,
+    seconds_until_given_up,
+    seconds_until_late,
+)
+
+_RESOLUTION = 1e-6  # seconds after which a clock shows that a moment has passed
+_CAUSES = {
+    Lost: Cause.LOST,
+    GivenUp: Cause.GIVEN_UP,
+    Left: Cause.LEFT,
+    Excluded: Cause.EXCLUDED,
+    Joined: Cause.JOINED,
+}
+
+
+class Ledger(Protocol):
+    """What a step still needs: `RowLedger`, `TermLedger` or `ProbeLedger`."""
+
+    is_lacking: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the result is complete."""
+
+    @property
+    def assigned(self) -> Collection[int]:
+        """Machines that are to be asked for something."""
+
+    def next_request(self, machine: int) -> Request | None:
+        """Return the next request for an idle machine."""
+
+    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:
+        """Assign what is missing to helpers, some of them idle; False if they are too few."""
+
+    def release(self, machine: int, may_answer: bool = False) -> None:
+        """Expect nothing more of a machine."""
+
+    def drop(self, machine: int) -> None:
+        """Expect nothing more of a machine, and do not use its answers."""
+
+    def answered(self, request: Request) -> None:
+        """Note an answer."""
+
+    def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
+        """Take the outcome of a comparison."""
+
+    def instructions(self) -> Collection[Compare | FindWrong | Decode]:
+        """Return what is to be compared or decoded."""
+
+    def conclude(self) -> FindWrong | Disagreement | None:
+        """Return what is left to do, or wrong, if nobody else can be asked."""
+
+
+class ElasticStep:
+    """A step whose machines are asked one by one, and may be late, lost or wrong.
+
+    Parameters
+    ----------
+    machines : mapping of int to State
+        States of machines before the step: absent, busy or idle.
+    begun : mapping of int to float
+        When each busy machine was asked.
+    can_begin : callable
+        Whether idle machines are enough to begin.
+    deadline : Deadline or None
+        None: no machine is late.
+    allowed : float or None
+        Seconds that the step before allowed for an answer.
+    waits_for_vacant : bool
+        Whether a running step waits for processes that may still become machines.
+
+    Attributes
+    ----------
+    allowed : float or None
+        Seconds that this step allows for an answer, once it is known.
+    """
+
+    def __init__(
+        self,
+        machines: Mapping[int, State],
+        begun: Mapping[int, float],
+        can_begin: Callable[[tuple[int, ...]], bool],
+        deadline: Deadline | None = None,
+        allowed: float | None = None,
+        waits_for_vacant: bool = True,
+    ) -> None:
+        self._states = dict(machines)
+        self._begun = dict(begun)  # when each machine was asked that has not answered
+        self._can_begin = can_begin
+        self._deadline, self.allowed = deadline, allowed
+        self._waits_for_vacant = waits_for_vacant
+        self._awaited = Awaited()
+        self._tick = Tick(frozenset())
+        self._ledger: Ledger | None = None
+        self._listed: frozenset[int] = frozenset()
+        self._predicted: float | None = None
+        self._start = 0.0
+        self._answered_after: list[float] = []
+        self._pending: dict[int, Request] = {}
+        self._to_exclude: dict[int, type[Lost | Excluded]] = {}
+        self._failed: Failed | None = None
+        self._has_offer = False
+        self._has_answered: set[int] = set()  # machines whose processes have answered
+        self._refused: list[Unusable] = []  # answers that are not finite
+        self._wrong: list[int] = []  # machines that have answered other wrong numbers
+
+    def begin(
+        self, ledger: Ledger, listed: Collection[int], predicted: float | None, now: float
+    ) -> None:
+        """Begin the step, after `Begin`.
+
+        Parameters
+        ----------
+        ledger : Ledger
+        listed : collection of int
+            Machines that may be asked, whenever they are there.
+        predicted : float or None
+            Seconds that the plan is predicted to take.
+        now : float
+        """
+        self._ledger, self._listed = ledger, frozenset(listed)
+        self._predicted, self._start = predicted, now
+        self._has_offer = True
+        for machine in set(ledger.assigned).difference(self._idle(self._listed)):
+            ledger.release(machine)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Machines that have not answered a request of this step."""
+        return tuple(sorted(self._pending))
+
+    def is_pending(self, request: Request) -> bool:
+        """Whether the answer to a request would be used."""
+        return self._pending.get(request.machine) is request
+
+    # Events.
+
+    def take(self, event: Event, now: float) -> None:
+        """Take note of what has happened.
+
+        Parameters
+        ----------
+        event : Event
+        now : float
+            The time of the clock, in seconds.
+        """
+        match event:
+            case Awaited():
+                self._awaited = event
+            case Tick():
+                self._tick = event
+            case Sent(request):
+                self._begun[request.machine] = now
+            case Answered() | ComputationFailed() | AnsweredWrongly():
+                if self.is_pending(event.request):
+                    self._answered_after.append(now - self._start)
+                    self._take_answer(event)
+            case Freed(machine):
+                self._change(machine, Cause.FREED)
+            case Gone() | Joined():
+                self._change(event.machine, _CAUSES[type(event)])
+            case Named(machines):
+                for machine in machines:
+                    self._wrong.append(machine)
+                    self._change(machine, Cause.NAMED)
+            case RowsAgree() | RowsDisagree() | NotNamed():
+                if self._ledger is not None:
+                    self._ledger.judged(event)
+
+    def _take_answer(self, event: Answered | ComputationFailed | AnsweredWrongly) -> None:
+        machine = event.request.machine
+        if isinstance(event, Answered):
+            assert self._ledger is not None
+            self._ledger.answered(event.request)
+            self._has_answered.add(machine)
+            self._change(machine, Cause.ANSWERED)
+        elif isinstance(event, ComputationFailed):
+            self._change(machine, Cause.FAILED)
+        elif event.found is not None and event.found.other is not None:
+            self._failed = Failed(event.found)
+        else:
+            if event.found is not None:
+                self._refused.append(event.found)
+            else:
+                self._wrong.append(machine)
+            self._has_answered.add(machine)
+            self._change(machine, Cause.WRONG)
+
+    def _change(self, machine: int, cause: Cause) -> None:
+        """Change the state of a machine, and do what follows."""
+        before = self._states.get(machine, State.ABSENT)
+        state, consequence = react(cause, before)
+        self._states[machine] = state
+        if before in ASKED and state not in ASKED:
+            self._pending.pop(machine, None)
+        if state in (State.IDLE, State.ABSENT):
+            self._begun.pop(machine, None)
+        is_known = machine in self._has_answered
+        if state is State.ABSENT:
+            self._has_answered.discard(machine)
+        if self._ledger is None:
+            return
+        if consequence is Consequence.OFFER:
+            self._has_offer = True
+        elif consequence is Consequence.SHARE:
+            self._ledger.release(machine, may_answer=True)
+        elif consequence in (Consequence.REASSIGN, Consequence.EXCLUDE):
+            self._ledger.release(machine)
+        elif consequence is Consequence.DROP:
+            self._ledger.drop(machine)
+        if consequence is Consequence.REASSIGN:
+            self._to_exclude.pop(machine, None)  # it has gone by itself
+        elif consequence is Consequence.EXCLUDE:
+            self._to_exclude[machine] = Lost
+        elif consequence is Consequence.DROP and is_known:  # not another process of the machine
+            self._to_exclude[machine] = Excluded
+
+    # Instructions.
+
+    def instructions(self, now: float) -> list[Instruction]:
+        """Return what is to be done now, in this order.
+
+        The last call for the time being returns one instruction: `Done`, `Failed`, `Begin` or
+        `WaitUntil`.
+        """
+        if self._failed is not None:
+            return [self._failed]
+        if self._ledger is None:
+            return self._begin_or_wait(now)
+        queue: list[Instruction] = [Exclude(n, kind) for n, kind in self._to_exclude.items()]
+        self._to_exclude = {}
+        queue += self._ledger.instructions()
+        if self._ledger.is_done:
+            return queue or [Done(self.pending)]
+        queue += self._look_at_clock(now)
+        queue += self._ask(self._ledger)
+        return queue or [self._wait(self._ledger)]
+
+    def _begin_or_wait(self, now: float) -> list[Instruction]:
+        silent = self._silent(now)
+        if silent:
+            return [*silent, WaitUntil(now)]
+        able = self._idle(self._tick.listed)
+        if able and self._can_begin(able):
+            return [Begin(able)]
+        if self._busy() or self._awaited.opening or self._awaited.vacant:
+            return [WaitUntil(self._next_silent())]
+        return [Failed(TooFew(able))]
+
+    def _ask(self, ledger: Ledger) -> list[Instruction]:
+        """Return requests for idle machines, after missing work is reassigned."""
+        if ledger.is_lacking or self._has_offer:
+            self._has_offer = False
+            ledger.reassign(self._helpers(), self._idle(self._listed))
+        found: list[Instruction] = []
+        for machine in self._idle(self._listed):
+            request = ledger.next_request(machine)
+            if request is not None:
+                self._states[machine] = State.COMPUTING
+                self._pending[machine] = request
+                found.append(request)
+        return found
+
+    def _wait(self, ledger: Ledger) -> Instruction:
+        """Return how long to wait; or why that is useless, or what to do instead."""
+        coming = self._awaited.opening
+        if self._waits_for_vacant:
+            coming |= self._awaited.vacant
+        if self._pending or (coming | self._busy()) & self._listed:
+            return WaitUntil(min(self._next_silent(), self._next_late()))
+        left = ledger.conclude()
+        if isinstance(left, FindWrong):
+            return left
+        if self._refused:
+            return Failed(self._refused[0])
+        if left is not None:
+            return Failed(left)
+        if self._wrong:
+            return Failed(Named(tuple(self._wrong)))
+        return Failed(TooFew(self._helpers()))
+
+    # Machines.
+
+    def _idle(self, listed: frozenset[int]) -> tuple[int, ...]:
+        return tuple(
+            n for n in sorted(listed - self._awaited.opening) if self._states.get(n) is State.IDLE
+        )
+
+    def _busy(self) -> set[int]:
+        return {n for n, state in self._states.items() if state is State.BUSY}
+
+    def _helpers(self) -> tuple[int, ...]:
+        """Return the machines that may compute what others do not answer."""
+        computing = {n for n, state in self._states.items() if state is State.COMPUTING}
+        return tuple(sorted(computing.union(self._idle(self._listed))))
+
+    # The clock.
+
+    def _look_at_clock(self, now: float) -> list[Instruction]:
+        """Return the machines that are late, or silent for so long that they are given up."""
+        found: list[Instruction] = []
+        allowed = self._allowed()
+        if allowed is not None:
+            self.allowed = allowed
+            for machine in sorted(self._pending):
+                is_late = now - self._begun.get(machine, now) > allowed
+                if is_late and self._states[machine] is State.COMPUTING:
+                    self._change(machine, Cause.DEADLINE)
+                    found.append(MarkLate(machine))
+        return found + self._silent(now)
+
+    def _silent(self, now: float) -> list[Instruction]:
+        limit = seconds_until_given_up(self._deadline, self.allowed)
+        silent = {n: now - begun for n, begun in sorted(self._begun.items()) if now - begun > limit}
+        for machine in silent:
+            self._change(machine, Cause.GIVEN_UP)
+        return [GiveUp(machine, seconds) for machine, seconds in silent.items()]
+
+    def _allowed(self) -> float | None:
+        return seconds_until_late(self._deadline, self._answered_after, self._predicted)
+
+    def _next_silent(self) -> float:
+        """Return when a machine will be given up, unless it answers before."""
+        first = min(self._begun.values(), default=float("inf"))
+        return first + seconds_until_given_up(self._deadline, self.allowed) + _RESOLUTION
+
+    def _next_late(self) -> float:
+        """Return when a machine will be late, unless it answers before."""
+        allowed = self._allowed()
+        if allowed is None:
+            return float("inf")
+        computing = (n for n, state in self._states.items() if state is State.COMPUTING)
+        begun = (self._begun[n] for n in computing if n in self._begun)
+        return min(begun, default=float("inf")) + allowed + _RESOLUTION

@@ -1,0 +1,237 @@
+"""What machines are sent in an elastic step, and what becomes of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.recombine import Recombination
+from cec_mpi.core.checks.parity import ParityChecker
+from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.elastic.adjoint import Term
+from cec_mpi.core.elastic.events import (
+    Compare,
+    Decode,
+    FindWrong,
+    Named,
+    NotNamed,
+    Request,
+    RowsAgree,
+    RowsDisagree,
+)
+from cec_mpi.core.plan.assignment import Intervals
+from cec_mpi.core.step.answers import RowAnswers
+from cec_mpi.core.step.product import Product
+
+Floats = NDArray[np.float64]
+Outcome = RowsAgree | RowsDisagree | NotNamed | Named
+
+
+class Products(Protocol):
+    """The numbers of a step: `ForwardProducts`, `AdjointProducts` or `ProbeProducts`.
+
+    Attributes
+    ----------
+    product : Product
+    """
+
+    product: Product
+
+    def content(self, request: Request) -> NDArray[Any]:
+        """Return what the rows of a request are multiplied with."""
+
+    def take(self, request: Request, values: NDArray[Any]) -> bool:
+        """Keep an answer; False if it fails its check."""
+
+    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+        """Compare or decode answers; returns the outcome of a comparison."""
+
+
+class ForwardProducts:
+    """X W: answers to rows are compared and decoded.
+
+    Parameters
+    ----------
+    product : Product
+    shared : (k, r) ndarray
+        W as it is sent.
+    answers : RowAnswers
+    """
+
+    def __init__(self, product: Product, shared: NDArray[Any], answers: RowAnswers) -> None:
+        self.product, self._shared, self._answers = product, shared, answers
+
+    def content(self, request: Request) -> NDArray[Any]:
+        """See `Products.content`."""
+        return self._shared
+
+    def take(self, request: Request, values: NDArray[Any]) -> bool:
+        """See `Products.take`; rows are checked by comparing them."""
+        self._answers.take(request.machine, request.intervals, values)
+        return True
+
+    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+        """See `Products.execute`."""
+        rows = instruction.start, instruction.stop, instruction.machines
+        if isinstance(instruction, Decode):
+            self._answers.decode(*rows)
+            return None
+        if isinstance(instruction, Compare):
+            disagrees = self._answers.disagree(*rows)
+            return RowsDisagree(*rows) if disagrees else RowsAgree(*rows)
+        verdict = self._answers.find_wrong(*rows)
+        if verdict.agree:
+            return RowsAgree(*rows)
+        return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)
+
+
+class AdjointProducts:
+    """X' V: terms have coefficients, and are added up.
+
+    Parameters
+    ----------
+    product : Product
+    coded : (L * R * k,) ndarray
+        Coefficients of the plan, machine after machine.
+    intervals : mapping of int to Intervals
+        The rows of the plan, by machine.
+    generator : (N, L) ndarray of float
+    checks : TermChecks, optional
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        coded: NDArray[Any],
+        intervals: Mapping[int, Intervals],
+        generator: Floats,
+        checks: TermChecks | None = None,
+    ) -> None:
+        self.product, self._generator, self._checks = product, generator, checks
+        sizes = [_count(rows) * product.columns for rows in intervals.values()]
+        ends = accumulate(sizes)
+        self._planned = {
+            machine: coded[end - size : end]
+            for machine, size, end in zip(intervals, sizes, ends, strict=True)
+        }
+        self._made: dict[Term, NDArray[Any]] = {}  # coefficients of terms that replace others
+        self._weights: dict[tuple[int, tuple[int, ...]], dict[int, float]] = {}
+        self._values: dict[Term, Floats] = {}
+
+    def content(self, request: Request) -> NDArray[Any]:
+        """See `Products.content`."""
+        assert request.term is not None
+        return self._coefficients(request.term)
+
+    def take(self, request: Request, values: NDArray[Any]) -> bool:
+        """See `Products.take`; a term is checked with the probe."""
+        term = request.term
+        assert term is not None
+        if self._checks is not None:
+            given = term.machine, term.intervals, self._coefficients(term), values
+            if self._checks.fails(*given):
+                del self._checks.products[term.machine]  # it may be the product that was wrong
+                return False
+        self._values[term] = values
+        return True
+
+    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+        """Raise RuntimeError: terms are not compared."""
+        raise RuntimeError(f"a step of X' V cannot {instruction}")
+
+    def sum(self, terms: list[Term], size: int) -> Floats:
+        """Return the sum of these terms, of this size."""
+        total = np.zeros(size)
+        for term in terms:
+            total += self._values[term]
+        return total
+
+    def _coefficients(self, term: Term) -> NDArray[Any]:
+        above = term.replaces
+        if above is None:
+            return self._planned[term.machine]
+        if term not in self._made:
+            given = self._coefficients(above)
+            if term.basis:
+                weight = self._weights_of(above.machine, term.basis)[term.machine]
+                self._made[term] = (weight * given).astype(given.dtype, copy=False)
+            else:
+                self._made[term] = self._of_rows(term.intervals, above.intervals, given)
+        return self._made[term]
+
+    def _weights_of(self, machine: int, basis: tuple[int, ...]) -> dict[int, float]:
+        """Return the weights with which rows of L machines add up to those of another one."""
+        if (machine, basis) not in self._weights:
+            target = self._generator[[machine - 1]]
+            made_of = Recombination(self._generator, basis, target)
+            weights = made_of.coefficients[0].tolist()
+            self._weights[machine, basis] = dict(zip(basis, weights, strict=True))
+        return self._weights[machine, basis]
+
+    def _of_rows(self, rows: Intervals, intervals: Intervals, given: NDArray[Any]) -> NDArray[Any]:
+        """Return those coefficients that belong to some of the rows."""
+        parts, k = [], self.product.columns
+        for start, stop in rows:
+            position = 0
+            for first, last in intervals:
+                if first <= start and stop <= last:
+                    begin = position + (start - first) * k
+                    parts.append(given[begin : begin + (stop - start) * k])
+                position += (last - first) * k
+        found: NDArray[Any] = np.concatenate(parts)
+        return found
+
+
+class ProbeProducts:
+    """The probe: products of shards with it are compared, and kept for checks of terms.
+
+    Parameters
+    ----------
+    checks : TermChecks
+    checker : ParityChecker
+    rows : int
+        R.
+    """
+
+    def __init__(self, checks: TermChecks, checker: ParityChecker, rows: int) -> None:
+        self.product = Product(False, 1)
+        self._checks, self._checker, self._rows = checks, checker, rows
+        self._new: dict[int, Floats] = {}
+
+    def content(self, request: Request) -> NDArray[Any]:
+        """See `Products.content`."""
+        probe: NDArray[Any] = self._checks.probe
+        return probe
+
+    def take(self, request: Request, values: NDArray[Any]) -> bool:
+        """See `Products.take`."""
+        products, position = np.full(self._rows, np.nan), 0
+        for start, stop in request.intervals:
+            products[start:stop] = values[position : position + stop - start]
+            position += stop - start
+        self._new[request.machine] = products
+        return True
+
+    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+        """See `Products.execute`."""
+        rows = instruction.start, instruction.stop, instruction.machines
+        known = self._checks.products | self._new
+        answers = np.array([known[n][rows[0] : rows[1]] for n in instruction.machines])
+        verdict = self._checker.find_wrong(instruction.machines, answers, self._checks.scale)
+        if verdict.agree:
+            return RowsAgree(*rows)
+        for machine in verdict.wrong:
+            self._checks.products.pop(machine, None)
+        return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)
+
+    def keep(self, machines: Collection[int]) -> None:
+        """Keep the products of these machines, which agree."""
+        self._checks.products |= {machine: self._new[machine] for machine in machines}
+
+
+def _count(intervals: Intervals) -> int:
+    return sum(stop - start for start, stop in intervals)
