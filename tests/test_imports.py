@@ -70,7 +70,7 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
         *(f"cec_mpi.store.{room}" for room in stores),
         *(("mpi4py",) if program is ELASTIC else ("hashlib", "zmq")),  # which reads keys
     )
-    loaded -= loaded_after("import numpy, mpi4py")
+    loaded -= loaded_after("import numpy, mpi4py, msgspec")
     assert [name for name in loaded if name.startswith(unwanted)] == []
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -234,53 +234,62 @@ def complain(error: object) -> None:
     tell(f"cec-mpi: error: {one_message(error)}")
 
 
-def pack_error(error: BaseException | None) -> bytes:
-    """Return an exception, or None, as bytes for `unpack_error`.
+@dataclass(frozen=True)
+class Failure:
+    """An exception of another process.
 
-    Examples
-    --------
-    >>> unpack_error(pack_error(KeyError("w")))
-    KeyError('w')
+    Attributes
+    ----------
+    kinds : tuple of (str, str)
+        Module and name of its class and of the bases of that.
+    text : str
+    exit_code : int
+        Of a `CecError` or `SystemExit`, otherwise 1.
     """
-    if error is None:
-        return b""
-    text = f"{type(error).__name__}: {error}"
-    return pickle.dumps((text, _packed(error) or _packed(_Parts(error)) or b""))
 
+    kinds: tuple[tuple[str, str], ...]
+    text: str
+    exit_code: int
 
-def unpack_error(message: bytes) -> BaseException | None:
-    """Return the exception; a `CecError` with its text if its class cannot be imported."""
-    if not message:
-        return None
-    text, packed = pickle.loads(message)
-    try:
-        found = pickle.loads(packed)
-        return found.error() if isinstance(found, _Parts) else found
-    except Exception:  # such as the import of a module that only rank 0 finds
-        log.info("an exception whose class cannot be imported here: %s", text)
-        return CecError(text)
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception.
 
-
-class _Parts:
-    """An exception whose class takes other arguments than `args`."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._kind = type(error)
-        self._args = error.args
-        self._state = dict(error.__dict__)
+        Examples
+        --------
+        >>> Failure.of(InputError("no such store")).error()
+        InputError('no such store')
+        """
+        kinds = tuple((base.__module__, base.__qualname__) for base in type(error).__mro__)
+        if isinstance(error, SystemExit) and isinstance(error.code or 0, int):
+            return cls(kinds, "", int(error.code or 0))
+        (text,) = error.args if len(error.args) == 1 else (None,)
+        if not isinstance(text, str):
+            text = words_of(error).removeprefix(": ")
+        return cls(kinds, text, error.exit_code if isinstance(error, CecError) else 1)
 
     def error(self) -> BaseException:
-        error = self._kind.__new__(self._kind, *self._args)
-        error.args = self._args
-        error.__dict__.update(self._state)
+        """Return the exception with this text.
+
+        Its class is that of the other process if this process has it, and no module is imported.
+        Otherwise it is a `CecError`.
+        """
+        found = [_loaded_class(module, name) for module, name in self.kinds]
+        if found[0] is SystemExit:
+            return SystemExit(self.text or self.exit_code)
+        kind, text = found[0], self.text
+        if kind is None:
+            kind = next((base for base in found if base and issubclass(base, CecError)), None)
+        if kind is None:
+            kind, text = CecError, f"{self.kinds[0][1]}: {self.text}"
+        error = kind.__new__(kind, text)
+        error.args = (text,) if text else ()
+        if isinstance(error, CecError):
+            error.exit_code = self.exit_code
         return error
 
 
-def _packed(content: Any) -> bytes | None:
-    """Pickle an object; None if it cannot be unpickled."""
-    try:
-        message = pickle.dumps(content)
-        pickle.loads(message)
-    except Exception:
-        return None
-    return message
+def _loaded_class(module: str, name: str) -> type[BaseException] | None:
+    """Return a class of exceptions of a module that is loaded."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None

@@ -80,7 +80,7 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     launcher = launched()
     assert launcher is not None
     source: Source = file
-    if options.listen is not None:
+    if options.listen is not None and os.environ.get(KEY_VARIABLE):  # or rank 0 says so
         source = source_of(options.listen, options.encryption)
     seconds = seconds_to_meet(options.start_timeout, launcher.size)
     return serve_as_rank(source, file, launcher.rank, job_id(), seconds)

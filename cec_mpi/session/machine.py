@@ -23,6 +23,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
 from cec_mpi.processes.ending import NotedSignals, end_ranks, this_process
 from cec_mpi.processes.failing import complain
+from cec_mpi.processes.packing import pack
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import keep_warnings_from_raising, say
@@ -63,15 +64,20 @@ def source_of(text: str, encryption: bool = True) -> Source:
     Raises
     ------
     InputError
-        It is ``HOST:PORT``, and the key is too short.
+        It is ``HOST:PORT``, and the key is missing or too short.
     """
-    secret = os.environ.get(KEY_VARIABLE, "")
-    if not secret or Path(text).exists():
+    if Path(text).exists():
         return Path(text)
     try:
         host, port = parse_listen(text)
     except InputError:
         return Path(text)
+    secret = os.environ.get(KEY_VARIABLE, "")
+    if not secret:
+        raise InputError(
+            f"{text} needs the key of the run in the environment variable {KEY_VARIABLE}, which is "
+            "not set"
+        )
     return connection_from_key(host, port, secret, encryption)
 
 
@@ -200,7 +206,7 @@ def _hello(*, rank: int = 0, machine: int = 0) -> Hello:
 def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> BaseException | None:
     """Serve on a connection; returns the exception with which the master left, or lost it."""
     try:
-        connection.send(HELLO, hello.packed())
+        connection.send(HELLO, pack(hello))
         error = serve(end)
     except GoneMasterError as gone:
         error = gone

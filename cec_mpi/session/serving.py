@@ -100,9 +100,9 @@ def _open(
     uncached = "" if machine is None else machine.uncached
     told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged), uncached
     verdict = end.report_opened(Opened(*told))
-    if machine is None or isinstance(verdict, CecError):
+    if machine is None or verdict.failure is not None:
         return None
-    machine.emulation = verdict
+    machine.emulation = verdict.emulation
     return machine
 
 

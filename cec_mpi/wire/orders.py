@@ -5,19 +5,22 @@ An order is five integers, and data that they announce. The report of an answer 
 
 from __future__ import annotations
 
-import pickle
+import json
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.files.paths import node_directory
+from cec_mpi.machine.emulation import Emulation
 from cec_mpi.options.machines import MachineOptions
-from cec_mpi.processes.failing import pack_error, unpack_error
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.processes.failing import Failure
+from cec_mpi.processes.packing import pack, unpack
+from cec_mpi.store.format.manifest import Manifest, manifest_of
 from cec_mpi.store.shard import Loaded
 
 MASTER = 0  # rank
@@ -182,7 +185,7 @@ class Stop:
 
     def packed(self) -> bytes:
         """Return the bytes that follow the order."""
-        return pack_error(self.error)
+        return pack(None if self.error is None else Failure.of(self.error))
 
 
 Announced = Multiply | Open | Stop
@@ -202,12 +205,13 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Stop:
     """
     match order.kind:
         case Kind.OPEN:
-            opening = pickle.loads(content)
+            opening = Opening.unpack(content)
             if rank:
                 return Open(opening, opening.machines[rank - 1], opening.threads[rank])
             return Open(opening, order.shard, order.step)
         case Kind.STOP:
-            return Stop(unpack_error(content))
+            failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
+            return Stop(None if failure is None else failure.error())
     raise RuntimeError(f"unknown order: {order}")
 
 
@@ -257,6 +261,17 @@ class Opening:
     several_nodes: bool = False
     expected: tuple[int, ...] = ()
 
+    def packed(self) -> bytes:
+        """Return the bytes that follow the order."""
+        manifest = json.loads(self.manifest.to_json())
+        return pack(_Opening(**vars(self) | {"manifest": manifest}))
+
+    @classmethod
+    def unpack(cls, content: bytes) -> Opening:
+        """Return the opening with these bytes."""
+        found = unpack(content, _Opening)
+        return cls(**msgspec.structs.asdict(found) | {"manifest": manifest_of(found.manifest)})
+
     @property
     def measured(self) -> bool:
         """Whether the machines measure their speed for an emulation."""
@@ -275,6 +290,34 @@ class Opening:
     def is_unseen(self, machine: int) -> bool:
         """Whether the shard file of a machine does not exist."""
         return not self.shard_file(machine).exists()
+
+
+class _Opening(msgspec.Struct):
+    """An opening as it is sent."""
+
+    store: Path
+    manifest: dict[str, Any]
+    machines: tuple[int, ...]
+    options: MachineOptions
+    threads: tuple[int, ...]
+    logs: Path | None
+    several_nodes: bool
+    expected: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the master makes of the reports on a store.
+
+    Attributes
+    ----------
+    emulation : Emulation or None
+    failure : Failure or None
+        Why the machine does not serve the store; None if it does.
+    """
+
+    emulation: Emulation | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from cec_mpi.processes.places import Place
 from cec_mpi.processes.waiting import Clock
 from cec_mpi.roster import WARNED, Roster
 from cec_mpi.wire.jobs import Answers, Event, Job, JobsEnd
-from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report
+from cec_mpi.wire.orders import Announced, Multiply, Opened, Opening, Report, Verdict
 
 
 class Hub(Protocol):
@@ -199,8 +199,8 @@ class MachineEnd(Protocol):
         An end may tell the master about signals that this process has received.
         """
 
-    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Report whether a store was opened; returns the emulation, or the error of the master."""
+    def report_opened(self, opened: Opened) -> Verdict:
+        """Report whether a store was opened; returns whether this machine serves it."""
 
     def wait_for_all(self) -> None:
         """Wait until all machines have called this."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cec_mpi
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import InputError
+from cec_mpi.errors import CecError, DamagedStoreError, InputError
+from cec_mpi.options.machines import MachineOptions
 from cec_mpi.store.shard import Loaded
 from cec_mpi.wire.jobs import Job, ReceiveBuffer
 from cec_mpi.wire.orders import (
     Kind,
+    Opening,
     Order,
     Report,
     Reported,
@@ -43,6 +49,55 @@ def test_orders_that_are_no_step():
     assert isinstance(stop.error, InputError)
     with pytest.raises(RuntimeError):
         parse_order(Order(99), b"")
+
+
+class Mine(ValueError):
+    """An exception that cannot be made from its text."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def unknown(base):
+    """A class that other processes do not have."""
+    return type("Unknown", (base,), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text", "code"),
+    [
+        (InputError("no such store"), InputError, "no such store", 2),
+        (DamagedStoreError("a\udcff\x1b"), DamagedStoreError, "a\udcff\x1b", 5),
+        (Mine(1, 2), Mine, "1 and 2", 1),
+        (KeyError("w"), KeyError, "'w'", 1),
+        (OSError(2, "gone"), FileNotFoundError, "[Errno 2] gone", 1),
+        (KeyboardInterrupt(), KeyboardInterrupt, "", 1),
+        (unknown(InputError)("no"), InputError, "no", 2),
+        (unknown(OSError)("no"), CecError, "Unknown: no", 1),
+    ],
+)
+def test_an_exception_crosses_as_kind_text_and_exit_code(error, kind, text, code):
+    stop = parse_order(Order(Kind.STOP), Stop(error).packed())
+    assert type(stop.error) is kind
+    assert str(stop.error) == text
+    assert getattr(stop.error, "exit_code", 1) == code
+
+
+@pytest.mark.parametrize(("given", "code"), [(None, 0), (3, 3), ("why", "why")])
+def test_the_end_of_a_program_crosses_with_its_exit_code(given, code):
+    stop = parse_order(Order(Kind.STOP), Stop(SystemExit(given)).packed())
+    assert (stop.error.code or 0) == code
+
+
+def test_an_opening_comes_as_it_was_sent(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    manifest = cec_mpi.encode(np.arange(12.0).reshape(6, 2), tmp_path / "store", 3, 2)
+    options = MachineOptions(precision="shard", measured=True, inject="random:1", threads=2)
+    opening = Opening(path, manifest, (1, 0, 3), options, (1, 2, 3, 4), path, True, (2,))
+    come = Opening.unpack(opening.packed())
+    assert replace(come, manifest=manifest) == replace(opening, manifest=manifest)
+    assert come.manifest.to_json() == manifest.to_json()
+    assert (come.store, come.options) == (path, options)
 
 
 def job_of(*intervals):

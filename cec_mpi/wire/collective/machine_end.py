@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Intervals
 from cec_mpi.core.step.product import Product
-from cec_mpi.errors import CecError
-from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.processes.packing import broadcast as broadcast_object
+from cec_mpi.processes.packing import gather
 from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.wire.collective.packets import (
     Packet,
@@ -33,6 +33,7 @@ from cec_mpi.wire.orders import (
     Order,
     Report,
     Reported,
+    Verdict,
     pack_report,
     parse_order,
 )
@@ -63,7 +64,7 @@ class CollectiveMachineEnd:
         packet.broadcast(idle=self._served is None)
         order = Order(*packet.order.tolist())
         if order.kind == Kind.EXPLAIN:
-            self._comm.gather(self._problem, root=MASTER)
+            gather(self._comm, self._problem, str)
             return self.receive_order(signals)
         if not order.is_step:
             return self._announced(order)
@@ -95,13 +96,13 @@ class CollectiveMachineEnd:
     def check_connection(self) -> None:
         """Do nothing: all ranks end together."""
 
-    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
+    def report_opened(self, opened: Opened) -> Verdict:
         """Gather the reports of machines, and Bcast the master's verdict."""
-        self._comm.gather(opened, root=MASTER)
-        verdict: Emulation | CecError | None = self._comm.bcast(None, root=MASTER)
+        gather(self._comm, opened, Opened)
+        verdict = broadcast_object(self._comm, None, Verdict)
         opened_last = self._opening
         assert opened_last is not None
-        if not isinstance(verdict, CecError):
+        if verdict.failure is None:
             self._served = _Served(opened_last.opening, opened_last.machine)
         return verdict
 

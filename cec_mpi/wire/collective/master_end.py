@@ -6,7 +6,6 @@ Short messages are sent together (`packets`): a small step is one Bcast and one 
 from __future__ import annotations
 
 import logging
-import pickle
 import traceback
 from typing import Any
 
@@ -19,6 +18,9 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import end_job, leave_after_a_loss
+from cec_mpi.processes.failing import Failure
+from cec_mpi.processes.packing import broadcast as broadcast_object
+from cec_mpi.processes.packing import gather
 from cec_mpi.processes.waiting import Rhythm, wait_for
 from cec_mpi.terminal import tell
 from cec_mpi.wire.collective.packets import (
@@ -31,7 +33,17 @@ from cec_mpi.wire.collective.packets import (
     spread,
 )
 from cec_mpi.wire.jobs import AnswerBuffers, Answers, check_message_sizes, credible
-from cec_mpi.wire.orders import HUB_POISONED, MASTER, Kind, Opened, Opening, Order, Reported, Stop
+from cec_mpi.wire.orders import (
+    HUB_POISONED,
+    MASTER,
+    Kind,
+    Opened,
+    Opening,
+    Order,
+    Reported,
+    Stop,
+    Verdict,
+)
 from cec_mpi.wire.protocol import StaticHub
 
 log = logging.getLogger(__name__)
@@ -66,16 +78,16 @@ class CollectiveHub(StaticHub):
     def open(self, opening: Opening) -> list[Opened]:
         """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
-        self.say(Order(Kind.OPEN), pickle.dumps(opening))
+        self.say(Order(Kind.OPEN), opening.packed())
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
-        opened: list[Opened] = (self._comm.gather(None, root=MASTER) or [])[1:]
+        opened = gather(self._comm, Opened(), Opened)[1:]
         self._opening = opening
         return opened
 
     def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
         """Bcast the emulation."""
-        self._comm.bcast(emulation, root=MASTER)
+        broadcast_object(self._comm, Verdict(emulation), Verdict)
         self.between_verbs = False
         assert self._opening is not None
         self.begin(self._opening.machines)
@@ -83,7 +95,7 @@ class CollectiveHub(StaticHub):
 
     def refuse(self, error: CecError) -> None:
         """Bcast the error."""
-        self._comm.bcast(error, root=MASTER)
+        broadcast_object(self._comm, Verdict(failure=Failure.of(error)), Verdict)
         self.between_verbs = False
 
     def stop(self, error: BaseException | None) -> None:
@@ -266,7 +278,7 @@ class CollectiveMasterEnd:
     def reports(self) -> dict[int, str]:
         """Gather the last errors of machines."""
         self.hub.say(Order(Kind.EXPLAIN))
-        texts = (self._comm.gather("", root=MASTER) or [])[1:]
+        texts = gather(self._comm, "", str)[1:]
         self.hub.between_verbs = False
         told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
         return {int(n) + 1: text for n, text in told if text}

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import publish
-from cec_mpi.files.regular import read_regular, why_unreadable
+from cec_mpi.files.regular import open_regular, why_unreadable
 from cec_mpi.processes.places import cards
 from cec_mpi.text import plural, shown
 from cec_mpi.wire.sockets.library import zeromq
@@ -33,7 +34,7 @@ _MOST_PATH = 107  # bytes of the path of a Unix socket
 _KEY = 40  # characters of a key in Z85,
 _Z85 = f"{digits}{ascii_letters}.-:+=^!/*?&<>()[]{{}}@%$#"  # which are these, in this order:
 _GROUP = 5  # of them are 32 bits
-_OWNER_ALONE = 0o600
+_OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
 _KEYS = ("server_key", "public_key", "secret_key")
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
 MOST_PORT = (1 << 16) - 1
@@ -224,16 +225,26 @@ def read_connection_file(path: Path) -> ConnectionFile:
     Raises
     ------
     InputError
-        The file is missing, damaged or of another kind or version.
+        The file is missing, damaged or of another kind or version, or another user may have
+        written it: this process would connect to a run of that user, and serve it.
     """
     try:
-        content = json.loads(read_regular(path, _MOST))
+        with os.fdopen(open_regular(path), "rb") as file:
+            status = os.fstat(file.fileno())
+            content = json.loads(file.read(_MOST))
     except OSError as error:
         raise InputError(f"{path}: {why_unreadable(error)}") from None
     except (RecursionError, ValueError):
         content = None
     if not isinstance(content, dict) or content.get("format") != _MARK:
         raise InputError(f"{path} is not a connection file of cec_mpi")
+    if status.st_uid != os.geteuid():
+        raise InputError(f"{path} belongs to user {status.st_uid}: expected a file of your own")
+    if status.st_mode & _OTHERS_WRITE:
+        raise InputError(
+            f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}): "
+            f"expected mode {_OWNER_ALONE:o}"
+        )
     if content.get("version") != _VERSION:
         version = shown(content.get("version"))
         raise InputError(

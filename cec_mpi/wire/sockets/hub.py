@@ -9,7 +9,6 @@ answer.
 from __future__ import annotations
 
 import logging
-import pickle
 import socket
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
+from cec_mpi.processes.failing import Failure
 from cec_mpi.processes.places import Place, place_here, places_together
 from cec_mpi.processes.together import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
@@ -40,7 +40,7 @@ from cec_mpi.times import (
     SHORTAGE_SECONDS,
 )
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop
+from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
 from cec_mpi.wire.sockets.library import frames_of, tracker_of
 from cec_mpi.wire.sockets.listener import Listener, Peer
 from cec_mpi.wire.sockets.messages import (
@@ -50,15 +50,16 @@ from cec_mpi.wire.sockets.messages import (
     FAREWELL,
     GOOD_BYE,
     HELLO,
+    MEASURE,
     ORDER,
     REFUSED,
-    SAID,
+    STATUS,
     Hello,
     copy_frames,
-    decode_report,
     kind_and_head,
     package_here,
     packed,
+    unpack_status,
 )
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class SocketHub:
         ranks = {peer.rank: peer for peer in self._peers.values()}
         numbered = enumerate(opening.machines, start=1)
         chosen = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
-        content = pickle.dumps(opening)
+        content = opening.packed()
         threads = self._threads()
         for peer, machine in chosen:
             self.roster.join(peer.rank, machine)
@@ -286,7 +287,7 @@ class SocketHub:
             for peer in [peer for peer in self._asked if not peer.is_ready]:
                 self._exclude(peer, "it was not ready to be measured in time")
             for peer in self._asked:
-                peer.send_object(pickle.dumps(None))
+                peer.send(MEASURE)
         self._await(lambda peer: peer.opened is not None)
         said = {peer.rank: peer.opened for peer in self._asked}
         return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
@@ -306,7 +307,7 @@ class SocketHub:
         """See `Hub.refuse`."""
         for peer in self._asked:
             if peer.process.state is State.JOINING:
-                peer.send_object(pickle.dumps(error))
+                peer.decide(Verdict(failure=Failure.of(error)))
 
     def stop(
         self,
@@ -468,11 +469,11 @@ class SocketHub:
             kind, head = kind_and_head(frames[0])
             if peer is None:
                 if kind == HELLO:
-                    self._handle_hello(name, Hello.read(head))
+                    self._handle_hello(name, Hello.unpack(head))
             elif kind == ANSWER and peer.job is not None:
                 peer.answer = [head, *frames[1:]]
-            elif kind == SAID:
-                peer.store_report(decode_report(bytes(head)))
+            elif kind == STATUS:
+                peer.take_status(unpack_status(head))
             elif kind == GOOD_BYE:
                 peer.has_left = True
             else:
@@ -587,7 +588,7 @@ class SocketHub:
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
         options = replace(opening.options, measured=False, inject=inject)
-        content = pickle.dumps(replace(opening, options=options))
+        content = replace(opening, options=options).packed()
         threads = options.threads or self._threads()[peer.rank]
         peer.opened = None
         peer.order(Order(Kind.OPEN, machine, threads), content)
@@ -602,12 +603,12 @@ class SocketHub:
         if opened.problem:
             self._last_hosts.pop(peer.machine, None)
             self._report_problem("a machine cannot join", opened.problem)
-            peer.send_object(pickle.dumps(MachineError(opened.problem)))
+            peer.decide(Verdict(failure=Failure.of(MachineError(opened.problem))))
             self._exclude(peer, opened.problem)
             return
         if opened.uncached and not quietly:  # said at the start
             self._report_problem("a machine has no copy", opened.uncached)
-        peer.send_object(pickle.dumps(self._emulation))
+        peer.decide(Verdict(self._emulation))
         self.roster.joined(peer.rank, quietly)
 
     def _await(self, done: Callable[[Peer], bool]) -> None:

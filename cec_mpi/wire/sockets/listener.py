@@ -16,11 +16,12 @@ import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.files.regular import check_descriptors, raise_file_limit
+from cec_mpi.processes.packing import pack
 from cec_mpi.processes.places import network_here
 from cec_mpi.roster import Process
 from cec_mpi.times import DISCONNECT_GRACE, END_LOOK_SECONDS, MISSED_LOOK_SECONDS, SILENCE_SECONDS
 from cec_mpi.wire.jobs import Job
-from cec_mpi.wire.orders import Opened, Order
+from cec_mpi.wire.orders import Opened, Order, Verdict
 from cec_mpi.wire.sockets.connection_file import (
     ALL_ADDRESSES,
     SCRATCH,
@@ -42,9 +43,9 @@ from cec_mpi.wire.sockets.library import (
     zeromq,
 )
 from cec_mpi.wire.sockets.messages import (
-    OBJECT,
     ORDER,
     PRESENT,
+    VERDICT,
     Hello,
     first,
 )
@@ -106,22 +107,22 @@ class Peer:
     def host(self) -> str:  # noqa: D102
         return self.hello.place.host
 
-    def order(self, order: Order, content: bytes = b"") -> bool:
-        """Begin to send an order that is not a job; False if the connection has ended."""
+    def order(self, order: Order, content: bytes = b"") -> None:
+        """Begin to send an order that is not a job."""
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
-        return self.send(ORDER, header, frames_of(content))
+        self.send(ORDER, header, frames_of(content))
 
-    def send_object(self, packed: bytes) -> bool:
-        """Begin to send a pickled object that the process waits for."""
-        return self.send(OBJECT, b"", frames_of(packed))
+    def decide(self, verdict: Verdict) -> None:
+        """Begin to send whether the process serves the store that it has opened."""
+        self.send(VERDICT, b"", frames_of(pack(verdict)))
 
-    def store_report(self, content: Opened | str | None) -> None:
+    def take_status(self, status: Opened | str | None) -> None:
         """Take a message of the process."""
-        match content:
+        match status:
             case Opened():
-                self.opened = content
+                self.opened = status
             case str():
-                self.text = content
+                self.text = status
             case None:
                 self.is_ready = True
 
@@ -144,8 +145,8 @@ class Listener:
         The first and the last port that may be taken; any free one by default.
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
-        anyone who can read the network learns it, and anyone who takes the master's port can run
-        code on machines. Use it only in networks that nobody else can access.
+        anyone who can read the network learns it, and anyone who takes the master's port can be
+        the master of machines. Use it only in networks that nobody else can access.
     secret : str
         The text from which the keys are derived; by default they are random.
     silence : float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 import stat
 import time
@@ -17,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import CecError, DismissedError, InputError, MachineError, StoppedError
+from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
 from cec_mpi.files.regular import check_descriptors
-from cec_mpi.machine.emulation import Emulation
 from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.processes.failing import Failure
+from cec_mpi.processes.packing import pack, unpack
 from cec_mpi.processes.places import network_here
 from cec_mpi.terminal import say
 from cec_mpi.times import (
@@ -38,6 +38,7 @@ from cec_mpi.wire.orders import (
     Opening,
     Report,
     Stop,
+    Verdict,
     pack_report,
     parse_order,
 )
@@ -58,12 +59,13 @@ from cec_mpi.wire.sockets.messages import (
     FAILED,
     FAREWELL,
     GOOD_BYE,
+    MEASURE,
     ORDER,
     PRESENT,
     REFUSED,
-    SAID,
+    STATUS,
+    VERDICT,
     copy_frames,
-    encode_report,
     first,
     goes_with_report,
     job_of,
@@ -308,7 +310,7 @@ def _remove_socket(path: str) -> None:
 
 
 def _is_own_socket(path: str) -> bool:
-    """Whether the path is a socket of this user, whose messages can be unpickled."""
+    """Whether the path is a socket of this user."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -392,8 +394,8 @@ class SocketMachineEnd:
 
     def wait_for_all(self) -> None:
         """Report that this machine is ready, and wait until all machines are."""
-        self._say(None)
-        self._object()
+        self._report_status(None)
+        self._receive(MEASURE)
 
     def check_connection(self) -> None:
         """Raise if the master has gone or this machine must leave."""
@@ -402,13 +404,16 @@ class SocketMachineEnd:
             self._connection.send(GOOD_BYE)
             raise ShutdownRequested(self.shutdown_reason)
 
-    def report_opened(self, opened: Opened) -> Emulation | CecError | None:
-        """Report the opening of a store; returns the emulation, or the error of the master."""
-        self._say(opened)
-        verdict: Emulation | CecError | None = self._object()
+    def report_opened(self, opened: Opened) -> Verdict:
+        """Report the opening of the shard; returns whether this machine serves it."""
+        self._report_status(opened)
+        content = self._receive(VERDICT)
+        if content is None:
+            return Verdict(failure=Failure.of(MachineError("the master leaves")))
+        verdict = unpack(content, Verdict)
         asked = self._opening
         assert asked is not None
-        if not isinstance(verdict, CecError):
+        if verdict.failure is None:
             self._served = asked.opening
             if asked.machine not in (0, self.machine):
                 self.machine = asked.machine
@@ -435,7 +440,7 @@ class SocketMachineEnd:
         The report says whether this machine leaves.
         """
         if report.problem:
-            self._say(report.problem)
+            self._report_status(report.problem)
         elif self.shutdown_reason:
             report = replace(report, leaving=True)
         numbers = np.array(pack_report(report, order.shard), dtype=np.float64)
@@ -446,10 +451,11 @@ class SocketMachineEnd:
             # The master asks for the next values only when it has all of these.
             self._connection.send(ANSWER, numbers, frames_of(values))
 
-    def _say(self, content: Opened | str | None) -> None:
-        self._connection.send(SAID, encode_report(content))
+    def _report_status(self, content: Opened | str | None) -> None:
+        self._connection.send(STATUS, pack(content))
 
-    def _object(self) -> Any:
+    def _receive(self, kind: bytes) -> bytes | None:
+        """Wait for a message of this kind, and return its content; None if the master leaves."""
         while (frames := self._connection.receive(LEAVE_LOOK_SECONDS)) is None:
             if self.shutdown_reason:
                 self._connection.send(GOOD_BYE)
@@ -458,8 +464,10 @@ class SocketMachineEnd:
             raise ShutdownRequested(self.shutdown_reason)
         if frames[0] == ORDER:  # the master leaves
             self._early = frames
-            return MachineError("the master leaves")
-        return pickle.loads(b"".join(frames[1:]))
+            return None
+        if frames[0] != kind:
+            raise MachineError("the master has sent an unexpected message")
+        return b"".join(frames[1:])
 
     def _next(self) -> list[Any] | None:
         early, self._early = self._early, None

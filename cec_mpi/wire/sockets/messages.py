@@ -3,18 +3,22 @@
 ==========  ======================================================================
 to machine
 ORDER       an order as packed by `packed_job`; then bytes that belong to it
-OBJECT      an object, pickled; only the master sends it, after it has shown its key
+VERDICT     a `Verdict`: whether the machine serves the store that it has opened
+MEASURE     nothing; all machines are ready to measure their speeds
 PRESENT     nothing; it can be sent as long as the machine is connected
 REFUSED     why the machine cannot join
 FAREWELL    nothing; the machine has said good-bye and may leave
 FAILED      the machine's error: it gets no more jobs, and leaves
 DISMISSED   why the machine is excluded for good: it leaves
 to master
-HELLO       who a machine is, as JSON
+HELLO       who a machine is: a `Hello`
 ANSWER      the report of a job; then its values, in the same frame where they are short
-SAID        an object, as JSON: a report on a store, or the error before an answer
+STATUS      what a machine reports: on a store that it opened, the error of a job, or that it is
+            ready to measure its speed
 GOOD_BYE    nothing
 ==========  ======================================================================
+
+Objects are JSON that msgspec validates (`processes.packing`).
 
 The time of a small step is that of its messages: a short job and a short answer are one message
 each. A long vector is not copied, but sent in frames of its own.
@@ -22,9 +26,8 @@ each. A long vector is not copied, but sent in frames of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -34,33 +37,25 @@ from numpy.typing import NDArray
 from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
+from cec_mpi.processes.packing import unpack
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.together import fingerprint
 from cec_mpi.text import printable
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import Multiply, Opened, Opening, Order
 
-ORDER, OBJECT, PRESENT, REFUSED = b"O", b"P", b"T", b"R"
+ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
-HELLO, ANSWER, SAID, GOOD_BYE = b"H", b"A", b"S", b"B"
+HELLO, ANSWER, STATUS, GOOD_BYE = b"H", b"A", b"S", b"B"
 
 _KIND = 8  # bytes, so that numbers behind it lie as they should
 
-_FIELDS = {
-    "problem": str,
-    "shard": str,
-    "rate": float,
-    "unseen": bool,
-    "damaged": bool,
-    "unlogged": str,
-    "uncached": str,
-}
 _MOST_TEXT = 1 << 16  # characters of what went wrong
-_NOTHING = "not a message of a machine"
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 _MOST_NAME = 255  # characters of a name
 _MOST_NUMBER = 1 << 62
+_MOST_RATE = 1e15  # rows per second
 
 
 def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
@@ -86,33 +81,27 @@ def copy_frames(frames: Sequence[Any], out: NDArray[Any]) -> bool:
     return done == octets.size
 
 
-def encode_report(content: Opened | str | None) -> bytes:
-    """Return a message of a machine as JSON."""
-    return json.dumps(asdict(content) if isinstance(content, Opened) else content).encode()
-
-
-def decode_report(frame: bytes) -> Opened | str | None:
-    """Read a message of a machine; characters that a terminal would interpret are replaced.
+def unpack_status(frame: Any) -> Opened | str | None:
+    """Read a status; characters that a terminal would interpret are replaced.
 
     Raises
     ------
     ValueError
-        It is not a message of a machine.
+        It is not the status of a machine.
     """
-    try:
-        content = json.loads(frame)
-    except RecursionError:
-        raise ValueError(_NOTHING) from None
-    if content is None:
-        return None
-    if isinstance(content, str):
-        return _text(content)
-    if not isinstance(content, dict) or content.keys() != _FIELDS.keys():
-        raise ValueError(_NOTHING)
-    if not all(isinstance(content[name], kinds) for name, kinds in _FIELDS.items()):
-        raise ValueError(_NOTHING)
-    told = {name: _text(content[name]) for name in ("problem", "unlogged", "uncached")}
-    return Opened(**content | told)
+    content: Opened | str | None = unpack(frame, Opened | str | None)  # type: ignore[arg-type]
+    match content:
+        case str():
+            return _text(content)
+        case Opened():
+            return replace(
+                content,
+                problem=_text(content.problem),
+                unlogged=_text(content.unlogged),
+                uncached=_text(content.uncached),
+                rate=content.rate if 0 <= content.rate < _MOST_RATE else 0.0,
+            )
+    return None
 
 
 def _text(content: str) -> str:
@@ -206,12 +195,8 @@ class Hello:
     rank: int = 0
     machine: int = 0
 
-    def packed(self) -> bytes:
-        """Return the message as JSON."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
-    def read(cls, frame: Any) -> Hello:
+    def unpack(cls, frame: Any) -> Hello:
         """Read the first message of a machine.
 
         Raises
@@ -219,24 +204,13 @@ class Hello:
         ValueError
             It is not such a message.
         """
-        try:
-            found = json.loads(bytes(frame))
-            version, digest, where = map(str, found.pop("package"))
-            told = found.pop("place")
-            names = [printable(str(told.pop(name))[:_MOST_NAME]) for name in ("host", "network")]
-            numbers = {name: _number(value) for name, value in told.items()}
-            others = {name: _number(value) for name, value in found.items()}
-            place = Place(names[0], network=names[1], **numbers)
-            return cls((version, digest, where), place=place, **others)
-        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError):
-            raise ValueError("not a hello") from None
-
-
-def _number(value: Any) -> int:
-    number = int(value)
-    if not 0 <= number < _MOST_NUMBER:
-        raise ValueError("a number out of range")
-    return number
+        found = unpack(frame, cls)
+        numbers = [*vars(found).values(), *vars(found.place).values()]
+        if not all(0 <= n < _MOST_NUMBER for n in numbers if isinstance(n, int)):
+            raise ValueError("a number out of range")
+        names = (printable(name[:_MOST_NAME]) for name in (found.place.host, found.place.network))
+        host, network = names
+        return replace(found, place=replace(found.place, host=host, network=network))
 
 
 def package_here() -> tuple[str, str, str]:

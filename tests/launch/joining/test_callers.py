@@ -9,16 +9,17 @@ import numpy as np
 import psutil
 import pytest
 
+from cec_mpi.processes.packing import pack
 from cec_mpi.processes.places import place_here
 from cec_mpi.records.recorder import read_steps
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.machine_end import Connection
-from cec_mpi.wire.sockets.messages import ANSWER, HELLO, SAID, Hello, encode_report, package_here
+from cec_mpi.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_here
 from helpers.joined import codes, told
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-HERE = Hello(package_here(), 1, place_here()).packed()
+HERE = pack(Hello(package_here(), 1, place_here()))
 UNWRITABLE = (
     rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "unseen": false, "damaged": false, '
     rb'"unlogged": "", "uncached": ""}'
@@ -32,7 +33,7 @@ def test_a_reason_that_cannot_be_written_ends_nothing(accepting, store, join, co
         connection = Connection(read_connection_file(conn))
         connection.send(HELLO, HERE)
         made.until(lambda: connection.receive(0))  # it is to open a shard
-        connection.send(SAID, UNWRITABLE)
+        connection.send(STATUS, UNWRITABLE)
         made.until(lambda: made.happened("lost") == [3])
         connection.close()
         made.step()
@@ -94,7 +95,7 @@ def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn
         made.step()
         connection = Connection(read_connection_file(conn))
         connection.send(HELLO, HERE)
-        connection.send(SAID, encode_report("what went wrong, too late"))
+        connection.send(STATUS, pack("what went wrong, too late"))
         connection.send(ANSWER, b"to nothing")
         connection.send(b"?", b"and no message at all")
         made.until(lambda: caplog.text.count("has sent an invalid message") == 2)

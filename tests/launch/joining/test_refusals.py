@@ -57,6 +57,13 @@ def test_a_key_that_is_too_short_is_told(call, store, tmp_path, monkeypatch):
         assert "CEC_MPI_KEY has 5 characters: expected at least 16" in stderr
 
 
+def test_a_machine_without_the_key_is_told(call, tmp_path, monkeypatch):
+    monkeypatch.delenv("CEC_MPI_KEY", raising=False)
+    code, _, stderr = call(["join", "node1:5555"], tmp_path)
+    assert code == 2, stderr
+    assert "node1:5555 needs the key of the run in the environment variable CEC_MPI_KEY" in stderr
+
+
 def test_a_port_that_is_taken_is_told(call, store, tmp_path):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 
 import pytest
@@ -36,6 +37,22 @@ def test_its_owner_alone_can_read_it(file, tmp_path):
     (tmp_path / "conn").touch(0o644)
     file.write(tmp_path / "conn")
     assert stat.S_IMODE((tmp_path / "conn").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_what_others_can_write_is_refused(file, tmp_path, mode):
+    file.write(tmp_path / "conn")
+    (tmp_path / "conn").chmod(mode)
+    with pytest.raises(InputError, match=f"can be written by other users .mode {mode:o}"):
+        read_connection_file(tmp_path / "conn")
+
+
+def test_the_file_of_another_user_is_refused_even_by_root(file, tmp_path, monkeypatch):
+    file.write(tmp_path / "conn")
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if owner else 1000)
+    with pytest.raises(InputError, match=f"belongs to user {owner}: expected a file of your own"):
+        read_connection_file(tmp_path / "conn")
 
 
 def test_its_keys_are_not_shown(file):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,9 +16,10 @@ from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.options.machines import MachineOptions
+from cec_mpi.processes.packing import pack, unpack
 from cec_mpi.processes.places import place_here
 from cec_mpi.wire.jobs import Answered
-from cec_mpi.wire.orders import Kind, Opened, Opening, Report, pack_report, parse_order
+from cec_mpi.wire.orders import Kind, Opened, Opening, Report, Verdict, pack_report, parse_order
 from cec_mpi.wire.sockets.connection_file import read_connection_file
 from cec_mpi.wire.sockets.hub import SocketHub
 from cec_mpi.wire.sockets.listener import Listener
@@ -29,11 +29,11 @@ from cec_mpi.wire.sockets.messages import (
     FAREWELL,
     GOOD_BYE,
     HELLO,
-    OBJECT,
+    MEASURE,
     ORDER,
-    SAID,
+    STATUS,
+    VERDICT,
     Hello,
-    encode_report,
     package_here,
     unpacked_job,
 )
@@ -61,7 +61,7 @@ class Process:
         self.connection = Connection(file)
         place = replace(place_here(), **hello.pop("place", {}))
         said_first = Hello(hello.pop("package", package_here()), os.getpid(), place, **hello)
-        self.say(HELLO, said_first.packed())
+        self.say(HELLO, pack(said_first))
 
     def say(self, kind, head=b"", *frames):
         self.connection.send(kind, head, frames)
@@ -83,12 +83,12 @@ class Process:
     def opens(self):
         """Open a store; the machine that it is in it."""
         order, content = self.order(Kind.OPEN)
-        self.say(SAID, encode_report(Opened(shard="file")))
+        self.say(STATUS, pack(Opened(shard="file")))
         return parse_order(order, content).machine
 
     def verdict(self):
         """What the master makes of the opening."""
-        return pickle.loads(b"".join(self.hear(OBJECT)[1:]))
+        return unpack(b"".join(self.hear(VERDICT)[1:]), Verdict)
 
     def answer(self, machine, numbers=ROWS):
         """Answer the job that was asked: so many numbers."""
@@ -158,7 +158,7 @@ def gathered(make, come, manifest, meanwhile, tmp_path):
         assert [process.opens() for process in processes[:machines]] == [*range(1, machines + 1)]
         opened.result(LIMIT)
         end = hub.admit(None)
-        assert [process.verdict() for process in processes[:machines]] == [None] * machines
+        assert all(process.verdict() == Verdict() for process in processes[:machines])
         return hub, end, processes
 
     return gathered
@@ -269,8 +269,8 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
     hub, end, (first, *_) = gathered()
     first.say(b"?")
     first.say(ANSWER, b"that nobody has asked for")
-    first.say(SAID, b"{}")
-    first.say(SAID, b"[" * 10**5)
+    first.say(STATUS, b"[1]")
+    first.say(STATUS, b"[" * 10**5)
     first.say(b"\xff" * 20, b"", b"")
     until(lambda: list(hub.events()) or caplog.text.count("has sent an invalid message") == 5)
     job = ask(end, 1)
@@ -337,11 +337,11 @@ def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, m
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     processes[2].order(Kind.OPEN)
-    processes[2].say(SAID, encode_report(Opened("machine 3 sees no shard", unseen=True)))
+    processes[2].say(STATUS, pack(Opened("machine 3 sees no shard", unseen=True)))
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
-    assert isinstance(processes[2].verdict(), MachineError)
+    assert type(processes[2].verdict().failure.error()) is MachineError
     with pytest.raises(MachineError, match="excluded this machine: machine 3 sees no shard"):
         processes[2].connection.receive(LIMIT)
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
@@ -356,12 +356,12 @@ def test_machines_are_measured_together_without_one_that_dies(make, come, manife
     opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
     for process in processes:
         process.order(Kind.OPEN)
-    first.say(SAID, encode_report(None))
-    second.say(SAID, encode_report(None))
+    first.say(STATUS, pack(None))
+    second.say(STATUS, pack(None))
     third.close()
     for process in (first, second):
-        assert process.verdict() is None  # all are ready
-        process.say(SAID, encode_report(Opened(shard="file", rate=7.0)))
+        process.hear(MEASURE)
+        process.say(STATUS, pack(Opened(shard="file", rate=7.0)))
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
@@ -375,7 +375,7 @@ def test_machines_are_told_why_the_store_is_refused(make, come, manifest, meanwh
     opened.result(LIMIT)
     hub.refuse(InputError("it is not the store"))
     for process in processes:
-        assert str(process.verdict()) == "it is not the store"
+        assert process.verdict().failure.text == "it is not the store"
 
 
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
@@ -389,7 +389,7 @@ def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     assert (joined.machine, joined.host) == (3, place_here().host)
     assert (hub.roster.available, hub.awaited()) == ({1, 2, 3}, set())
     ask(end, 3)
-    assert late.verdict() is None
+    assert late.verdict() == Verdict()
     late.order(Kind.MULTIPLY)
 
 
@@ -500,7 +500,7 @@ def test_who_is_excluded_is_told_why(change, error, gathered):
 def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
     hub, _, (first, *_) = gathered()
     assert hub.report(1) == "no report"
-    first.say(SAID, encode_report("no memory"))
+    first.say(STATUS, pack("no memory"))
     until(lambda: list(hub.events()) or hub.report(1) == "no memory")
     assert hub.report(9) == "no report"
 

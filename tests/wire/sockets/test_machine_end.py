@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
 from collections import deque
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cec_mpi
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.wire.orders import Kind, Multiply, Open, Opened, Opening, Order, Report, Reported
@@ -42,9 +41,10 @@ def told():
     return signals
 
 
-def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told):
-    opening = pickle.dumps(Opening(Path("store"), None, (1,), MachineOptions(), (1, 1)))
-    wire = Wire(None, [*order(Kind.OPEN), opening], [FAREWELL])
+def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tmp_path):
+    manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
+    opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
+    wire = Wire(None, [*order(Kind.OPEN), opening.packed()], [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
         assert isinstance(end.receive_order(signals), Open)
