@@ -102,7 +102,7 @@ def explain_plan(
             loads, parts = _in_parts([Fraction(part) for part in content["mu"]])
         mu = dict(zip(available, loads, strict=True))
         content["iterations"] = [
-            _iteration(block, parts) for block in algorithm_1(mu, plan.assignment.copies)
+            _iteration(block, parts) for block in algorithm_1(mu, plan.assignment.machines_per_row)
         ]
     return content
 
@@ -148,18 +148,18 @@ def _fractions(
     plan: Plan, available: Sequence[int], speeds: Sequence[Fraction], scheme: Scheme
 ) -> dict[str, Any]:
     """Theorem 1 and Algorithm 1 in fractions."""
-    copies, count = plan.assignment.copies, len(available)
-    optimum = fractional_load([speeds[n - 1] for n in available], copies)
+    machines_per_row, count = plan.assignment.machines_per_row, len(available)
+    optimum = fractional_load([speeds[n - 1] for n in available], machines_per_row)
     mu = [Fraction(part) for part in optimum.mu]
     if scheme == "cyclic":
-        mu = [Fraction(copies, count)] * count
+        mu = [Fraction(machines_per_row, count)] * count
         blocks = [
-            (Fraction(1, count), tuple(sorted((b + k) % count for k in range(copies))))
+            (Fraction(1, count), tuple(sorted((b + k) % count for k in range(machines_per_row))))
             for b in range(count)
         ]
     else:
         loads, parts = _in_parts(mu)
-        sizes, members = assign_blocks(np.array(loads, dtype=object), copies)
+        sizes, members = assign_blocks(np.array(loads, dtype=object), machines_per_row)
         blocks = [
             (Fraction(size, parts), tuple(chosen))
             for size, chosen in zip(sizes, members.tolist(), strict=True)

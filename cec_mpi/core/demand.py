@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Ints
-from cec_mpi.core.plan.load import check_copies, check_rows, optimal_level
+from cec_mpi.core.plan.load import check_machines_per_row, check_rows, optimal_level
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class CodedDemand:
     Parameters
     ----------
     machines : int
-    copies : int
+    machines_per_row : int
         L.
     rows : int
         Rows per shard, R.
@@ -57,9 +57,9 @@ class CodedDemand:
     Raises
     ------
     InputError
-        `rows` or `copies` is less than 1.
+        `rows` or `machines_per_row` is less than 1.
     InfeasibleError
-        There are fewer machines than `copies`.
+        There are fewer machines than `machines_per_row`.
 
     Examples
     --------
@@ -69,15 +69,15 @@ class CodedDemand:
     (150.0, [150.0, 150.0, 300.0])
     """
 
-    def __init__(self, machines: int, copies: int, rows: int) -> None:
-        self.machines, self._copies, self._rows = machines, copies, rows
-        self.total = float(copies * rows)
-        check_copies(machines, copies)
+    def __init__(self, machines: int, machines_per_row: int, rows: int) -> None:
+        self.machines, self._machines_per_row, self._rows = machines, machines_per_row, rows
+        self.total = float(machines_per_row * rows)
+        check_machines_per_row(machines, machines_per_row)
         check_rows(rows)
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) are at least L."""
-        return which.size >= self._copies
+        return which.size >= self._machines_per_row
 
     def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
         """As `Demand.least`, in fractions of rows.
@@ -87,24 +87,26 @@ class CodedDemand:
         InfeasibleError
             They are fewer than L.
         """
-        check_copies(which.size, self._copies)
+        check_machines_per_row(which.size, self._machines_per_row)
         if overheads.any():
-            return optimum(speeds, overheads, self._copies, self._rows)
-        time = optimal_level(speeds.tolist(), self._copies) * self._rows
+            return optimum(speeds, overheads, self._machines_per_row, self._rows)
+        time = optimal_level(speeds.tolist(), self._machines_per_row) * self._rows
         return time, np.minimum(speeds * time, float(self._rows))
 
 
-def optimum(speeds: Floats, overheads: Floats, copies: int, rows: int) -> tuple[float, Floats]:
+def optimum(
+    speeds: Floats, overheads: Floats, machines_per_row: int, rows: int
+) -> tuple[float, Floats]:
     """The least makespan with overheads, and its loads, in fractions of rows.
 
-    The time T at which ``sum(clip(speeds * T - overheads, 0, rows)) == copies * rows``.
+    The time T at which ``sum(clip(speeds * T - overheads, 0, rows)) == machines_per_row * rows``.
     Without overheads this is Theorem 1: ``T = c* rows``.
 
     Parameters
     ----------
     speeds, overheads : (n,) ndarray
         The latter in rows.
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
     rows : int
         Rows per shard, R.
@@ -116,7 +118,7 @@ def optimum(speeds: Floats, overheads: Floats, copies: int, rows: int) -> tuple[
     (6.0, [6.0, 6.0, 8.0])
     """
     most = float(rows)
-    needed = float(copies * rows)
+    needed = float(machines_per_row * rows)
     times = np.concatenate((overheads, overheads + most)) / np.concatenate((speeds, speeds))
     order = times.argsort(kind="stable")  # a machine begins before it ends
     place = np.empty_like(order)

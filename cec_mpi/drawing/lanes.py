@@ -226,18 +226,20 @@ def _draw_steps(
 
 
 def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
-    copies = len(iterations[0]["machines"])
+    machines_per_row = len(iterations[0]["machines"])
     return [
-        f"{letter(f)}: alpha = {each['alpha']} = {_reason(each, copies)}"
+        f"{letter(f)}: alpha = {each['alpha']} = {_reason(each, machines_per_row)}"
         for f, each in enumerate(iterations[:_MOST_STEPS], start=1)
     ]
 
 
-def _reason(each: Mapping[str, Any], copies: int) -> str:
+def _reason(each: Mapping[str, Any], machines_per_row: int) -> str:
     """Return which of the two bounds alpha_f is."""
     if each["decided_by"] == "load":
         return f"m[{each['smallest']}]"
-    return f"L'{'' if copies == 1 else f'/{copies}'} - m[{each['next_largest']}]"
+    return (
+        f"L'{'' if machines_per_row == 1 else f'/{machines_per_row}'} - m[{each['next_largest']}]"
+    )
 
 
 def _colour(f: int) -> str:

@@ -34,14 +34,14 @@ def steps_table(
     2  2      2 3  m[2] = 2, of the last 2 machines           0     2     2   4
                    nothing is left                            0     0     0   0
     """
-    copies = len(iterations[0]["machines"])
+    machines_per_row = len(iterations[0]["machines"])
     head = ["f", "alpha", "P_f", "alpha is"]
     rows = [
         [
             str(f),
             str(each["alpha"]),
             " ".join(map(str, each["machines"])),
-            _reason(each, copies),
+            _reason(each, machines_per_row),
         ]
         for f, each in enumerate(iterations, start=1)
     ]
@@ -78,12 +78,16 @@ def _fitting(left: Sequence[int], right: Sequence[int], width: int | None) -> li
     return [*kept, last]
 
 
-def _reason(each: Mapping[str, Any], copies: int) -> str:
+def _reason(each: Mapping[str, Any], machines_per_row: int) -> str:
     """Return which bound alpha_f is, and the value of the other one."""
     load = f"m[{each['smallest']}] = {each['load']}"
     if each["next_largest"] is None:
-        return f"{load}, of the last {copies} machines" if copies > 1 else f"{load}, the last one"
-    part = "L'" if copies == 1 else f"L'/{copies}"
+        return (
+            f"{load}, of the last {machines_per_row} machines"
+            if machines_per_row > 1
+            else f"{load}, the last one"
+        )
+    part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
     room = f"{part} - m[{each['next_largest']}] = {each['room']}"
     if each["decided_by"] == "load":
         return f"{load}, no more than {room}"

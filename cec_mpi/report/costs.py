@@ -28,14 +28,14 @@ _LONG = 0.1  # seconds of a delay that counts though nothing is known of the mac
 _LEAST = 0.1  # of the rows that a machine would have had, so that its time says something of them
 
 
-def cyclic_rows(here: NDArray[np.bool_], copies: int, rows: int) -> Floats:
+def cyclic_rows(here: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
     """Return rows of each machine by stretch if all available machines had equal loads.
 
     Parameters
     ----------
     here : (K, N) ndarray of bool
         Which machines are available.
-    copies, rows : int
+    machines_per_row, rows : int
         Machines that compute each row, and rows of a shard.
 
     Examples
@@ -46,9 +46,9 @@ def cyclic_rows(here: NDArray[np.bool_], copies: int, rows: int) -> Floats:
     loads = np.zeros(here.shape)
     known: dict[int, Counts] = {}
     for at, count in enumerate(here.sum(axis=1).tolist()):
-        if count >= copies:
+        if count >= machines_per_row:
             if count not in known:
-                known[count] = cyclic_loads(count, copies, rows)
+                known[count] = cyclic_loads(count, machines_per_row, rows)
             loads[at, here[at]] = known[count]
     return loads
 
@@ -173,7 +173,7 @@ class Costs:
         for machine in gone:
             self.away[machine - 1] += seconds / len(gone)
 
-    def _add_absences(self, chunk: Chunk, took: Floats, copies: int, rows: int) -> None:
+    def _add_absences(self, chunk: Chunk, took: Floats, machines_per_row: int, rows: int) -> None:
         """Estimate how much longer steps took without the machines that are gone.
 
         It is the ratio of the optimal makespans with and without them, at the speeds that machines
@@ -190,8 +190,10 @@ class Costs:
                 optima = []
                 for _ in range(2):
                     speeds = 1 / pace[with_them]
-                    enough, none = len(speeds) >= copies, np.zeros(len(speeds))
-                    optima.append(optimum(speeds, none, copies, rows)[0] if enough else 0.0)
+                    enough, none = len(speeds) >= machines_per_row, np.zeros(len(speeds))
+                    optima.append(
+                        optimum(speeds, none, machines_per_row, rows)[0] if enough else 0.0
+                    )
                     with_them[np.array(gone) - 1] = True
                 without, best = optima
                 self._share = max(1 - best / without, 0.0) if without else 0.0

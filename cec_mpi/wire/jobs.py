@@ -34,7 +34,7 @@ class Answers:
     Attributes
     ----------
     values : ndarray
-        For X W all answers, (copies * R * k,), in the order of machines (see
+        For X W all answers, (machines_per_row * R * k,), in the order of machines (see
         `Assignment.positions`); NaN if an answer was short. For X' V the sum of all answers,
         (r * k,), float64. The next step overwrites it.
     seconds : (N,) ndarray of float64

@@ -129,9 +129,10 @@ class LockstepEnd(Protocol):
         """
 
     def share(self, values: NDArray[Any]) -> int:
-        """Send W, shape (k, r), to all machines, or its part of (copies * R * k,) to each.
+        """Send W, or to each machine its part of the coefficients.
 
-        The values are those of `announce`. Returns the bytes sent.
+        W has the shape (k, r), and the coefficients have (machines_per_row * R * k,). These are the
+        values of `announce`. Returns the bytes sent.
         """
 
     def collect(self) -> Answers:

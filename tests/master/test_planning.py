@@ -116,9 +116,9 @@ def test_a_step_that_was_not_begun_is_planned_again():
 def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
     steps = planner_of([EVERYONE])
     for more, copies in ((0, 3), (2, 5), (3, 6)):
-        assert steps.plan(steps.next(more), more).plan.assignment.copies == copies
+        assert steps.plan(steps.next(more), more).plan.assignment.machines_per_row == copies
     steps = planner_of([(1, 2, 3, 4)])
-    assert steps.plan(steps.next(), 2).plan.assignment.copies == 4
+    assert steps.plan(steps.next(), 2).plan.assignment.machines_per_row == 4
     with pytest.raises(InfeasibleError, match="a step needs 5"):
         steps.next(2)
 

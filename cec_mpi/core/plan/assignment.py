@@ -34,7 +34,7 @@ class Block:
 
 
 class Assignment:
-    """An assignment of each row to exactly ``copies`` machines.
+    """An assignment of each row to exactly ``machines_per_row`` machines.
 
     An assignment never changes, and it is hashable: equal assignments compare equal. The
     constructor checks that it is valid.
@@ -47,14 +47,14 @@ class Assignment:
         Rows that each of them computes.
     starts, stops : (F,) array_like of int
         First row of each block, and the row after its last.
-    machines : (F, copies) array_like of int
+    machines : (F, machines_per_row) array_like of int
         The machines of each block, ascending.
 
     Attributes
     ----------
     rows : int
         Rows per shard, R.
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
 
     Raises
@@ -82,7 +82,7 @@ class Assignment:
     stops: Ints
     machines: NDArray[np.int32]
     rows: int
-    copies: int
+    machines_per_row: int
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Assignment:
             object.__setattr__(self, name, value)
         _check_shapes(self)
         object.__setattr__(self, "rows", int((self.stops - self.starts).sum()))
-        object.__setattr__(self, "copies", int(self.machines.shape[1]))
+        object.__setattr__(self, "machines_per_row", int(self.machines.shape[1]))
         _check_rows(self)
         _check_machines(self)
 
@@ -128,7 +128,8 @@ class Assignment:
         return (
             f"<Assignment of {plural(self.rows, 'row')} to "
             f"{plural(len(self.available), 'machine')}: "
-            f"{plural(len(self.starts), 'block')} on {plural(self.copies, 'machine')} each>"
+            f"{plural(len(self.starts), 'block')} on "
+            f"{plural(self.machines_per_row, 'machine')} each>"
         )
 
     @property
@@ -166,14 +167,14 @@ class Assignment:
 
     @cached_property
     def positions(self) -> Ints:
-        """Positions of the answers to each block among all answers, shape (F, copies).
+        """Positions of the answers to each block among all answers, shape (F, machines_per_row).
 
         Answers are in the order of machines, and those of a machine in the order of its rows:
         ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to the first row of
         block f.
         """
         along, _, grouped = self._grouped
-        sizes = np.repeat((self.stops - self.starts)[along], self.copies)
+        sizes = np.repeat((self.stops - self.starts)[along], self.machines_per_row)
         ends = np.cumsum(sizes[grouped])
         flat = np.empty_like(ends)
         flat[grouped] = ends - sizes[grouped]
@@ -194,8 +195,8 @@ class Assignment:
     @cached_property
     def _intervals(self) -> dict[int, tuple[tuple[int, int], ...]]:
         along, owners, grouped = self._grouped
-        firsts = np.repeat(self.starts[along], self.copies)[grouped]
-        lasts = np.repeat(self.stops[along], self.copies)[grouped]
+        firsts = np.repeat(self.starts[along], self.machines_per_row)[grouped]
+        lasts = np.repeat(self.stops[along], self.machines_per_row)[grouped]
         owners, pairs = _merged(owners[grouped], firsts, lasts)
         places = [*np.searchsorted(owners, self.available).tolist(), len(pairs)]
         return {
@@ -209,7 +210,7 @@ class Assignment:
 
     def to_array(self) -> Ints:
         """Return the assignment as one int64 array, to be sent."""
-        head = [len(self.available), len(self.starts), self.copies]
+        head = [len(self.available), len(self.starts), self.machines_per_row]
         parts = (head, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
         return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
@@ -218,13 +219,15 @@ class Assignment:
         """Return the assignment that `to_array` has written; it is checked again."""
         if array.size < 3:
             raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
-        available, blocks, copies = array[:3].tolist()
-        sizes = [available, available, blocks, blocks, blocks * copies]
+        available, blocks, machines_per_row = array[:3].tolist()
+        sizes = [available, available, blocks, blocks, blocks * machines_per_row]
         if array.size != 3 + sum(sizes):
             raise InputError(f"an assignment of {array.size} numbers: expected {3 + sum(sizes)}")
         parts = np.split(array[3:], np.cumsum(sizes)[:-1])
         machines, loads, starts, stops, members = parts
-        return cls(machines.tolist(), loads, starts, stops, members.reshape(blocks, copies))
+        return cls(
+            machines.tolist(), loads, starts, stops, members.reshape(blocks, machines_per_row)
+        )
 
 
 def _merged(owners: Integers, firsts: Ints, lasts: Ints) -> tuple[Integers, list[tuple[int, int]]]:
@@ -266,7 +269,7 @@ def _check_machines(plan: Assignment) -> None:
             raise InputError("a block of an assignment names a machine twice or out of order")
         if some[:, 0].min() < 1 or some[:, -1].max() > last:
             raise InputError("a block of an assignment names a machine that is not available")
-        rows = np.repeat(sizes[first : first + len(some)], plan.copies).astype(np.float64)
+        rows = np.repeat(sizes[first : first + len(some)], plan.machines_per_row).astype(np.float64)
         sums += np.bincount(some.ravel(), weights=rows, minlength=last + 1)
         first += len(some)
     expected = np.zeros(last + 1)

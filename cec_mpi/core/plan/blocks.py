@@ -9,49 +9,58 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.load import check_copies
+from cec_mpi.core.plan.load import check_machines_per_row
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
 
-def check_fillable(loads: NDArray[np.generic], copies: int) -> None:
-    """Raise unless blocks can meet these loads: ``0 <= m <= sum(m) / copies`` (26), a whole number.
+def check_fillable(loads: NDArray[np.generic], machines_per_row: int) -> None:
+    """Raise unless blocks can meet these loads.
+
+    That is (26), ``0 <= m <= sum(m) / machines_per_row``, where this is a whole number.
 
     Raises
     ------
     InputError
         They cannot.
     InfeasibleError
-        There are fewer than `copies` loads.
+        There are fewer than `machines_per_row` loads.
     """
-    check_copies(len(loads), copies)
+    check_machines_per_row(len(loads), machines_per_row)
     total, largest, smallest = int(loads.sum()), int(loads.max()), int(loads.min())
-    if smallest < 0 or total < copies or total % copies or largest * copies > total:
+    if (
+        smallest < 0
+        or total < machines_per_row
+        or total % machines_per_row
+        or largest * machines_per_row > total
+    ):
         raise InputError(
             f"loads of {smallest} to {largest} rows with sum {total} cannot be met with each "
-            f"row on {plural(copies, 'machine')}: expected a multiple of {copies} and at most "
-            f"1/{copies} of it on one machine"
+            f"row on {plural(machines_per_row, 'machine')}: expected a multiple of "
+            f"{machines_per_row} and at most 1/{machines_per_row} of it on one machine"
         )
 
 
-def assign_blocks(loads: NDArray[np.generic], copies: int) -> tuple[list[int], NDArray[np.int32]]:
+def assign_blocks(
+    loads: NDArray[np.generic], machines_per_row: int
+) -> tuple[list[int], NDArray[np.int32]]:
     """Return the sizes alpha_f and the machines of the blocks of `core.paper.algorithm_1`.
 
     The machines with rows left are kept sorted as integers ``m * 2**bits + position``. In an
-    iteration the last ``copies - 1`` of them all lose the same number of rows, so that only this
-    tail must be merged again, by a stable sort.
+    iteration the last ``machines_per_row - 1`` of them all lose the same number of rows, so that
+    only this tail must be merged again, by a stable sort.
 
     Parameters
     ----------
     loads : (N_t,) ndarray of whole numbers
         Loads that pass `check_fillable`.
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
 
     Returns
     -------
     sizes : list of int
-    members : (F, copies) ndarray of int
+    members : (F, machines_per_row) ndarray of int
         Positions of machines, from 0, ascending.
 
     Examples
@@ -61,16 +70,16 @@ def assign_blocks(loads: NDArray[np.generic], copies: int) -> tuple[list[int], N
            [0, 1]], dtype=int32))
     """
     bits = len(loads).bit_length()
-    left = int(loads.sum()) // copies  # L'/L
+    left = int(loads.sum()) // machines_per_row  # L'/L
     wide = left.bit_length() + bits > 62
     keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
     keys = np.sort(keys + np.arange(len(loads)))
     one_row, mask = 1 << bits, (1 << bits) - 1
     keys = keys[keys.searchsorted(one_row) :]
     sizes: list[int] = []
-    members = np.empty((len(loads), copies), dtype=np.int32)  # F <= N_t
+    members = np.empty((len(loads), machines_per_row), dtype=np.int32)  # F <= N_t
     while keys.size:
-        top = keys.size - copies + 1
+        top = keys.size - machines_per_row + 1
         first, most = keys.item(0), keys[top:]
         alpha = first >> bits
         if top > 1:
@@ -84,7 +93,7 @@ def assign_blocks(loads: NDArray[np.generic], copies: int) -> tuple[list[int], N
         rows = alpha << bits
         keys[0] = first - rows
         most -= rows
-        if top > 1 and copies > 1 and keys.item(top) < beyond:
+        if top > 1 and machines_per_row > 1 and keys.item(top) < beyond:
             keys[keys[:top].searchsorted(most[0]) :].sort(kind="stable")
         if keys.item(0) < one_row:
             keys = keys[keys.searchsorted(one_row) :]

@@ -79,12 +79,14 @@ def _bad_speed(position: int, found: str) -> str:
     return f"the speed at position {position} is {found}: expected a positive, finite number"
 
 
-def check_copies(machines: int, copies: int) -> None:
-    """Raise if `copies` is below 1 or exceeds the number of machines."""
-    if copies < 1:
-        raise InputError(f"each row on {plural(copies, 'machine')}: expected at least 1")
-    if machines < copies:
-        raise InfeasibleError(f"{plural(machines, 'machine')} available: each row needs {copies}")
+def check_machines_per_row(machines: int, machines_per_row: int) -> None:
+    """Raise if `machines_per_row` is below 1 or exceeds the number of machines."""
+    if machines_per_row < 1:
+        raise InputError(f"each row on {plural(machines_per_row, 'machine')}: expected at least 1")
+    if machines < machines_per_row:
+        raise InfeasibleError(
+            f"{plural(machines, 'machine')} available: each row needs {machines_per_row}"
+        )
 
 
 def check_rows(rows: int) -> None:
@@ -93,14 +95,14 @@ def check_rows(rows: int) -> None:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
 
-def least_time(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | None]:
+def least_time(speeds: Numbers, machines_per_row: int) -> tuple[Fraction | float, int | None]:
     """Return c* and k* of `core.paper.optimal_load`.
 
     Parameters
     ----------
     speeds : (N_t,) sequence of Fraction or float
         In any order. Floats are of a size at which their sums are floats.
-    copies : int
+    machines_per_row : int
         Machines that compute each row, L.
 
     Returns
@@ -116,7 +118,7 @@ def least_time(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | No
     2/7 3
     """
     s = sorted(speeds)  # ascending; the paper counts from 1, so its s[k] is s[k - 1]
-    count, L = len(s), copies
+    count, L = len(s), machines_per_row
     if count == L:
         return 1 / s[0], None
     sums = list(accumulate(s))
@@ -127,14 +129,14 @@ def least_time(speeds: Numbers, copies: int) -> tuple[Fraction | float, int | No
     return (k + L - count) / sums[k - 1], k
 
 
-def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> FractionalLoad:
+def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -> FractionalLoad:
     """Return the load of `core.paper.optimal_load`, also for floats.
 
     Parameters
     ----------
     speeds : (N,) sequence of numbers
         Speed of each available machine. Integers and Fractions give an exact result.
-    copies : int
+    machines_per_row : int
         Machines that compute each row: the recovery threshold L (plus S to tolerate S stragglers).
 
     Returns
@@ -146,7 +148,7 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
     InputError
         A speed is not a positive, finite number.
     InfeasibleError
-        There are fewer than `copies` machines.
+        There are fewer than `machines_per_row` machines.
 
     Examples
     --------
@@ -155,12 +157,12 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, copies: int) -> Fraction
     4/7 4/7 6/7 1 2/7 3
     """
     floats = check_speeds(speeds)
-    check_copies(floats.size, copies)
+    check_machines_per_row(floats.size, machines_per_row)
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
-        return _load(exact, copies)
+        return _load(exact, machines_per_row)
     units, exponent = comparable(floats.tolist())
-    load = _load(units, copies)
+    load = _load(units, machines_per_row)
     c_star = _in_time_of(load.c_star, exponent)
     return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
@@ -169,14 +171,14 @@ def _fraction(number: Rational) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _load(speeds: Numbers, copies: int) -> FractionalLoad:
-    c_star, k_star = least_time(speeds, copies)
+def _load(speeds: Numbers, machines_per_row: int) -> FractionalLoad:
+    c_star, k_star = least_time(speeds, machines_per_row)
     one = type(c_star)(1)
     mu = tuple(one if k_star is None else min(one, c_star * s) for s in speeds)  # (14)
     return FractionalLoad(mu, c_star, k_star)
 
 
-def optimal_level(speeds: Sequence[float], copies: int) -> float:
+def optimal_level(speeds: Sequence[float], machines_per_row: int) -> float:
     """Return c* of `fractional_load`; faster, and without checks.
 
     Examples
@@ -185,7 +187,7 @@ def optimal_level(speeds: Sequence[float], copies: int) -> float:
     True
     """
     units, exponent = comparable(speeds)
-    return _in_time_of(least_time(units, copies)[0], exponent)
+    return _in_time_of(least_time(units, machines_per_row)[0], exponent)
 
 
 def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
@@ -208,12 +210,14 @@ def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
     return [math.ldexp(s, -exponent) for s in speeds], exponent
 
 
-def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -> NDArray[np.int64]:
+def whole_row_load(
+    speeds: Sequence[Real] | ArrayLike, machines_per_row: int, rows: int
+) -> NDArray[np.int64]:
     """Return the loads of `core.paper.optimal_load` in whole rows, with the smallest makespan.
 
     Parameters
     ----------
-    speeds, copies
+    speeds, machines_per_row
         See `fractional_load`.
     rows : int
         Rows per shard, R.
@@ -221,7 +225,7 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     Returns
     -------
     (N,) ndarray of int64
-        Loads m with ``0 <= m <= rows`` and ``m.sum() == copies * rows`` that minimise
+        Loads m with ``0 <= m <= rows`` and ``m.sum() == machines_per_row * rows`` that minimise
         ``max(m / speeds)``.
 
     Raises
@@ -229,7 +233,7 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     InputError
         A speed is not a positive, finite number, or `rows` is less than 1.
     InfeasibleError
-        There are fewer than `copies` machines.
+        There are fewer than `machines_per_row` machines.
 
     Examples
     --------
@@ -238,11 +242,11 @@ def whole_row_load(speeds: Sequence[Real] | ArrayLike, copies: int, rows: int) -
     """
     check_rows(rows)
     floats = check_speeds(speeds)
-    return whole_rows(fractional_load(floats, copies), floats, copies, rows)
+    return whole_rows(fractional_load(floats, machines_per_row), floats, machines_per_row, rows)
 
 
 def whole_rows(
-    load: FractionalLoad, speeds: NDArray[np.float64], copies: int, rows: int
+    load: FractionalLoad, speeds: NDArray[np.float64], machines_per_row: int, rows: int
 ) -> NDArray[np.int64]:
     """Return `whole_row_load` from the fractional load.
 
@@ -256,7 +260,7 @@ def whole_rows(
     units, _ = comparable(speeds.tolist())
     queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
     heapq.heapify(queue)
-    for _ in range(copies * rows - int(loads.sum())):
+    for _ in range(machines_per_row * rows - int(loads.sum())):
         _, n = queue[0]
         loads[n] += 1
         if loads[n] < rows:

@@ -19,7 +19,7 @@ from cec_mpi.core.plan.assignment import (
     check_scheme,
 )
 from cec_mpi.core.plan.load import (
-    check_copies,
+    check_machines_per_row,
     check_rows,
     check_speeds,
     fractional_load,
@@ -103,7 +103,7 @@ class Plan:
             different = dict(zip(keys, machines, strict=True))
             known = {key: code.decoder(each) for key, each in different.items()}
             self._decoders[code] = [known[key] for key in keys]
-            numbers = self.numbers + len(known) * self.assignment.copies**2
+            numbers = self.numbers + len(known) * self.assignment.machines_per_row**2
             object.__setattr__(self, "numbers", numbers)
         return self._decoders[code]
 
@@ -111,7 +111,7 @@ class Plan:
 def plan_step(
     available: Sequence[int],
     speeds: Sequence[float],
-    copies: int,
+    machines_per_row: int,
     rows: int,
     scheme: Scheme = "heterogeneous",
 ) -> Plan:
@@ -123,7 +123,7 @@ def plan_step(
         Numbers of the available machines, ascending, from 1.
     speeds : (N,) sequence of float
         Speed of every machine, available or not, in rows per unit of time.
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
     rows : int
         Rows per shard, R.
@@ -139,7 +139,7 @@ def plan_step(
     InputError
         A speed is not positive and finite, or an available machine has no speed.
     InfeasibleError
-        Fewer machines are available than `copies`.
+        Fewer machines are available than `machines_per_row`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def plan_step(
     (120.0, 120.0)
     """
     everyone = check_speeds(speeds)
-    check_copies(len(available), copies)
+    check_machines_per_row(len(available), machines_per_row)
     check_scheme(scheme)
     check_rows(rows)
     numbers = check_available(available)
@@ -156,11 +156,13 @@ def plan_step(
         given = plural(everyone.size, "speed", "is", "are")
         raise InputError(f"available machines {tuple(available)}: {given} given")
     present = everyone[numbers - 1]
-    best = fractional_load(present, copies)
+    best = fractional_load(present, machines_per_row)
     if scheme == "cyclic":
-        assignment = cyclic(available, copies, rows)
+        assignment = cyclic(available, machines_per_row, rows)
     else:
-        assignment = heterogeneous(available, whole_rows(best, present, copies, rows), copies)
+        assignment = heterogeneous(
+            available, whole_rows(best, present, machines_per_row, rows), machines_per_row
+        )
     bound = float(best.c_star) * rows
     return Plan(assignment, makespan(assignment.loads, present), bound)
 

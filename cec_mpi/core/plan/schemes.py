@@ -1,8 +1,8 @@
 """The two schemes that assign rows: Algorithm 1 and the cyclic baseline, both in whole rows.
 
 Blocks that share machines are laid side by side along the rows: then each machine has few
-intervals. With the blocks in some order there are ``copies + sum |P_next - P_previous|`` intervals
-in all.
+intervals. With the blocks in some order there are ``machines_per_row + sum |P_next - P_previous|``
+intervals in all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, pieces, whole_numbers
 from cec_mpi.core.plan.blocks import assign_blocks, check_fillable
-from cec_mpi.core.plan.load import check_copies, check_rows
+from cec_mpi.core.plan.load import check_machines_per_row, check_rows
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -26,10 +26,10 @@ _LARGEST_PRODUCT, _IN_ONE_THREAD = 1 << 21, 1 << 18
 _SORTED_COLUMNS = 8
 
 
-def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> Assignment:
+def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: int) -> Assignment:
     """Run Algorithm 1 on whole rows, for any loads of at most R rows a machine.
 
-    Each block goes to the machine with the fewest rows left and to the ``copies - 1``
+    Each block goes to the machine with the fewest rows left and to the ``machines_per_row - 1``
     machines with the most rows left (ties: lower machine number counts as fewer).
 
     Parameters
@@ -37,8 +37,8 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
     available : (N_t,) sequence of int
         Numbers of the available machines, ascending.
     loads : (N_t,) array_like of int
-        Rows of each: ``loads.sum() == copies * R`` and ``loads <= R``.
-    copies : int
+        Rows of each: ``loads.sum() == machines_per_row * R`` and ``loads <= R``.
+    machines_per_row : int
         Machines that compute each row.
 
     Returns
@@ -57,14 +57,14 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, copies: int) -> As
     [(1, 3), (1, 2)]
     """
     loads = whole_numbers("loads", loads)
-    check_copies(len(available), copies)
+    check_machines_per_row(len(available), machines_per_row)
     names = check_available(available).astype(np.int32)
     if loads.shape != names.shape:
         raise InputError(
             f"{plural(loads.size, 'load')} for {plural(names.size, 'available machine')}"
         )
-    check_fillable(loads, copies)
-    sizes, members = assign_blocks(loads, copies)
+    check_fillable(loads, machines_per_row)
+    sizes, members = assign_blocks(loads, machines_per_row)
     for some in pieces(members):  # in their own place: these may be all there is room for
         some[:] = names[some]
     return _placed(available, loads, np.array(sizes), members)
@@ -83,8 +83,8 @@ def _placed(
     return Assignment(available, loads, stops - sizes, stops, machines)
 
 
-def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
-    """Return the assignment of Yang et al.: N_t equal blocks, block b on machines b..b+copies-1.
+def cyclic(available: Sequence[int], machines_per_row: int, rows: int) -> Assignment:
+    """Return the assignment of Yang et al.: N_t equal blocks, block b on the machines from b on.
 
     Block boundaries at ``floor(b * rows / N_t)`` make the loads differ by at most one row.
 
@@ -92,7 +92,7 @@ def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
     ----------
     available : (N_t,) sequence of int
         Numbers of the available machines, ascending.
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
     rows : int
         Rows per shard, R.
@@ -107,17 +107,19 @@ def cyclic(available: Sequence[int], copies: int, rows: int) -> Assignment:
     Block(start=6, stop=8, machines=(1, 6))
     """
     count = len(available)
-    check_copies(count, copies)
+    check_machines_per_row(count, machines_per_row)
     check_rows(rows)
     bounds = _cyclic_bounds(count, rows)
     names = np.asarray(available, dtype=np.int32)
-    machines = np.sort(names[(np.arange(count)[:, None] + np.arange(copies)) % count], axis=1)
+    machines = np.sort(
+        names[(np.arange(count)[:, None] + np.arange(machines_per_row)) % count], axis=1
+    )
     kept = np.diff(bounds) > 0
-    loads = cyclic_loads(count, copies, rows)
+    loads = cyclic_loads(count, machines_per_row, rows)
     return Assignment(available, loads, bounds[:-1][kept], bounds[1:][kept], machines[kept])
 
 
-def cyclic_loads(count: int, copies: int, rows: int) -> Ints:
+def cyclic_loads(count: int, machines_per_row: int, rows: int) -> Ints:
     """Return the rows of each of `count` available machines in the assignment of `cyclic`.
 
     Examples
@@ -127,8 +129,8 @@ def cyclic_loads(count: int, copies: int, rows: int) -> Ints:
     """
     sizes = np.diff(_cyclic_bounds(count, rows))
     sums = np.cumsum(np.concatenate(([0], sizes, sizes)))
-    ends = np.arange(count, 2 * count) + 1  # position p has the blocks p-copies+1 .. p
-    return sums[ends] - sums[ends - copies]  # type: ignore[no-any-return]
+    ends = np.arange(count, 2 * count) + 1  # position p has the blocks p-machines_per_row+1 .. p
+    return sums[ends] - sums[ends - machines_per_row]  # type: ignore[no-any-return]
 
 
 def _cyclic_bounds(count: int, rows: int) -> Ints:
@@ -140,7 +142,7 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
 
     Parameters
     ----------
-    machines : (F, copies) ndarray of int
+    machines : (F, machines_per_row) ndarray of int
         The machines of each block, ascending.
     available : (N_t,) sequence of int
         Numbers of the available machines, ascending.

@@ -26,9 +26,9 @@ class Groups:
     costs : (G,) sequence of float
         What each group costs, positive.
     holders : sequence of sequence of int
-        Machines of each group, as positions from 0: at least `copies` of them.
+        Machines of each group, as positions from 0: at least `machines_per_row` of them.
     machines : int
-    copies : int
+    machines_per_row : int
         Machines that do each piece of work: ``1 + S`` to tolerate S stragglers.
 
     Attributes
@@ -55,18 +55,20 @@ class Groups:
         costs: Sequence[float] | NDArray[Any],
         holders: Sequence[Sequence[int]],
         machines: int,
-        copies: int = 1,
+        machines_per_row: int = 1,
     ) -> None:
-        self._copies, self._machines = copies, machines
+        self._machines_per_row, self._machines = machines_per_row, machines
         ends = np.cumsum(np.append(0.0, costs))
-        self.unit = copies * float(ends[-1]) / _UNITS
+        self.unit = machines_per_row * float(ends[-1]) / _UNITS
         self.whole = np.maximum(1, np.diff(np.rint(ends / self.unit))).astype(np.int64)
         self._costs = self.whole * self.unit  # those of the flow, so that cuts are those of it too
         self.group = np.repeat(np.arange(len(holders)), [len(each) for each in holders])
         self.machine = np.fromiter(chain.from_iterable(holders), np.int64, self.group.size)
         pairs = np.stack([self.group, self.machine], axis=1)
-        self._network = Network(copies * self.whole, self.whole[self.group], pairs, machines)
-        self._needed = int(copies * self.whole.sum())
+        self._network = Network(
+            machines_per_row * self.whole, self.whole[self.group], pairs, machines
+        )
+        self._needed = int(machines_per_row * self.whole.sum())
 
     def least(self, speeds: Floats, overheads: Floats | None = None) -> tuple[float, Ints]:
         """The least time in which all of it can be done, and who does how much then.
@@ -83,18 +85,18 @@ class Groups:
         time : float
             No less than that can be enough: some groups need it, with all machines that have them.
         amounts : (E,) ndarray of int64
-            Units of each pair of `group` and `machine`, ``copies * whole`` of each group.
+            Units of each pair of `group` and `machine`, ``machines_per_row * whole`` of each group.
 
         Notes
         -----
         A time is too short if the largest flow from groups to machines, which take at most
         ``time * speed - overhead``, misses some of the work. The smallest cut names groups A and
-        machines B with ``sum (copies - |holders outside B|) cost > capacity of B``, and the time at
-        which both are equal is tried next (Newton's method on the cuts). It is a lower bound, and
-        each cut is met once at most.
+        machines B with ``sum (machines_per_row - |holders outside B|) cost > capacity of B``, and
+        the time at which both are equal is tried next (Newton's method on the cuts). It is a lower
+        bound, and each cut is met once at most.
         """
         extra = np.zeros(self._machines) if overheads is None else overheads
-        time = _when(self._copies * float(self._costs.sum()), *self._of(speeds, extra))
+        time = _when(self._machines_per_row * float(self._costs.sum()), *self._of(speeds, extra))
         while True:
             room = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
             flow = self._network.flow(np.minimum(room, self._needed).astype(np.int64))
@@ -102,7 +104,7 @@ class Groups:
                 return time, flow
             short, full = self._cut(flow)
             outside = np.bincount(self.group[~full[self.machine]], minlength=self._costs.size)
-            needed = float(((self._copies - outside) * self._costs)[short].sum())
+            needed = float(((self._machines_per_row - outside) * self._costs)[short].sum())
             time = max(_when(needed, speeds[full], extra[full]), time * (1 + _ROUNDED))
 
     def _of(self, speeds: Floats, overheads: Floats) -> tuple[Floats, Floats]:
@@ -114,7 +116,7 @@ class Groups:
         """Groups and machines to which more work could flow from the groups that miss some."""
         group, machine = self.group, self.machine
         more, back = flow < self.whole[group], flow > 0
-        short = np.bincount(group, flow, self.whole.size) < self._copies * self.whole
+        short = np.bincount(group, flow, self.whole.size) < self._machines_per_row * self.whole
         full = np.zeros(self._machines, bool)
         while True:
             full[machine[more & short[group]]] = True

@@ -113,7 +113,7 @@ class _Work:
     Attributes
     ----------
     available : tuple of int
-    copies : int
+    machines_per_row : int
         Machines that compute each row.
     groups : Groups
         All cells.
@@ -139,11 +139,11 @@ class _Work:
                 f"{plural(missing.size, 'part')} of X, of {parts.count}, on no available "
                 f"machine: part {missing[0] + 1} needs machine {holders}"
             )
-        self.copies = copies = 1 + min(stragglers, min(map(len, sets)) - 1)
+        self.machines_per_row = machines_per_row = 1 + min(stragglers, min(map(len, sets)) - 1)
         costs = parts.cell_costs
         sums = np.bincount(which, parts.costs)
-        self.groups = Groups(sums, sets, machines, copies)
-        least = max(_LARGE * copies / machines * costs.sum(), _LARGER * costs.mean())
+        self.groups = Groups(sums, sets, machines, machines_per_row)
+        least = max(_LARGE * machines_per_row / machines * costs.sum(), _LARGER * costs.mean())
         self._part = np.repeat(np.arange(parts.count), np.diff(parts.cells))  # of each cell
         group = which[self._part]
         ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
@@ -160,19 +160,19 @@ class _Work:
         self.rest = self.groups
         if large.size:
             sums = np.diff(self._ends[self._firsts])
-            self.rest = Groups(sums, sets, machines, copies)
+            self.rest = Groups(sums, sets, machines, machines_per_row)
 
     def longest_row(self, speeds: Floats) -> float:
         """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
         rates = speeds[self.groups.machine]
         rates = rates[np.lexsort((-rates, self.groups.group))]  # fastest first in each group
-        fastest = rates[self._pairs[self.large, 0] + self.copies - 1]
+        fastest = rates[self._pairs[self.large, 0] + self.machines_per_row - 1]
         times = self._costs[self.large] / fastest
         return float(times[self._is_row].max(initial=0.0))
 
     def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _Blocks:
         """Give large cells to machines, and cut the others; parameters as of `_place_large`."""
-        large = np.zeros((0, self.copies), np.intp)
+        large = np.zeros((0, self.machines_per_row), np.intp)
         if self.large.size:
             large, amounts = self._place_large(time, amounts, speeds, enough)
         cells, ends, owners = self._cut(amounts, speeds)
@@ -185,7 +185,7 @@ class _Work:
         cells = np.argsort(-self._costs, kind="stable")
         found = []
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
-            places = np.empty((cells.size, self.copies), np.intp)
+            places = np.empty((cells.size, self.machines_per_row), np.intp)
             places[cells] = self._placed(cells, time, given, speeds)
             if cells.size <= _TINY:
                 self._improve(places, speeds)
@@ -204,7 +204,9 @@ class _Work:
         costs, rates = self._costs.tolist(), speeds.tolist()
         holders = [set(self.groups.machine[first:last].tolist()) for first, last in self._pairs]
         placed = [set(row) for row in places.tolist()]
-        load = np.bincount(places.ravel(), np.repeat(self._costs, self.copies), speeds.size)
+        load = np.bincount(
+            places.ravel(), np.repeat(self._costs, self.machines_per_row), speeds.size
+        )
         for _ in range(len(costs)):
             last = int((load / speeds).argmax())
             best, change = load[last] / rates[last], None
@@ -239,7 +241,7 @@ class _Work:
         places: NDArray[np.intp],
         speeds: Floats,
     ) -> _Blocks:
-        each = np.repeat(self._before[last + 1] - self._before[first], self.copies)
+        each = np.repeat(self._before[last + 1] - self._before[first], self.machines_per_row)
         costs = np.asarray(np.bincount(places.ravel(), each, speeds.size), np.float64)
         return _Blocks(first, last, places, costs, float((costs / speeds).max()))
 
@@ -260,7 +262,7 @@ class _Work:
 
         Returns
         -------
-        machines : (m, copies) ndarray of int
+        machines : (m, machines_per_row) ndarray of int
             Of each large cell.
         amounts : (E,) ndarray of int64
             Of the rest.
@@ -268,7 +270,7 @@ class _Work:
         tried = []
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
             machines = self._placed(self.large, time, given, speeds)
-            costs = np.repeat(self._costs[self.large], self.copies)
+            costs = np.repeat(self._costs[self.large], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
             longest, others = self.rest.least(speeds, load)
             tried.append((max(longest, float((load / speeds).max())), machines, others))
@@ -299,7 +301,7 @@ class _Work:
                     done = max(done, time)
                     more = (beyond[n] + max(0.0, cost - left[pair])) / rates[n]
                 late.append((done, more, pair))
-            chosen = sorted(pair for *_, pair in sorted(late)[: self.copies])
+            chosen = sorted(pair for *_, pair in sorted(late)[: self.machines_per_row])
             for pair in chosen:
                 n = machine[pair]
                 load[n] += cost
@@ -322,7 +324,7 @@ class _Work:
         -------
         first, last : (m,) ndarray of int64
             Cells of each block.
-        machines : (m, copies) ndarray of int
+        machines : (m, machines_per_row) ndarray of int
         """
         whole, firsts, ends = self.rest.whole, self._firsts, self._ends
         group, sizes, machines = self._shares(amounts)
@@ -369,13 +371,13 @@ class _Work:
     def _shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """The group, the size and the machines of each block with which these amounts are met."""
         groups = self.rest
-        if self.copies == 1:
+        if self.machines_per_row == 1:
             some = np.flatnonzero(amounts)
             return groups.group[some], amounts[some], groups.machine[some, None]
         found: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
         firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
-            sizes, members = assign_blocks(amounts[first:last], self.copies)
+            sizes, members = assign_blocks(amounts[first:last], self.machines_per_row)
             along = order_along_rows(members, range(last - first))
             machines = groups.machine[first:last][members[along].astype(np.intp)]
             found.append((np.full(len(sizes), g), np.array(sizes)[along], machines))
