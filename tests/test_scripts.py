@@ -18,7 +18,7 @@ echo "${0##*/} $*" >> "$RAN"
 case "${0##*/} $*" in
     "ruff check"*) exit 7 ;;
     *pytest*tests/packages) exit 3 ;;
-    *pytest*tests/docs | *pytest*tests/hosts)
+    *pytest*tests/docs | *pytest*tests/hosts | *pytest*" tests/launch --ignore"*)
         trap 'echo interrupted >> "$RAN"; exit 2' INT
         echo waits >> "$RAN"
         while :; do sleep 0.01; done
@@ -97,12 +97,12 @@ def test_without_failures_it_says_so(script):
 
 
 def test_an_interrupt_ends_all_at_once(script, tmp_path):
-    process = script("docs,ranks,packages,hosts,slurm")
-    wait_until(lambda: (tmp_path / "ran").exists() and ran(tmp_path).count("waits") == 2)
+    process = script("docs,ranks,packages,hosts,slurm,launch")
+    wait_until(lambda: (tmp_path / "ran").exists() and ran(tmp_path).count("waits") == 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
     said, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
-    assert ran(tmp_path)[-2:] == ["interrupted", "interrupted"]
+    assert ran(tmp_path)[-3:] == ["interrupted"] * 3
     assert "All passed" not in said
     assert not list(tmp_path.glob("cec.*"))
 
