@@ -62,7 +62,7 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
     stores = ("operations", "rebuilding", "work")
     unwanted = (
         *("scipy", "pandas"),
-        *("concurrent", "decimal", "difflib", "fractions", "subprocess"),
+        *("concurrent", "difflib", "fractions", "subprocess"),
         "cec_mpi.run.task_run",
         "cec_mpi.core.plan.load",
         "cec_mpi.core.plan.planner",

@@ -26,7 +26,7 @@ from cec_mpi.text import plural, size_words
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Spread
     from cec_mpi.store import Store
-    from cec_mpi.store.format.manifest import Manifest
+    from cec_mpi.store.format.manifest import CodedManifest, CopiesManifest, Manifest
     from cec_mpi.store.replicas.layout import Layout
 
 
@@ -51,18 +51,23 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
-    facts = _facts_of_code(name, manifest)
-    if manifest.replicas is not None:
-        facts = _facts_of_replicas(name, manifest, manifest.replicas)
+    from cec_mpi.store.format.manifest import CodedManifest, CopiesManifest
+
+    if isinstance(manifest, CopiesManifest):
+        facts = _facts_of_copies(name, manifest)
+    else:
+        assert isinstance(manifest, CodedManifest)
+        facts = _facts_of_code(name, manifest)
     # Under a launcher the terminal of rank 0 may be invisible.
     is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
     return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
 
 
-def _facts_of_replicas(name: str, manifest: Manifest, layout: Layout) -> list[tuple[str, str]]:
+def _facts_of_copies(name: str, manifest: CopiesManifest) -> list[tuple[str, str]]:
     from cec_mpi.core.replicas.holders import fatal_sets
     from cec_mpi.store.replicas.layout import BLOCK_BYTES
 
+    layout = manifest.replicas
     entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
     share = entries / (manifest.rows * manifest.columns)
     spread = _spread(layout)
@@ -100,7 +105,7 @@ def _spread(layout: Layout) -> Spread:
     return spread_of(layout.holders, [max(each, 1.0) for each in held], costs.tolist())
 
 
-def _facts_of_code(name: str, manifest: Manifest) -> list[tuple[str, str]]:
+def _facts_of_code(name: str, manifest: CodedManifest) -> list[tuple[str, str]]:
     measured, grid = manifest.code.conditioning, manifest.grid
     which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
     columns = f"; {column_line(manifest)}" if manifest.column_names else ""
@@ -179,14 +184,16 @@ def _seen_errors(manifest: Manifest) -> dict[str, Any]:
 
 def _facts(name: str, store: Store) -> dict[str, Any]:
     """Return everything as plain values, and for each shard whether it can be opened."""
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
+    from cec_mpi.store.format.manifest import CodedManifest, CopiesManifest
     from cec_mpi.store.format.shard_files import problem_on_opening
 
     manifest = store.manifest
-    if (layout := manifest.replicas) is not None:
+    if isinstance(manifest, CopiesManifest):
         from cec_mpi.core.replicas.holders import fatal_sets
 
+        layout = manifest.replicas
         spread = _spread(layout)
         return {
             "store": name,
@@ -212,13 +219,14 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
                 for n, shard in enumerate(manifest.shards)
             ],
         }
+    assert isinstance(manifest, CodedManifest)
     code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
     return {
         "store": name,
         "rows": manifest.rows,
         "columns": manifest.columns,
         "column_names": list(manifest.column_names),
-        "missing": None if manifest.missing is None else asdict(manifest.missing),
+        "missing": to_builtins(manifest.missing),
         "dtype": manifest.dtype,
         "machines": code.machines,
         "recovery": code.recovery,
@@ -242,7 +250,7 @@ def _facts(name: str, store: Store) -> dict[str, Any]:
                 "file": shard.file,
                 "bytes": shard.bytes,
                 "problem": problem_on_opening(store.path / shard.file, manifest) or None,
-                "rebuilt": [asdict(rows) for rows in shard.rebuilt],
+                "rebuilt": to_builtins(shard.rebuilt),
             }
             for shard in manifest.shards
         ],

@@ -112,6 +112,7 @@ def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} cannot be combined with a store, which has its own")
     from cec_mpi.store import open_store
+    from cec_mpi.store.format.manifest import CopiesManifest
 
     store = open_store(arguments.store)
     code = store.manifest.code
@@ -122,7 +123,7 @@ def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
             f"--speeds: found {plural(len(arguments.speeds), 'speed')}, expected one for each of "
             f"the {code.machines} machines of {arguments.store}"
         )
-    if store.manifest.replicas is not None:
+    if isinstance(store.manifest, CopiesManifest):
         from cec_mpi.store.replicas.parts import read_parts
 
         return read_parts(store.path, store.manifest), store.manifest.replicas.holders

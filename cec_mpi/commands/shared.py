@@ -79,7 +79,9 @@ def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") ->
 
 def described(manifest: Manifest) -> str:
     """Describe a store in one line."""
-    if manifest.replicas is not None:
+    from cec_mpi.store.format.manifest import CopiesManifest
+
+    if isinstance(manifest, CopiesManifest):
         layout, size = manifest.replicas, sum(shard.bytes for shard in manifest.shards)
         needed = manifest.enough  # L of a code that tolerates as many losses
         share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
@@ -103,8 +105,8 @@ def machines_of(manifest: Manifest) -> str:
 
 def code_of(manifest: Manifest) -> str:
     """Return the code of a store with its condition number."""
-    if manifest.replicas is not None:
-        return f"each row on {plural(manifest.replicas.copies, 'machine')}"
+    if manifest.copies is not None:
+        return f"each row on {plural(manifest.copies, 'machine')}"
     code, found = manifest.code, manifest.code.conditioning
     family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
     worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"

@@ -107,9 +107,9 @@ def _repair(arguments: argparse.Namespace) -> int:
             why = (
                 " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
             )
-            how = "rebuilt" if manifest.replicas is None else "copied from other machines"
+            how = "rebuilt" if manifest.copies is None else "copied from other machines"
             say(f"{shard_name(n)}: {rows} {how}{why}")
-        if done.rebuilt and manifest.replicas is None:
+        if done.rebuilt and manifest.copies is None:
             say(
                 f"error: at most {done.error_bound:.1e} times the largest of the entries of X "
                 f"that are coded together{_as_encoded(arguments.store)}"
@@ -171,7 +171,7 @@ def _decode(arguments: argparse.Namespace) -> int:
             runner=runner,
         )
         manifest = open_store(arguments.store).manifest
-        if manifest.replicas is not None:
+        if manifest.copies is not None:
             rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
             say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0

@@ -42,6 +42,7 @@ from cec_mpi.store.format.manifest import (
     MANIFEST,
     ROW_EXPONENTS,
     ArrayEntry,
+    CodedManifest,
     Manifest,
     MissingValues,
     ShardEntry,
@@ -296,7 +297,7 @@ def _make(
         _warn_of_spread(matrix.name, made, spread)
 
 
-def _warn_of_spread(name: str, manifest: Manifest, spread: float) -> None:
+def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
     """Warn of rows that lose digits because others that are encoded with them are far larger."""
     advice = "use scaling rows (--scaling rows)"
     if manifest.row_exponents is not None:
@@ -309,7 +310,7 @@ def _warn_of_spread(name: str, manifest: Manifest, spread: float) -> None:
     )
 
 
-def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
+def _skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
     """Return the manifest of a store without checksums."""
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
@@ -327,7 +328,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
     per_shard = rows_per_shard(rows, recovery)
     header = shard_header(per_shard, columns, kind.name)
     size = len(header) + per_shard * columns * kind.itemsize
-    return Manifest(
+    return CodedManifest(
         rows=rows,
         columns=columns,
         dtype=kind.name,
@@ -336,7 +337,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
         grid=make_grid(per_shard, columns, kind.itemsize, machines + recovery, options.block_bytes),
         header=header,
         checksums=checksums_name(1),
-        shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
+        shards=tuple(ShardEntry(shard_name(n), size, "", ()) for n in range(1, machines + 1)),
         column_sizes=ArrayEntry(COLUMN_SIZES),
         row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales else None,
         column_names=matrix.column_names,
@@ -345,7 +346,7 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> Manifest:
 
 
 @contextmanager
-def _explaining(target: Path, skeleton: Manifest, again: str) -> Iterator[None]:
+def _explaining(target: Path, skeleton: CodedManifest, again: str) -> Iterator[None]:
     """On errors, remove a store that cannot be completed, or say how to resume it.
 
     A store that cannot be resumed, because `again` is empty, is removed, too.

@@ -43,7 +43,7 @@ from cec_mpi.store.format.manifest import (
     ROW_EXPONENTS,
     SOURCE,
     ArrayEntry,
-    Manifest,
+    CodedManifest,
     ShardEntry,
     parse_manifest,
     publish_manifest,
@@ -56,15 +56,15 @@ _TOGETHER_BYTES = 1 << 20
 
 
 def begin(
-    target: Path, skeleton: Manifest, matrix: Matrix, arguments: dict[str, Any], again: str
+    target: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     """Create the directory atomically, with everything that a resume needs.
 
     Parameters
     ----------
     target : Path
-    skeleton : Manifest
-        Manifest without checksums.
+    skeleton : CodedManifest
+        CodedManifest without checksums.
     matrix : Matrix
     arguments : dict of str to object
         Arguments of `encode`; a resume must have the same.
@@ -115,7 +115,7 @@ def _is_ours(new: Path, token: str) -> bool:
 
 
 def _fill(
-    new: Path, skeleton: Manifest, matrix: Matrix, arguments: dict[str, Any], again: str
+    new: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     header = skeleton.header.encode("latin-1")
     for shard in skeleton.shards:
@@ -129,7 +129,7 @@ def _fill(
     publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
-def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
+def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
     """Return the manifest, without checksums, of an encode that was begun.
 
     Raises
@@ -142,6 +142,8 @@ def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
             raise FileNotFoundError
         begun, stamps = _read_origin(target)
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
+        if not isinstance(skeleton, CodedManifest):
+            raise ValueError("the manifest of another kind of store")
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
             read_manifest(target)  # raises with the reason if a complete store is damaged
@@ -156,7 +158,7 @@ def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
     return skeleton
 
 
-def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
+def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
     """Return what `begun` returns, and make sure that all files can be written."""
     skeleton = begun(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
@@ -175,7 +177,7 @@ def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Manifest:
     return skeleton
 
 
-def _notes(skeleton: Manifest) -> dict[str, int]:
+def _notes(skeleton: CodedManifest) -> dict[str, int]:
     """Return the files of the journal that record progress, and their sizes in bytes."""
     sizes = {
         INCOMPLETE_SUMS: 8 * sums_of_block(skeleton) * skeleton.grid.count,
@@ -226,7 +228,7 @@ def _check_origin(
         )
 
 
-def discard(target: Path, skeleton: Manifest) -> None:
+def discard(target: Path, skeleton: CodedManifest) -> None:
     """Remove an incomplete store, but not files that do not belong to it."""
     names = [shard.file for shard in skeleton.shards]
     arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums)
@@ -236,11 +238,11 @@ def discard(target: Path, skeleton: Manifest) -> None:
         target.rmdir()
 
 
-def finish(target: Path, skeleton: Manifest) -> Manifest:
+def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     """Write the files that the manifest names, and the manifest last; all blocks are on disk."""
     sums, _ = read_sums(target, skeleton)
     shards = tuple(
-        ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row))
+        ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row), ())
         for n, row in enumerate(sums, start=1)
     )
     sync(target)
@@ -258,13 +260,13 @@ def finish(target: Path, skeleton: Manifest) -> Manifest:
     return manifest
 
 
-def sums_of_block(skeleton: Manifest) -> int:
+def sums_of_block(skeleton: CodedManifest) -> int:
     """Return the number of checksums of a block: of each shard, and of exponents of rows."""
     return skeleton.code.machines + (skeleton.row_exponents is not None)
 
 
 def read_sums(
-    directory: Path, skeleton: Manifest
+    directory: Path, skeleton: CodedManifest
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64] | None]:
     """Return the checksums of the written blocks, and 0 for others.
 
@@ -280,7 +282,7 @@ def read_sums(
     return sums[:machines], sums[machines] if len(sums) > machines else None
 
 
-def read_exponents(directory: Path, skeleton: Manifest, block: Block) -> NDArray[np.int16]:
+def read_exponents(directory: Path, skeleton: CodedManifest, block: Block) -> NDArray[np.int16]:
     """Return the exponents of the rows of a block, (L, rows), if it was encoded."""
     found = np.zeros((skeleton.code.recovery, block.stop - block.start), "<i2")
     descriptor = open_regular(directory / INCOMPLETE_EXPONENTS)

@@ -12,7 +12,7 @@ from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, 
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest import CodedManifest
 from cec_mpi.store.work import Runner, fit_memory
 
 
@@ -56,14 +56,14 @@ def check_unchanged(source: Matrix) -> None:
 
 
 def read_part(
-    source: Source, manifest: Manifest, part: int, start: int, left: int, out: NDArray[Any]
+    source: Source, manifest: CodedManifest, part: int, start: int, left: int, out: NDArray[Any]
 ) -> Rounding:
     """Read rows of a part of X, with zeros after the end of X.
 
     Parameters
     ----------
     source : Source
-    manifest : Manifest
+    manifest : CodedManifest
     part, start, left : int
         Number of the part, first row in the part, and first column.
     out : (rows, columns) ndarray
@@ -77,7 +77,7 @@ def read_part(
 
 
 def not_finite(
-    source: Source, manifest: Manifest, start: int, left: int, parts: NDArray[Any]
+    source: Source, manifest: CodedManifest, start: int, left: int, parts: NDArray[Any]
 ) -> NotEncodable:
     """Return the error for rows of parts of X, (L, rows, columns), that are not finite."""
     part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
@@ -104,7 +104,7 @@ class Measuring:
     """
 
     source: Source
-    manifest: Manifest
+    manifest: CodedManifest
     pieces: list[tuple[int, int]]
     threads: int = field(default=1)
 
@@ -139,14 +139,14 @@ class Measuring:
 
 
 def measure_rows(
-    source: Source, manifest: Manifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
+    source: Source, manifest: CodedManifest, wanted: NDArray[np.bool_], memory: int, runner: Runner
 ) -> NDArray[np.int16]:
     """Return the exponents of rows that are longer than a block, (L, R).
 
     Parameters
     ----------
     source : Source
-    manifest : Manifest
+    manifest : CodedManifest
     wanted : (R,) ndarray of bool
         Rows to measure; the result has `ZEROS` for the others.
     memory : int

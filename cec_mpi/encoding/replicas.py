@@ -24,10 +24,10 @@ from cec_mpi.store.format.manifest import (
     CELLS,
     COLUMN_SIZES,
     ArrayEntry,
+    CopiesManifest,
     ShardEntry,
     checksums_name,
     publish_manifest,
-    replica_manifest,
     store_dtype,
 )
 from cec_mpi.store.format.scaling import in_bytes
@@ -120,13 +120,15 @@ def _finished(
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
     }
     publish_checksums(directory, checksums_name(1), sums[None])
-    manifest = replica_manifest(
-        layout,
+    manifest = CopiesManifest(
+        rows=int(layout.bounds[-1]),
         columns=rows.shape[1],
+        dtype=layout.dtype,
+        replicas=layout,
         rounded=bool(writing.rounding.count) or _is_narrower(rows.values.dtype, layout.dtype),
         checksums=checksums_name(1),
         shards=tuple(
-            ShardEntry(file_name(n), layout.file(n).size, row_sum(layout.sums_of(n, sums)))
+            ShardEntry(file_name(n), layout.file(n).size, row_sum(layout.sums_of(n, sums)), ())
             for n in range(1, layout.machines + 1)
         ),
         column_sizes=entries[COLUMN_SIZES],

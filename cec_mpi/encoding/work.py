@@ -34,7 +34,7 @@ from cec_mpi.store.format.manifest import (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
     INCOMPLETE_SUMS,
-    Manifest,
+    CodedManifest,
 )
 from cec_mpi.store.operations.verify import sums_now
 from cec_mpi.store.work import PerThread, Runner, fit_memory
@@ -50,7 +50,7 @@ class Encoding:
 
     directory: Path
     source: Source
-    manifest: Manifest
+    manifest: CodedManifest
     memory: int
     runner: InitVar[Runner]
     pieces: list[Rectangle] = field(init=False)
@@ -238,7 +238,7 @@ class Encoding:
         return array[:numbers]
 
 
-def _beside(manifest: Manifest) -> int:
+def _beside(manifest: CodedManifest) -> int:
     """Return the memory needed to find exponents of rows and sizes of columns of a block."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_OF_A_ROW * manifest.code.recovery * rows + _BYTES_OF_A_COLUMN * columns

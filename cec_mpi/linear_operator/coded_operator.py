@@ -312,6 +312,6 @@ class CodedOperator(_MaskRefusing):
 
 
 def _accurate_along(manifest: Manifest) -> tuple[str, ...]:
-    if manifest.replicas is not None:
+    if manifest.copies is not None:
         return "rows", "columns"
     return ("columns",) if manifest.row_exponents is None else ("rows",)

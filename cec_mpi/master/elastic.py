@@ -291,14 +291,10 @@ class ElasticExecutor:
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
         """Return the error for answers that disagree where it is not certain who is wrong."""
-        recovery, replicas, found = (
-            self._manifest.code.recovery,
-            self._manifest.replicas,
-            cause.found,
-        )
-        enough = recovery + 3
+        copies, found = self._manifest.copies, cause.found
+        enough = self._manifest.code.recovery + 3
         hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
-        if hint and replicas is not None and replicas.copies < enough:
+        if hint and copies is not None and copies < enough:
             hint = f" ({enough} answers tell which: encode with --copies {enough})"
         names = " or ".join(" and ".join(map(str, each)) for each in found.candidates)
         if not names:
@@ -307,7 +303,7 @@ class ElasticExecutor:
             who = f"machine {names} is wrong, or several are{hint}"
         else:
             who = f"machines {names} are wrong, or more are"
-        rows = f"to rows {found.start}..{found.stop - 1}{'' if replicas else ' of their shards'} "
+        rows = f"to rows {found.start}..{found.stop - 1}{'' if copies else ' of their shards'} "
         more = f"(and {cause.others} more such places) " if cause.others else ""
         return MachineError(
             f"step {step.number} has failed: the answers of machines "

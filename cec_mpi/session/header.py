@@ -76,7 +76,7 @@ def run_header(
         "machines": manifest.code.machines,
         "recovery": manifest.code.recovery,
         "code": manifest.code.family,
-        "copies": None if manifest.replicas is None else manifest.replicas.copies,
+        "copies": manifest.copies,
         "taking_part": options.machines,
         "scheme": options.scheme,
         "precision": options.precision,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cec_mpi.availability.models import Availability, is_settled
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest import CopiesManifest, Manifest
 
 RATE = 5e9  # bytes per second, about what a core multiplies
 _READ_AND_WRITE = 25  # multiplications that take as long
@@ -176,9 +176,10 @@ class Scenario:
     @classmethod
     def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:
         """Return a scenario with a store that exists; `more` are its other attributes."""
-        layout, code = manifest.replicas, manifest.code
+        code = manifest.code
         found: dict[str, Any] = {"recovery": code.recovery}
-        if layout is not None:
+        if isinstance(manifest, CopiesManifest):
+            layout = manifest.replicas
             nonzeros = int(layout.entries[-1])
             density = nonzeros / (manifest.rows * manifest.columns)
             found = {"copies": layout.copies, "density": density}

@@ -36,6 +36,7 @@ from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
 from cec_mpi.simulation.scenario import Happening, Outcome, Scenario, happenings_of
 from cec_mpi.simulation.store import SimulatedStore, coded_store, replicated_store
+from cec_mpi.store.format.manifest import CopiesManifest
 
 HOST = "simulated"
 TASK = "simulate"
@@ -226,7 +227,7 @@ def store_of(scenario: Scenario) -> SimulatedStore:
         return coded_store(*known, *given, code, seed=seed)
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
     holders = None
-    if manifest is not None and manifest.replicas is not None:
+    if isinstance(manifest, CopiesManifest):
         holders = manifest.replicas.holders
     known = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds

@@ -21,10 +21,11 @@ from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     DTYPES,
     ArrayEntry,
+    CodedManifest,
+    CopiesManifest,
     Manifest,
     ShardEntry,
     checksums_name,
-    replica_manifest,
     rows_per_shard,
     shard_name,
 )
@@ -40,7 +41,7 @@ _INDEX_BYTES = 4
 _FEWEST, _MOST, _WORK = 2, 32, 2e9  # sets of L machines, and times L**3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SimulatedManifest(Manifest):
     """The manifest of a store with few rows, and what they stand for.
 
@@ -66,6 +67,16 @@ class SimulatedManifest(Manifest):
     def shard_bytes(self) -> int:
         """Size of a shard of X."""
         return self.size
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SimulatedCode(SimulatedManifest, CodedManifest):
+    """That of a store of a code."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SimulatedCopies(SimulatedManifest, CopiesManifest):
+    """That of a store of copies."""
 
 
 class SimulatedShard(Shard):
@@ -187,10 +198,9 @@ class SimulatedStore(Store):
         path = self.path / self.manifest.shards[machine - 1].file
         given = self.manifest.row_bytes * self.manifest.tall, self._disk
         if self._parts is not None:
-            layout, held = self.manifest.replicas, np.zeros(self.manifest.rows, dtype=bool)
-            assert layout is not None
-            for part in layout.held[machine - 1]:
-                held[layout.bounds[part] : layout.bounds[part + 1]] = True
+            held = np.zeros(self.manifest.rows, dtype=bool)
+            for start, stop in self.manifest.rows_of_machine(machine):
+                held[start:stop] = True
             return SimulatedShard(path, self.X, *given, held)
         return SimulatedShard(path, self._shards[machine - 1], *given)
 
@@ -244,7 +254,7 @@ def coded_store(
     # X is padded as the real one is, where all its rows are simulated.
     kept = rows if few == real else recovery * few
     size = real * columns * itemsize
-    manifest = SimulatedManifest(
+    manifest = SimulatedCode(
         rows=kept,
         columns=1,
         dtype=dtype,
@@ -252,10 +262,10 @@ def coded_store(
         code=code or _some_code(machines, recovery, seed),
         grid=Grid(few, 1, few, 1),
         header="",
+        row_exponents=None,
         checksums=checksums_name(1),
-        shards=tuple(ShardEntry(shard_name(n), size, "") for n in range(1, machines + 1)),
+        shards=tuple(ShardEntry(shard_name(n), size, "", ()) for n in range(1, machines + 1)),
         column_sizes=ArrayEntry(COLUMN_SIZES),
-        column_exponent=0,
         shape=shape,
         tall=real / few,
         wide=float(columns),
@@ -317,19 +327,20 @@ def replicated_store(
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
     row_bytes = bytes_of_row(nonzeros / rows, dtype)
     held = [round(len(mine) * cells * tall * row_bytes) for mine in layout.held]
-    plain = replica_manifest(
-        layout,
+    manifest = SimulatedCopies(
+        rows=few,
         columns=1,
+        dtype=dtype,
         rounded=False,
         checksums=checksums_name(1),
-        shards=tuple(ShardEntry(file_name(n), size, "") for n, size in enumerate(held, start=1)),
+        shards=tuple(
+            ShardEntry(file_name(n), size, "", ()) for n, size in enumerate(held, start=1)
+        ),
         column_sizes=ArrayEntry(COLUMN_SIZES),
+        replicas=layout,
         column_exponent=0,
         cells=ArrayEntry("cells"),
         cell_count=few,
-    )
-    manifest = SimulatedManifest(
-        **{name: getattr(plain, name) for name in Manifest.__dataclass_fields__},
         shape=shape,
         tall=tall,
         wide=float(columns),

@@ -21,7 +21,7 @@ from cec_mpi.files.mapping import map_file
 from cec_mpi.files.regular import Watched, refuse_shortage
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest import CodedManifest
 from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
@@ -34,7 +34,7 @@ class PlainShard(DenseShard):
     path : Path
         The ``.npy`` file.
     store : Path
-    manifest : Manifest
+    manifest : CodedManifest
     machine : int
     holding : {"mmap", "ram"}
         Whether rows are read through the page cache, or copied into memory of this process.
@@ -61,7 +61,7 @@ class PlainShard(DenseShard):
         self,
         path: Path,
         store: Path,
-        manifest: Manifest,
+        manifest: CodedManifest,
         machine: int,
         holding: Holding = "mmap",
         verify: Verify = "first-read",
@@ -75,7 +75,7 @@ class PlainShard(DenseShard):
             else " (a machine that starts again copies it again from the store)"
         )
         self._ram = holding == "ram"
-        self._descriptor = open_checked(path, manifest)
+        self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
         self._watched = Watched(self._descriptor)
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
@@ -114,7 +114,7 @@ class PlainShard(DenseShard):
         """
         if self._ram or not self._watched.changed():
             return False
-        problem = problem_of(self._descriptor, self._manifest)
+        problem = problem_of(self._descriptor, self._manifest, self.machine)
         if problem:
             raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
         if self._sums is None:

@@ -6,12 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.files.paths import as_path
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, check_sizes, read_manifest
+from cec_mpi.store.format.manifest import (
+    CodedManifest,
+    CopiesManifest,
+    Manifest,
+    ShardEntry,
+    check_sizes,
+    read_manifest,
+)
 from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.plain import PlainShard
@@ -62,23 +67,30 @@ class Store:
         """
         entry = self._entry(machine)
         path = copy or self.path / entry.file
-        if self.manifest.replicas is not None:
+        if isinstance(self.manifest, CopiesManifest):
             from cec_mpi.store.replicas.shard import SparseShard  # with SciPy
 
             return SparseShard(path, self.path, self.manifest, machine, holding, verify)
+        assert isinstance(self.manifest, CodedManifest)
         return PlainShard(path, self.path, self.manifest, machine, holding, verify)
 
-    def shard(self, machine: int) -> NDArray[Any]:
-        """Return all rows of a shard, memory-mapped and checked: shape (R, r).
+    def shard(self, machine: int) -> Any:
+        """Return all rows of a shard, checked.
+
+        Returns
+        -------
+        (R, r) ndarray, memory-mapped; or scipy.sparse.csr_array
+            In a store of copies, the rows of X that the machine holds, in their order.
 
         Raises
         ------
+        InputError
+            The machine does not exist.
         DamagedStoreError
             The file does not match the manifest. The message names the rows.
         """
-        path = self.path / self._entry(machine).file
-        shard = PlainShard(path, self.path, self.manifest, machine)
-        shard.load([(0, self.manifest.rows_per_shard)])
+        shard: Any = self.open_shard(machine)
+        shard.load(self.manifest.rows_of_machine(machine))
         return shard.rows
 
     def scaling(self) -> Scaling:
@@ -87,7 +99,9 @@ class Store:
 
     def parts(self) -> Parts | None:
         """Return the parts of a store of replicas; see `read_parts`."""
-        return None if self.manifest.replicas is None else read_parts(self.path, self.manifest)
+        if not isinstance(self.manifest, CopiesManifest):
+            return None
+        return read_parts(self.path, self.manifest)
 
     def check_files(self) -> None:
         """Check that every shard exists with its size and header.

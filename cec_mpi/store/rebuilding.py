@@ -24,7 +24,7 @@ from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
-from cec_mpi.store.format.manifest import Manifest, Rebuilt, rows_of
+from cec_mpi.store.format.manifest import CodedManifest, Rebuilt, rows_of
 from cec_mpi.store.format.scaling import RowExponents
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 from cec_mpi.text import plural
@@ -41,12 +41,12 @@ class Blocks:
     Parameters
     ----------
     directory : Path
-    manifest : Manifest
+    manifest : CodedManifest
     sums : (N, blocks) ndarray of uint64
         Checksums of good blocks.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest, sums: NDArray[np.uint64]) -> None:
+    def __init__(self, directory: Path, manifest: CodedManifest, sums: NDArray[np.uint64]) -> None:
         self.directory = directory
         self.manifest = manifest
         self.sums = sums
@@ -217,7 +217,7 @@ class Agreement:
     errors: NDArray[np.float64]
 
 
-def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Manifest) -> str:
+def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: CodedManifest) -> str:
     """Return a message that says which shards disagree, and what to do."""
     return (
         f"shards {', '.join(map(str, machines))} disagree at {rows_of(numbers, manifest)}, and "
@@ -225,7 +225,7 @@ def disagreement(machines: Iterable[int], numbers: Iterable[int], manifest: Mani
     )
 
 
-def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
+def lost_rows(lost: Iterable[int], manifest: CodedManifest) -> str:
     """Return a message that says where fewer than L shards are good, with the rows of X."""
     rows, recovery = manifest.rows_per_shard, manifest.code.recovery
     text = (
@@ -240,7 +240,9 @@ def lost_rows(lost: Iterable[int], manifest: Manifest) -> str:
     )
 
 
-def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -> list[list[int]]:
+def ranges_of_blocks(
+    manifest: CodedManifest, numbers: Iterable[int] | None = None
+) -> list[list[int]]:
     """Return these blocks, or all, in pieces that are processed together."""
     grid = manifest.grid
     chosen = list(range(grid.count) if numbers is None else numbers)
@@ -249,7 +251,7 @@ def ranges_of_blocks(manifest: Manifest, numbers: Iterable[int] | None = None) -
     return [chosen[k : k + step] for k in range(0, len(chosen), step)]
 
 
-def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
+def fit_blocks(manifest: CodedManifest, memory: int, threads: int) -> int:
     """Return how many threads can hold a block of all shards at a time."""
     code, grid = manifest.code, manifest.grid
     numbers = grid.block_rows * grid.block_columns
@@ -259,13 +261,13 @@ def fit_blocks(manifest: Manifest, memory: int, threads: int) -> int:
 
 
 def merge_marks(
-    manifest: Manifest, old: tuple[Rebuilt, ...], bounds: dict[int, float]
+    manifest: CodedManifest, old: tuple[Rebuilt, ...], bounds: dict[int, float]
 ) -> tuple[Rebuilt, ...]:
     """Return the entries ``rebuilt`` of a shard after blocks of it were rebuilt.
 
     Parameters
     ----------
-    manifest : Manifest
+    manifest : CodedManifest
     old : tuple of Rebuilt
     bounds : dict of int to float
         Error bounds of the rebuilt blocks, by number.

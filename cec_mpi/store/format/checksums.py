@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, checksums_name, publish_manifest
+from cec_mpi.store.format.manifest import (
+    CodedManifest,
+    Manifest,
+    ShardEntry,
+    checksums_name,
+    publish_manifest,
+)
 
 Sums = NDArray[np.uint64]
+M = TypeVar("M", bound=Manifest)
 
 
 def block_sum(data: Any) -> int:
@@ -38,16 +44,15 @@ def publish_checksums(directory: Path, name: str, sums: Sums) -> None:
 
 
 def publish_generation(
-    directory: Path, manifest: Manifest, code: MDSCode, shards: tuple[ShardEntry, ...], sums: Sums
-) -> Manifest:
+    directory: Path, manifest: M, shards: tuple[ShardEntry, ...], sums: Sums
+) -> M:
     """Replace the manifest of a store, and write the checksums that it names.
 
     The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
     deleted.
     """
-    changed = replace(
-        manifest, code=code, shards=shards, checksums=checksums_name(manifest.generation + 1)
-    )
+    checksums = checksums_name(manifest.generation + 1)
+    changed = replace(manifest, shards=shards, checksums=checksums)
     publish_checksums(directory, changed.checksums, sums)
     publish_manifest(directory, changed)
     for name in with_copy(checksums_name(manifest.generation - 1)):
@@ -55,7 +60,7 @@ def publish_generation(
     return changed
 
 
-def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
+def read_checksums(directory: Path, manifest: CodedManifest) -> tuple[Sums, dict[str, str]]:
     """Read all checksums that are good, from the file or its copy.
 
     Returns
@@ -90,7 +95,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     return sums, problems
 
 
-def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
+def read_rows(directory: Path, manifest: CodedManifest, least: int) -> Sums:
     """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
@@ -117,15 +122,14 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
     DamagedStoreError
         They match the manifest in neither.
     """
-    layout = manifest.replicas
+    rows, _ = manifest.sums_shape
     for name in with_copy(manifest.checksums):
         try:
             with _sums_file(directory / name, manifest) as file:
-                sums = file.row(0 if layout else machine - 1)
+                sums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
-        mine = sums if layout is None else layout.sums_of(machine, sums)
-        if row_sum(mine) == manifest.shards[machine - 1].xxh3_128:
+        if row_sum(manifest.sums_of(machine, sums)) == manifest.shards[machine - 1].xxh3_128:
             return sums
     raise DamagedStoreError(_damaged(directory, manifest, machine))
 
@@ -139,6 +143,4 @@ def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
 
 
 def _sums_file(path: Path, manifest: Manifest) -> ArrayFile:
-    if manifest.replicas is not None:  # all copies of a part have the same
-        return ArrayFile(path, (1, manifest.replicas.blocks), np.uint64)
-    return ArrayFile(path, (manifest.code.machines, manifest.grid.count), np.uint64)
+    return ArrayFile(path, manifest.sums_shape, np.uint64)

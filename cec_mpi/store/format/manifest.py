@@ -7,20 +7,23 @@ are written with all digits. ``docs/reference/store.md`` describes every field.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
-import re
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from msgspec import Meta, Struct
+from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi._version import __version__
 from cec_mpi.core.accuracy.rounding import encoding_error
@@ -46,11 +49,9 @@ from cec_mpi.text import plural, shown
 
 _FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes no memory to speak of
 _HEADER = 128  # bytes of a file of checksums
-T = TypeVar("T")
 _MOST_BYTES = (1 << 63) - 1  # that a file can have
 _LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
 _MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
-_SUM = re.compile("([0-9a-f]{32})?")  # empty in an incomplete store
 _FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
 FORMAT = "cec_mpi store"
 VERSION = 2
@@ -77,6 +78,10 @@ CREATED_BY = f"cec_mpi {__version__}"
 DTYPES = ("float32", "float64")
 _NAMED = 5  # intervals of rows that a message names
 
+Count = Annotated[int, Meta(ge=1, le=_MOST_BYTES)]
+Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
+Sum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
+
 
 def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
     """Check that at least one file has the size that a manifest of many blocks states.
@@ -93,8 +98,8 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
     DamagedStoreError
         Names a file, its size and the expected size.
     """
-    blocks = manifest.grid.count * manifest.code.machines
-    if blocks <= _FEW or manifest.replicas is not None:
+    blocks = math.prod(manifest.sums_shape)
+    if blocks <= _FEW or isinstance(manifest, CopiesManifest):
         return
     expected = {shard.file: manifest.shard_bytes for shard in manifest.shards}
     expected |= dict.fromkeys(with_copy(manifest.checksums), _HEADER + 8 * blocks)
@@ -122,179 +127,94 @@ def manifest_of(content: dict[str, Any]) -> Manifest:
 
     Raises
     ------
-    KeyError, TypeError, ValueError, AttributeError, OverflowError
+    KeyError, TypeError, ValueError, OverflowError
         A field is missing, has another type, or is out of range.
     """
-    if "replicas" in content:
-        return _replicas_of(content)
-    described = content["code"]
-    columns = _typed(int, content, "columns")
-    row_exponents = content["row_exponents"]
-    generator = _generator(described["generator"])
-    recovery = generator.shape[1]
-    family, systematic = _typed(str, described, "family"), _typed(bool, described, "systematic")
-    if family not in FAMILIES or (systematic and (generator[:recovery] != np.eye(recovery)).any()):
-        raise ValueError(f"a{' systematic' * systematic} {shown(family)} code")
-    manifest = Manifest(
-        rows=_typed(int, content, "rows"),
-        columns=columns,
-        dtype=_typed(str, content, "dtype"),
-        rounded=_typed(bool, content, "rounded"),
-        code=MDSCode(
-            generator,
-            family,
-            systematic,
-            _conditioning(described["conditioning"], generator),
-        ),
-        grid=Grid(
-            _typed(int, content, "rows_per_shard"),
-            columns,
-            _typed(int, content["grid"], "block_rows"),
-            _typed(int, content["grid"], "block_columns"),
-        ),
-        header=_typed(str, content, "shard_header"),
-        checksums=_typed(str, content["checksums"], "file"),
-        shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
-        column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
-        row_exponents=None if row_exponents is None else _checked(ArrayEntry(**row_exponents)),
-        column_names=_column_names(content.get("column_names", []), columns),
-        missing=_missing(content["missing"]) if "missing" in content else None,
-    )
-    _check(manifest, content)
-    return manifest
-
-
-def _replicas_of(content: dict[str, Any]) -> Manifest:
-    """The manifest of a store of replicas with this content, see `manifest_of`."""
-    rows, columns = _typed(int, content, "rows"), _typed(int, content, "columns")
-    machines, dtype = _typed(int, content, "machines"), _typed(str, content, "dtype")
-    if rows < 1 or columns < 1 or machines < 1 or dtype not in DTYPES:
-        raise ValueError(f"a {rows} x {columns} matrix of {shown(dtype)} on {machines} machines")
-    layout = layout_of(content["replicas"], machines, dtype, rows)
-    manifest = replica_manifest(
-        layout,
-        columns=columns,
-        rounded=_typed(bool, content, "rounded"),
-        checksums=_typed(str, content["checksums"], "file"),
-        shards=tuple(_shard_entry(shard) for shard in _typed(list, content, "shards")),
-        column_sizes=_checked(ArrayEntry(**content["column_sizes"])),
-        column_exponent=_typed(int, content, "column_exponent"),
-        cells=_checked(ArrayEntry(**content["cells"])),
-        cell_count=_typed(int, content, "cell_count"),
-    )
+    facts = msgspec.convert(content, _Facts)
+    manifest = _copies(content, facts) if "replicas" in content else _coded(content)
+    machines = manifest.code.machines
     expected: Any
     for what, found, expected in (
+        ("machines", facts.machines, machines),
+        ("recovery", facts.recovery, manifest.code.recovery),
         ("shards", len(manifest.shards), machines),
-        ("checksums", content["checksums"].get("algorithm"), CHECKSUM),
         ("checksums", manifest.checksums, checksums_name(manifest.generation)),
         ("column_sizes", manifest.column_sizes.file, COLUMN_SIZES),
-        ("cells", manifest.cells and manifest.cells.file, CELLS),
     ):
         if found != expected:
             raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
-    if not -1100 < manifest.column_exponent < 1100:
-        raise ValueError(f"column_exponent is {manifest.column_exponent}")
-    if not layout.parts <= manifest.cell_count <= rows:
-        raise ValueError(f"{manifest.cell_count} cells in {layout.parts} parts")
     for n, shard in enumerate(manifest.shards, start=1):
-        size = layout.file(n).size
-        if shard.file != file_name(n) or shard.bytes != size or size > _MOST_BYTES:
+        name, size = manifest.file_of(n), manifest.bytes_of(n)
+        if shard.file != name or shard.bytes != size or size > _MOST_BYTES:
             raise ValueError(
                 f"shard {n} is {shown(shard.file)} of {shard.bytes} bytes, expected "
-                f"{shown(file_name(n))} of {size}"
+                f"{shown(name)} of {size}"
             )
+    manifest.check()
     return manifest
 
 
-def replica_manifest(
-    layout: Layout,
-    *,
-    columns: int,
-    rounded: bool,
-    checksums: str,
-    shards: tuple[ShardEntry, ...],
-    column_sizes: ArrayEntry,
-    column_exponent: int,
-    cells: ArrayEntry,
-    cell_count: int,
-) -> Manifest:
-    """The manifest of a store of replicas: its only part in the sense of codes is X itself."""
-    rows = int(layout.bounds[-1])
-    return Manifest(
-        rows=rows,
-        columns=columns,
-        dtype=layout.dtype,
-        rounded=rounded,
-        code=repetition(layout.machines),
-        grid=Grid(rows, columns, rows, columns),
-        header="",
-        checksums=checksums,
-        shards=shards,
-        column_sizes=column_sizes,
-        column_exponent=column_exponent,
-        replicas=layout,
-        cells=cells,
-        cell_count=cell_count,
-    )
+def _coded(content: dict[str, Any]) -> CodedManifest:
+    described = msgspec.convert(content["code"], _Described)
+    known = {each.name for each in dataclasses.fields(Conditioning)}
+    if unknown := content["code"]["conditioning"].keys() - known:
+        raise ValueError(f"{shown(min(unknown))} is unknown")
+    fields = {
+        "checksums": msgspec.convert(content["checksums"], _Checksums).file,
+        "code": _code(described),
+        "grid": {
+            "rows": content["rows_per_shard"],
+            "columns": content["columns"],
+            **content["grid"],
+        },
+        "header": content["shard_header"],
+    }
+    return msgspec.convert({**content, **fields}, CodedManifest)
 
 
-def _typed(kind: type[T], content: dict[str, Any], name: str) -> T:
-    """Return a field that has exactly this type."""
-    value = content[name]
-    if type(value) is not kind:
-        raise TypeError(f"{name} is {shown(value)}")
-    return value
+def _copies(content: dict[str, Any], facts: _Facts) -> CopiesManifest:
+    fields = {
+        "checksums": msgspec.convert(content["checksums"], _Checksums).file,
+        "replicas": layout_of(content["replicas"], facts.machines, facts.dtype, facts.rows),
+    }
+    return msgspec.convert({**content, **fields}, CopiesManifest)
 
 
-def _checked(entry: T) -> T:
-    """Check that the fields of a dataclass have exactly the types of their annotations."""
-    for name, kind in get_type_hints(type(entry)).items():
-        value = getattr(entry, name)
-        expected = (int, float) if kind is float else (get_origin(kind) or kind,)
-        if type(value) not in expected or (kind is float and math.isnan(value)):
-            raise TypeError(f"{name} is {shown(value)}")
-        if name == "xxh3_128" and not _SUM.fullmatch(value):
-            raise ValueError(f"{name} is {shown(value)}")
-    return entry
-
-
-def _generator(rows: Any) -> NDArray[np.float64]:
-    """Return N x L finite numbers, from lists of numbers and of nothing else."""
-    for row in rows:
-        if type(row) is not list or any(type(value) not in (int, float) for value in row):
-            raise TypeError(f"a row of the generator is {shown(row)}")
-    generator = np.array(rows, np.float64)
+def _code(described: _Described) -> MDSCode:
+    """Return a code, after a check of what is said of it."""
+    generator = np.array(described.generator, np.float64)
     if generator.ndim != 2 or not 1 <= generator.shape[1] <= generator.shape[0]:
         raise ValueError(f"a generator of shape {generator.shape}: expected (N, L), 1 <= L <= N")
     if not np.isfinite(generator).all():
         raise ValueError("the generator holds infinity")
-    return generator
+    family, systematic, recovery = described.family, described.systematic, generator.shape[1]
+    if family not in FAMILIES or (systematic and (generator[:recovery] != np.eye(recovery)).any()):
+        raise ValueError(f"a{' systematic' * systematic} {shown(family)} code")
+    _check_conditioning(described.conditioning, generator)
+    return MDSCode(generator, family, systematic, described.conditioning)
 
 
-def _machines(numbers: Any, count: int, machines: int) -> tuple[int, ...]:
-    """Return `count` different machines, or raise."""
-    right = isinstance(numbers, (list, tuple)) and all(type(n) is int for n in numbers)
-    if not right or len(set(numbers)) != len(numbers) or len(numbers) != count:
+def _check_machines(numbers: tuple[int, ...], count: int, machines: int) -> None:
+    """Raise unless these are `count` different machines."""
+    if len(set(numbers)) != len(numbers) or len(numbers) != count:
         raise ValueError(f"machines {shown(numbers)}: expected {count} different ones")
     if not all(1 <= n <= machines for n in numbers):
         raise ValueError(f"machines {shown(numbers)}: expected numbers from 1 to {machines}")
-    return tuple(numbers)
 
 
-def _conditioning(content: dict[str, Any], generator: NDArray[np.float64]) -> Conditioning:
+def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) -> None:
     machines, recovery = generator.shape
-    worst_machines = _machines(content["worst_machines"], recovery, machines)
-    stated = _checked(Conditioning(**{**content, "worst_machines": worst_machines}))
+    _check_machines(stated.worst_machines, recovery, machines)
     sets = math.comb(machines, recovery)
     few = sets <= _FEW_SETS and sets * recovery**3 <= _FEW_PRODUCTS
-    rows = combinations(range(machines), recovery) if few else [[n - 1 for n in worst_machines]]
+    every = combinations(range(machines), recovery)
+    rows = every if few else [[n - 1 for n in stated.worst_machines]]
     worst = float(condition_numbers(generator[np.array(list(rows))]).max())
     rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
     if not math.isclose(stated.worst, worst, rel_tol=rounding):
         raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
     if not (_is_count(stated, sets) and 0 < stated.median <= stated.worst * (1 + rounding)):
-        raise ValueError(f"conditioning is {shown(content)}")
-    return stated
+        raise ValueError(f"conditioning is {shown(stated)}")
 
 
 def _is_count(stated: Conditioning, sets: int) -> bool:
@@ -302,70 +222,7 @@ def _is_count(stated: Conditioning, sets: int) -> bool:
     return stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
 
 
-def _shard_entry(content: dict[str, Any]) -> ShardEntry:
-    rebuilt = tuple(_checked(Rebuilt(**rows)) for rows in _typed(list, content, "rebuilt"))
-    return _checked(ShardEntry(**{**content, "rebuilt": rebuilt}))
-
-
-def _column_names(names: Any, columns: int) -> tuple[str, ...]:
-    good = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not good or len(names) not in (0, columns):
-        raise ValueError(f"column_names: expected {columns} names, one for each column")
-    return tuple(names)
-
-
-def _missing(content: dict[str, Any]) -> MissingValues:
-    found = _checked(MissingValues(**content))
-    good = found.treatment in ("drop-rows", "mean") and 0 <= found.dropped <= found.rows
-    if not good or found.columns < 0 or (found.rows > 0) != (found.columns > 0):
-        raise ValueError(f"missing is {shown(content)}")
-    return found
-
-
-def _check(manifest: Manifest, content: dict[str, Any]) -> None:
-    code, grid = manifest.code, manifest.grid
-    absurd = manifest.rows < 1 or manifest.columns < 1 or manifest.dtype not in DTYPES
-    if absurd or manifest.shard_bytes > _MOST_BYTES:
-        raise ValueError(
-            f"a {manifest.rows} x {manifest.columns} matrix of {shown(manifest.dtype)}"
-        )
-    rows = rows_per_shard(manifest.rows, code.recovery)
-    row_exponents = manifest.row_exponents or ArrayEntry(ROW_EXPONENTS)
-    expected: Any
-    for what, found, expected in (
-        ("machines", _typed(int, content, "machines"), code.machines),
-        ("recovery", _typed(int, content, "recovery"), code.recovery),
-        ("rows_per_shard", manifest.rows_per_shard, rows),
-        ("shards", len(manifest.shards), code.machines),
-        ("checksums", content["checksums"].get("algorithm"), CHECKSUM),
-        ("checksums", manifest.checksums, checksums_name(manifest.generation)),
-        ("shard_header", manifest.header, _header_like(manifest)),
-        ("column_sizes", manifest.column_sizes.file, COLUMN_SIZES),
-        ("row_exponents", row_exponents.file, ROW_EXPONENTS),
-    ):
-        if found != expected:
-            raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
-    whole = grid.block_columns == grid.columns or grid.block_rows == 1
-    inside = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
-    size = grid.block_rows * grid.block_columns * manifest.itemsize
-    small = inside and grid.count > 1 and size < _LEAST_BLOCK
-    if not (whole and inside) or small or size > _MOST_BLOCK:
-        raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
-    for n, shard in enumerate(manifest.shards, start=1):
-        if shard.file != shard_name(n) or shard.bytes != manifest.shard_bytes:
-            raise ValueError(
-                f"shard {n} is {shown(shard.file)} of {shard.bytes} bytes, expected "
-                f"{shown(shard_name(n))} of {manifest.shard_bytes}"
-            )
-        end = 0
-        for mark in shard.rebuilt:
-            inside = end <= mark.start < mark.stop <= grid.rows
-            if not inside or not 0 <= mark.error_bound < math.inf:
-                raise ValueError(f"rebuilt of shard {n} has {shown(mark)}")
-            end = mark.stop
-
-
-def _header_like(manifest: Manifest) -> str:
+def _header_like(manifest: CodedManifest) -> str:
     """Return the header if it is equivalent: other versions of NumPy pad it differently."""
     try:
         file = io.BytesIO(manifest.header.encode("latin-1"))
@@ -406,8 +263,7 @@ def array_header(shape: tuple[int, ...], dtype: str) -> str:
     return npy_header(shape, np.dtype(dtype).newbyteorder("<")).decode("latin-1")
 
 
-@dataclass(frozen=True)
-class Rebuilt:
+class Rebuilt(Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of a shard that were computed from other shards.
 
     Attributes
@@ -424,8 +280,7 @@ class Rebuilt:
     error_bound: float
 
 
-@dataclass(frozen=True)
-class ShardEntry:
+class ShardEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the manifest for one shard file.
 
     Attributes
@@ -442,12 +297,11 @@ class ShardEntry:
 
     file: str
     bytes: int
-    xxh3_128: str
-    rebuilt: tuple[Rebuilt, ...] = ()
+    xxh3_128: Sum
+    rebuilt: tuple[Rebuilt, ...]
 
 
-@dataclass(frozen=True)
-class ArrayEntry:
+class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the manifest for an array beside the shards, which has a copy.
 
     Attributes
@@ -459,11 +313,10 @@ class ArrayEntry:
     """
 
     file: str
-    xxh3_128: str = ""
+    xxh3_128: Sum = ""
 
 
-@dataclass(frozen=True)
-class MissingValues:
+class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the manifest for missing values of what was encoded.
 
     Attributes
@@ -476,15 +329,40 @@ class MissingValues:
         Number of rows that were left out, which may have had a missing target.
     """
 
-    treatment: str
+    treatment: Annotated[str, Meta(pattern=r"\A(drop-rows|mean)\Z")]
     rows: int = 0
     columns: int = 0
     dropped: int = 0
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """Description of a store.
+class _Checksums(Struct):
+    """Which checksums a store has, and in which file."""
+
+    algorithm: Literal["xxh3_64"]
+    file: str
+
+
+class _Facts(Struct):
+    """What code, parts and shards of a store must fit."""
+
+    rows: Count
+    machines: Count
+    dtype: Dtype
+    recovery: Count = 1
+
+
+class _Described(Struct):
+    """What a manifest says of a code."""
+
+    family: str
+    systematic: bool
+    conditioning: Conditioning
+    generator: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(ABC):
+    """Description of a store: what stores of a code and stores of copies have in common.
 
     Attributes
     ----------
@@ -494,90 +372,115 @@ class Manifest:
         ``"float32"`` or ``"float64"``.
     rounded : bool
         Whether entries of X may have been rounded to this dtype.
-    code : MDSCode
-        Code, with the generator matrix, N and L.
-    grid : Grid
-        Blocks of each shard, which also give R. X was padded with rows of zeros to L R rows.
-    header : str
-        Header of each shard file, as Latin-1 text.
     checksums : str
         Name of the file of checksums of all blocks.
     shards : tuple of ShardEntry
         Shards of machines 1..N.
     column_sizes : ArrayEntry
         Sizes of the encoded entries, by column.
-    row_exponents : ArrayEntry or None
-        Powers of two by which rows of X were divided; None if they were not.
-    column_names : tuple of str
-        Of the columns of X, if the table that was encoded had a header.
-    missing : MissingValues or None
-        How missing values were treated; None if they were refused.
-    replicas : Layout or None
-        Where the parts of a sparse X are; None in stores of a code. Such a store has the code
-        with L = 1, each machine has some of the R = q rows, and `grid` and `header` say nothing.
-    column_exponent : int
-        Of such a store: of the power of two that all sizes of columns are relative to.
-    cells : ArrayEntry or None
-        Rows and nonzeros before each cell of the parts.
-    cell_count : int
-        How many cells there are.
+    code : MDSCode
+        Code, with the generator matrix, N and L. That of copies has L = 1.
     """
 
-    rows: int
-    columns: int
-    dtype: str
+    rows: Count
+    columns: Count
+    dtype: Dtype
     rounded: bool
-    code: MDSCode
-    grid: Grid
-    header: str
     checksums: str
     shards: tuple[ShardEntry, ...]
     column_sizes: ArrayEntry
-    row_exponents: ArrayEntry | None = None
-    column_names: tuple[str, ...] = ()
-    missing: MissingValues | None = None
-    replicas: Layout | None = None
-    column_exponent: int = 0
-    cells: ArrayEntry | None = None
-    cell_count: int = 0
+
+    if TYPE_CHECKING:  # fields of one of the kinds of stores, and constants of the other
+
+        @property
+        def code(self) -> MDSCode: ...  # noqa: D102
+        @property
+        def row_exponents(self) -> ArrayEntry | None: ...  # noqa: D102
+        @property
+        def column_names(self) -> tuple[str, ...]: ...  # noqa: D102
+        @property
+        def missing(self) -> MissingValues | None: ...  # noqa: D102
 
     def __repr__(self) -> str:
         return f"<Manifest of {self.summary}>"
 
     @property
+    @abstractmethod
     def summary(self) -> str:
         """What the store holds, in a few words."""
-        if self.replicas is not None:
-            copies, machines = self.replicas.copies, self.replicas.machines
-            held = f"{plural(copies, 'copy')} on {plural(machines, 'machine')}"
-            return f"{self.rows}x{self.columns} {self.dtype}, {held}"
-        return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
 
     @property
+    @abstractmethod
+    def copies(self) -> int | None:
+        """Number of machines that hold each row, J; None in a store of a code."""
+
+    @property
+    @abstractmethod
     def enough(self) -> int:
         """Number of machines that can make a step, whichever they are: L, or N - J + 1."""
-        if self.replicas is not None:
-            return self.replicas.machines - self.replicas.copies + 1
-        return self.code.recovery
 
-    @cached_property
+    @property
+    @abstractmethod
     def placement(self) -> CodedPlacement | ReplicaPlacement:
         """Which machines are enough for a step, and who holds which rows of a sparse X."""
-        if self.replicas is None:
-            return CodedPlacement(self.code.machines)
-        layout = self.replicas
-        return ReplicaPlacement(layout.holders, layout.bounds.tolist(), layout.machines)
+
+    @property
+    @abstractmethod
+    def rows_per_shard(self) -> int:
+        """Number of rows of each shard, R; of copies all rows, of which a machine holds some."""
+
+    @property
+    @abstractmethod
+    def sums_shape(self) -> tuple[int, int]:
+        """Shape of the file of checksums."""
+
+    @abstractmethod
+    def file_of(self, machine: int) -> str:
+        """Return the file name of the shard of a machine (numbers start at 1)."""
+
+    @abstractmethod
+    def bytes_of(self, machine: int) -> int:
+        """Return the size of the shard file of a machine."""
+
+    @abstractmethod
+    def header_of(self, machine: int) -> bytes:
+        """Return the header of the shard file of a machine."""
+
+    @abstractmethod
+    def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
+        """Return the rows that the shard of a machine holds, as intervals."""
+
+    @abstractmethod
+    def rows_of_block(self, number: int) -> tuple[int, int]:
+        """Return the first row of a block, and the end of its rows."""
+
+    @abstractmethod
+    def sums_of(self, machine: int, sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the checksums of the blocks that a machine holds, from those of all blocks."""
+
+    @abstractmethod
+    def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
+        """Return the arrays beside the shards, with their shapes and dtypes."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if fields do not fit together.
+
+        Raises
+        ------
+        ValueError
+            Names what was found and what was expected.
+        """
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """Return the fields of ``manifest.json``, without checksum and version."""
 
     @property
     def shard_errors(self) -> NDArray[np.float64]:
         """Error bounds of all shards, from encoding or from repair: (N,); see `answer_error`."""
         repaired = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in self.shards]
         return np.maximum(encoding_error(self.code.generator, self.dtype), repaired)
-
-    @property
-    def rows_per_shard(self) -> int:
-        """Number of rows of each shard, R."""
-        return self.grid.rows
 
     @property
     def generation(self) -> int:
@@ -591,27 +494,112 @@ class Manifest:
 
     @property
     def shard_bytes(self) -> int:
-        """Size of each shard file; of those of replicas the largest."""
-        if self.replicas is not None:
-            return max(shard.bytes for shard in self.shards)
-        return self.place(self.grid.rows * self.columns)
+        """Size of each shard file; of those of copies the largest."""
+        return max(shard.bytes for shard in self.shards)
 
     def machine_of(self, path: Path) -> int:
         """The machine whose file, or a copy of it, has this name."""
         return 1 + [shard.file for shard in self.shards].index(path.name)
 
+    def to_json(self) -> str:
+        """Return the text of ``manifest.json``."""
+        head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
+        content = {**head, **self.content()}
+        return _text_of(content | {"sha256": own_sum(content)}) + "\n"
+
+
+def _text_of(content: dict[str, Any]) -> str:
+    """Return JSON in which a row of the generator, or all of a store of copies, is a line."""
+    if "code" not in content:
+        return json.dumps(content)
+    code = content["code"]
+    rows = ",\n      ".join(json.dumps(row) for row in code["generator"])
+    text = json.dumps({**content, "code": {**code, "generator": []}}, indent=2)
+    # No name can hold this: its quotes are escaped.
+    return text.replace('"generator": []', f'"generator": [\n      {rows}\n    ]')
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CodedManifest(Manifest):
+    """Description of a store of a code.
+
+    Attributes
+    ----------
+    code : MDSCode
+        Code, with the generator matrix, N and L.
+    grid : Grid
+        Blocks of each shard, which also give R. X was padded with rows of zeros to L R rows.
+    header : str
+        Header of each shard file, as Latin-1 text.
+    row_exponents : ArrayEntry or None
+        Powers of two by which rows of X were divided; None if they were not.
+    column_names : tuple of str
+        Of the columns of X, if the table that was encoded had a header.
+    missing : MissingValues or None
+        How missing values were treated; None if they were refused.
+    """
+
+    code: MDSCode
+    grid: Grid
+    header: str
+    row_exponents: ArrayEntry | None
+    column_names: tuple[str, ...] = ()
+    missing: MissingValues | None = None
+
+    @property
+    def summary(self) -> str:
+        """What the store holds, in a few words."""
+        return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
+
+    @property
+    def copies(self) -> int | None:
+        """None."""
+        return None
+
+    @property
+    def enough(self) -> int:
+        """Number of machines that can make a step, L."""
+        return self.code.recovery
+
+    @cached_property
+    def placement(self) -> CodedPlacement:
+        """Which machines are enough for a step."""
+        return CodedPlacement(self.code.machines)
+
+    @property
+    def rows_per_shard(self) -> int:
+        """Number of rows of each shard, R."""
+        return self.grid.rows
+
+    @property
+    def sums_shape(self) -> tuple[int, int]:
+        """Shape of the file of checksums: (N, blocks)."""
+        return self.code.machines, self.grid.count
+
+    def file_of(self, machine: int) -> str:
+        """As `Manifest.file_of`."""
+        return shard_name(machine)
+
+    def bytes_of(self, machine: int) -> int:
+        """As `Manifest.bytes_of`; all have the same."""
+        return self.place(self.grid.rows * self.columns)
+
     def header_of(self, machine: int) -> bytes:
-        """Return the header of the shard file of a machine."""
-        if self.replicas is not None:
-            return self.replicas.file(machine).header
+        """As `Manifest.header_of`; all have the same."""
         return self.header.encode("latin-1")
 
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
-        """Return the rows that the shard of a machine holds, as intervals."""
-        if self.replicas is None:
-            return [(0, self.rows_per_shard)]
-        bounds = self.replicas.bounds.tolist()
-        return [(bounds[part], bounds[part + 1]) for part in self.replicas.held[machine - 1]]
+        """As `Manifest.rows_of_machine`: all."""
+        return [(0, self.rows_per_shard)]
+
+    def rows_of_block(self, number: int) -> tuple[int, int]:
+        """As `Manifest.rows_of_block`, in a shard."""
+        block = self.grid.block(number)
+        return block.start, block.stop
+
+    def sums_of(self, machine: int, sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """As `Manifest.sums_of`: all."""
+        return sums
 
     def place(self, number: int) -> int:
         """Return the offset of an entry in a shard file, in bytes."""
@@ -621,34 +609,54 @@ class Manifest:
         """Return the size of these blocks in all shards together, in bytes."""
         return sum(block.size for block in blocks) * self.itemsize * self.code.machines
 
-    def to_json(self) -> str:
-        """Return the text of ``manifest.json``."""
-        code = self.code
-        head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
-        if self.replicas is not None:
-            assert self.cells is not None
-            content: dict[str, Any] = {
-                **head,
-                "rows": self.rows,
-                "columns": self.columns,
-                "machines": code.machines,
-                "dtype": self.dtype,
-                "rounded": self.rounded,
-                "replicas": content_of(self.replicas),
-                "cells": asdict(self.cells),
-                "cell_count": self.cell_count,
-                "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
-                "column_sizes": asdict(self.column_sizes),
-                "column_exponent": self.column_exponent,
-                "shards": [asdict(shard) for shard in self.shards],
-            }
-            return json.dumps(content | {"sha256": own_sum(content)}) + "\n"
-        content = {
-            **head,
+    def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
+        """As `Manifest.arrays`: sizes of columns, and exponents of rows."""
+        arrays: list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]
+        arrays = [(self.column_sizes, (self.columns,), np.float64)]
+        if self.row_exponents is not None:
+            shape = self.code.recovery, self.rows_per_shard
+            arrays.append((self.row_exponents, shape, np.int16))
+        return arrays
+
+    def check(self) -> None:
+        """As `Manifest.check`."""
+        grid, row_exponents = self.grid, self.row_exponents or ArrayEntry(ROW_EXPONENTS)
+        expected: Any
+        for what, found, expected in (
+            ("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, self.code.recovery)),
+            ("shard_header", self.header, _header_like(self)),
+            ("row_exponents", row_exponents.file, ROW_EXPONENTS),
+        ):
+            if found != expected:
+                raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
+        whole = grid.block_columns == grid.columns or grid.block_rows == 1
+        inside = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
+        size = grid.block_rows * grid.block_columns * self.itemsize
+        small = inside and grid.count > 1 and size < _LEAST_BLOCK
+        if not (whole and inside) or small or size > _MOST_BLOCK:
+            raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
+        for n, shard in enumerate(self.shards, start=1):
+            end = 0
+            for mark in shard.rebuilt:
+                inside = end <= mark.start < mark.stop <= grid.rows
+                if not inside or not 0 <= mark.error_bound < math.inf:
+                    raise ValueError(f"rebuilt of shard {n} has {shown(mark)}")
+                end = mark.stop
+        if len(self.column_names) not in (0, self.columns):
+            raise ValueError(f"column_names: expected {self.columns}, one for each column")
+        lost = self.missing or MissingValues("mean")
+        good = 0 <= lost.dropped <= lost.rows and lost.columns >= 0
+        if not good or (lost.rows > 0) != (lost.columns > 0):
+            raise ValueError(f"missing is {shown(lost)}")
+
+    def content(self) -> dict[str, Any]:
+        """As `Manifest.content`."""
+        code, fields = self.code, msgspec.to_builtins
+        return {
             "rows": self.rows,
             "columns": self.columns,
             **({"column_names": list(self.column_names)} if self.column_names else {}),
-            **({"missing": asdict(self.missing)} if self.missing is not None else {}),
+            **({"missing": fields(self.missing)} if self.missing is not None else {}),
             "machines": code.machines,
             "recovery": code.recovery,
             "rows_per_shard": self.rows_per_shard,
@@ -662,17 +670,131 @@ class Manifest:
             },
             "grid": {"block_rows": self.grid.block_rows, "block_columns": self.grid.block_columns},
             "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
-            "column_sizes": asdict(self.column_sizes),
-            "row_exponents": None if self.row_exponents is None else asdict(self.row_exponents),
+            "column_sizes": fields(self.column_sizes),
+            "row_exponents": fields(self.row_exponents),
             "shard_header": self.header,
-            "shards": [asdict(shard) for shard in self.shards],
+            "shards": fields(self.shards),
         }
-        content["sha256"] = own_sum(content)
-        rows = ",\n      ".join(json.dumps(row) for row in code.generator.tolist())
-        content["code"]["generator"] = []
-        text = json.dumps(content, indent=2)
-        # A row of the matrix is a line of text. No name can hold this: its quotes are escaped.
-        return text.replace('"generator": []', f'"generator": [\n      {rows}\n    ]') + "\n"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CopiesManifest(Manifest):
+    """Description of a store of copies of the rows of a sparse X.
+
+    Attributes
+    ----------
+    replicas : Layout
+        Where the parts of X are.
+    column_exponent : int
+        Exponent of the power of two that all sizes of columns are relative to.
+    cells : ArrayEntry
+        Rows and nonzeros before each cell of the parts.
+    cell_count : int
+        Number of cells.
+    """
+
+    replicas: Layout
+    column_exponent: Annotated[int, Meta(gt=-1100, lt=1100)]
+    cells: ArrayEntry
+    cell_count: int
+
+    row_exponents: ClassVar[None] = None
+    column_names: ClassVar[tuple[()]] = ()
+    missing: ClassVar[None] = None
+
+    @property
+    def summary(self) -> str:
+        """What the store holds, in a few words."""
+        layout = self.replicas
+        held = f"{plural(layout.copies, 'copy')} on {plural(layout.machines, 'machine')}"
+        return f"{self.rows}x{self.columns} {self.dtype}, {held}"
+
+    @cached_property
+    def code(self) -> MDSCode:
+        """The code with L = 1 that gives all machines X."""
+        return repetition(self.replicas.machines)
+
+    @property
+    def copies(self) -> int:
+        """Number of machines that hold each row, J."""
+        return self.replicas.copies
+
+    @property
+    def enough(self) -> int:
+        """Number of machines that can make a step, whichever they are: N - J + 1."""
+        return self.replicas.machines - self.replicas.copies + 1
+
+    @cached_property
+    def placement(self) -> ReplicaPlacement:
+        """Which machines hold which rows."""
+        layout = self.replicas
+        return ReplicaPlacement(layout.holders, layout.bounds.tolist(), layout.machines)
+
+    @property
+    def rows_per_shard(self) -> int:
+        """All rows of X, of which a machine holds some."""
+        return self.rows
+
+    @property
+    def sums_shape(self) -> tuple[int, int]:
+        """Shape of the file of checksums, (1, blocks): all copies of a block have the same."""
+        return 1, self.replicas.blocks
+
+    def file_of(self, machine: int) -> str:
+        """As `Manifest.file_of`."""
+        return file_name(machine)
+
+    def bytes_of(self, machine: int) -> int:
+        """As `Manifest.bytes_of`."""
+        return self.replicas.file(machine).size
+
+    def header_of(self, machine: int) -> bytes:
+        """As `Manifest.header_of`."""
+        return self.replicas.file(machine).header
+
+    def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
+        """As `Manifest.rows_of_machine`, in X."""
+        bounds = self.replicas.bounds.tolist()
+        return [(bounds[part], bounds[part + 1]) for part in self.replicas.held[machine - 1]]
+
+    def rows_of_block(self, number: int) -> tuple[int, int]:
+        """As `Manifest.rows_of_block`, in X: those of its part."""
+        return self.replicas.rows_of(number)
+
+    def sums_of(self, machine: int, sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """As `Manifest.sums_of`."""
+        return self.replicas.sums_of(machine, sums)
+
+    def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
+        """As `Manifest.arrays`: sizes of columns, and cells."""
+        return [
+            (self.column_sizes, (self.columns,), np.uint8),
+            (self.cells, (2, self.cell_count + 1), np.int64),
+        ]
+
+    def check(self) -> None:
+        """As `Manifest.check`."""
+        if self.cells.file != CELLS:
+            raise ValueError(f"cells is {shown(self.cells.file)}, expected {shown(CELLS)}")
+        if not self.replicas.parts <= self.cell_count <= self.rows:
+            raise ValueError(f"{self.cell_count} cells in {self.replicas.parts} parts")
+
+    def content(self) -> dict[str, Any]:
+        """As `Manifest.content`."""
+        return {
+            "rows": self.rows,
+            "columns": self.columns,
+            "machines": self.replicas.machines,
+            "dtype": self.dtype,
+            "rounded": self.rounded,
+            "replicas": content_of(self.replicas),
+            "cells": msgspec.to_builtins(self.cells),
+            "cell_count": self.cell_count,
+            "checksums": {"algorithm": CHECKSUM, "file": self.checksums},
+            "column_sizes": msgspec.to_builtins(self.column_sizes),
+            "column_exponent": self.column_exponent,
+            "shards": msgspec.to_builtins(self.shards),
+        }
 
 
 def own_sum(content: dict[str, Any]) -> str:
@@ -702,11 +824,7 @@ def rows_of(blocks: Iterable[int], manifest: Manifest) -> str:
     """Return the rows of a shard that these blocks hold, as text."""
     starts: list[list[int]] = []
     for number in sorted(blocks):
-        if manifest.replicas is not None:
-            start, stop = manifest.replicas.rows_of(number)
-        else:
-            block = manifest.grid.block(number)
-            start, stop = block.start, block.stop
+        start, stop = manifest.rows_of_block(number)
         if starts and starts[-1][1] >= start:
             starts[-1][1] = stop
         else:
@@ -787,7 +905,7 @@ def parse_manifest(path: Path) -> Manifest:
         It was altered.
     """
     try:
-        content = json.loads(read_regular(path))
+        content = json.loads(read_regular(path), parse_constant=_refuse)
     except FileNotFoundError:
         raise
     except NotAFileError as error:
@@ -818,3 +936,7 @@ def parse_manifest(path: Path) -> Manifest:
     ) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise DamagedStoreError(f"{path} is damaged: {reason}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")

@@ -20,7 +20,7 @@ from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
-from cec_mpi.store.format.manifest import ArrayEntry, Manifest
+from cec_mpi.store.format.manifest import ArrayEntry, CopiesManifest, Manifest
 
 _MOST = 1100  # more than any exponent of float64
 
@@ -86,14 +86,14 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     DamagedStoreError
         Neither matches the manifest. The message names both.
     """
-    sizes = read_array(directory, manifest.column_sizes, *_sizes_like(manifest))
-    if manifest.replicas is not None:
+    sizes = read_array(directory, *manifest.arrays()[0])
+    if isinstance(manifest, CopiesManifest):
         sizes = from_bytes(sizes, manifest.column_exponent)
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
         raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None
     if manifest.row_exponents is not None:
-        exponents = read_array(directory, manifest.row_exponents, *_exponents_like(manifest))
+        exponents = read_array(directory, *manifest.arrays()[1])
         _check_exponents(directory / manifest.row_exponents.file, exponents)
     return Scaling(exponents, sizes)
 
@@ -133,16 +133,17 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
     """
     if manifest.row_exponents is None:
         return None
-    shape, dtype = _exponents_like(manifest)
-    for name in with_copy(manifest.row_exponents.file):
-        if not _problem(directory / name, manifest.row_exponents, shape, dtype):
+    entry, _, dtype = manifest.arrays()[1]
+    shape = manifest.code.recovery, manifest.rows_per_shard
+    for name in with_copy(entry.file):
+        if not _problem(directory / name, entry, shape, dtype):
             return RowExponents(directory / name, shape)
-    raise _lost(directory, manifest.row_exponents)
+    raise _lost(directory, entry)
 
 
 def lost_files(problems: Collection[str], manifest: Manifest) -> list[str]:
     """Return the damaged files whose copies are damaged, too."""
-    pairs = [with_copy(entry.file) for entry, _, _ in _arrays(manifest)]
+    pairs = [with_copy(entry.file) for entry, _, _ in manifest.arrays()]
     return [name for pair in pairs if all(each in problems for each in pair) for name in pair]
 
 
@@ -150,7 +151,7 @@ def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     """Return the problems of the files of exponents and sizes, and of their copies, by file."""
     return {
         name: problem
-        for entry, shape, dtype in _arrays(manifest)
+        for entry, shape, dtype in manifest.arrays()
         for name in with_copy(entry.file)
         if (problem := _problem(directory / name, entry, shape, dtype))
     }
@@ -165,7 +166,7 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
         Names of restored files, and of files that are damaged in both places.
     """
     restored, lost = [], []
-    for entry, shape, dtype in _arrays(manifest):
+    for entry, shape, dtype in manifest.arrays():
         names = with_copy(entry.file)
         bad = [name for name in names if _problem(directory / name, entry, shape, dtype)]
         if len(bad) == len(names):
@@ -176,23 +177,6 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
                 copy_file(directory / other, directory / name)
                 restored.append(name)
     return restored, lost
-
-
-def _exponents_like(manifest: Manifest) -> tuple[tuple[int, int], DTypeLike]:
-    return (manifest.code.recovery, manifest.rows_per_shard), np.int16
-
-
-def _sizes_like(manifest: Manifest) -> tuple[tuple[int, ...], DTypeLike]:
-    return (manifest.columns,), np.float64 if manifest.replicas is None else np.uint8
-
-
-def _arrays(manifest: Manifest) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
-    arrays = [(manifest.column_sizes, *_sizes_like(manifest))]
-    if manifest.row_exponents is not None:
-        arrays.append((manifest.row_exponents, *_exponents_like(manifest)))
-    if manifest.cells is not None:
-        arrays.append((manifest.cells, (2, manifest.cell_count + 1), np.int64))
-    return arrays
 
 
 def read_array(

@@ -14,8 +14,7 @@ from cec_mpi.files.durable import check_room, write_at
 from cec_mpi.files.regular import NotAFileError, open_regular, why_unreadable
 from cec_mpi.files.replacing import NotOwnError, open_own, replacing
 from cec_mpi.store.format.grid import Block
-from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.replicas.layout import FileLayout
+from cec_mpi.store.format.manifest import CodedManifest, Manifest
 from cec_mpi.text import plural
 
 
@@ -28,16 +27,13 @@ def problem_on_opening(path: Path, manifest: Manifest) -> str:
         The process or the computer lacks a resource.
     """
     try:
-        if manifest.replicas is None:
-            os.close(open_checked(path, manifest))
-        else:
-            os.close(open_parts(path, manifest.replicas.file(manifest.machine_of(path))))
+        os.close(open_checked(path, manifest, manifest.machine_of(path)))
     except DamagedStoreError as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
 
 
-def open_checked(path: Path, manifest: Manifest) -> int:
+def open_checked(path: Path, manifest: Manifest, machine: int) -> int:
     """Open a shard file, check its size and header, and return its descriptor.
 
     Raises
@@ -47,37 +43,20 @@ def open_checked(path: Path, manifest: Manifest) -> int:
     ShortageError
         See `problem_on_opening`.
     """
-    return _open(path, manifest.shard_bytes, manifest.header.encode("latin-1"))
-
-
-def problem_of(descriptor: int, manifest: Manifest) -> str:
-    """What the size or the header of an open shard file has against it."""
-    return _problem(descriptor, manifest.shard_bytes, manifest.header.encode("latin-1"))
-
-
-def open_parts(path: Path, file: FileLayout) -> int:
-    """Open the file of a machine in a store of replicas, as `open_checked` does."""
-    return _open(path, file.size, file.header)
-
-
-def problem_of_parts(descriptor: int, file: FileLayout) -> str:
-    """What an open file of parts has against it, as `problem_of`."""
-    return _problem(descriptor, file.size, file.header)
-
-
-def _open(path: Path, expected: int, expected_header: bytes) -> int:
     try:
         descriptor = open_regular(path)
     except OSError as error:
         raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
-    problem = _problem(descriptor, expected, expected_header)
+    problem = problem_of(descriptor, manifest, machine)
     if problem:
         os.close(descriptor)
         raise DamagedStoreError(f"{path}: {problem}")
     return descriptor
 
 
-def _problem(descriptor: int, expected: int, expected_header: bytes) -> str:
+def problem_of(descriptor: int, manifest: Manifest, machine: int) -> str:
+    """Return what is wrong with the size or header of an open shard file, or an empty text."""
+    expected, expected_header = manifest.bytes_of(machine), manifest.header_of(machine)
     try:
         size = os.fstat(descriptor).st_size
         header = os.pread(descriptor, len(expected_header), 0)
@@ -90,7 +69,7 @@ def _problem(descriptor: int, expected: int, expected_header: bytes) -> str:
 
 def make_shard_file(
     directory: Path,
-    manifest: Manifest,
+    manifest: CodedManifest,
     machine: int,
     read: Callable[[Block], NDArray[Any] | None] = lambda block: None,
 ) -> str:
@@ -118,7 +97,7 @@ def make_shard_file(
         It is a directory, a FIFO, a socket or a device, or the disk is full.
     """
     path = directory / manifest.shards[machine - 1].file
-    header = manifest.header.encode("latin-1")
+    header = manifest.header_of(machine)
     kind = ""
     try:
         descriptor = open_own(path)
@@ -131,7 +110,7 @@ def make_shard_file(
         raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
     else:
         try:
-            if problem_of(descriptor, manifest):
+            if problem_of(descriptor, manifest, machine):
                 write_at(descriptor, header, 0)
                 os.ftruncate(descriptor, manifest.shard_bytes)
                 os.fsync(descriptor)

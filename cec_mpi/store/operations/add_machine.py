@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.format.manifest import (
+    CodedManifest,
+    CopiesManifest,
     Manifest,
     ShardEntry,
     check_sizes,
@@ -64,17 +67,20 @@ def add_machine(
     with storing(directory), locked(directory, f"{directory} is being written by another process"):
         manifest = read_manifest(directory)
         check_sizes(directory, manifest)
-        if manifest.replicas is not None:
+        if isinstance(manifest, CopiesManifest):
             return extend(directory, manifest)
+        assert isinstance(manifest, CodedManifest)
         check_room(directory / shard_name(manifest.code.machines + 1), manifest.shard_bytes)
         return _add(directory, manifest, seed, memory, runner)
 
 
-def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Runner) -> Manifest:
+def _add(
+    directory: Path, manifest: CodedManifest, seed: int, memory: int, runner: Runner
+) -> CodedManifest:
     sums = read_rows(directory, manifest, manifest.code.machines)
     code = add_row(manifest.code, manifest.dtype, seed)
     code.check_precision(manifest.dtype)
-    header = manifest.header.encode("latin-1")
+    header = manifest.header_of(1)
     name = shard_name(code.machines)
     with replacing(directory / name) as (descriptor, partial):
         write_at(descriptor, header, 0)
@@ -94,4 +100,5 @@ def _add(directory: Path, manifest: Manifest, seed: int, memory: int, runner: Ru
     marks = merge_marks(manifest, (), {each.number: each.error_bound for each in found})
     entry = ShardEntry(name, manifest.shard_bytes, row_sum(new), marks)
     shards = (*manifest.shards, entry)
-    return publish_generation(directory, manifest, code, shards, np.vstack((sums, new)))
+    grown = replace(manifest, code=code)
+    return publish_generation(directory, grown, shards, np.vstack((sums, new)))

@@ -13,11 +13,12 @@ from cec_mpi.files.durable import check_room
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.format.manifest import CodedManifest, CopiesManifest
 from cec_mpi.store.format.scaling import open_exponents
 from cec_mpi.store.operations.outputs import open_output
-from cec_mpi.store.reader import Store, open_store
+from cec_mpi.store.reader import open_store
 from cec_mpi.store.rebuilding import Blocks, Computing, compute_all, fit_blocks
-from cec_mpi.store.replicas.care import layout_of, write_npz
+from cec_mpi.store.replicas.care import write_npz
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 
@@ -66,9 +67,10 @@ def decode(
     """
     opened = open_store(store)
     manifest = opened.manifest
-    if manifest.replicas is not None:
-        _write_sparse(opened, as_path(out))
+    if isinstance(manifest, CopiesManifest):
+        _write_sparse(opened.path, manifest, as_path(out))
         return 0.0
+    assert isinstance(manifest, CodedManifest)
     output = open_output(out, delimiter)
     check_new(output.path)
     runner = runner or LocalRunner()
@@ -92,13 +94,13 @@ def decode(
     return max(each.error_bound for each in found)
 
 
-def _write_sparse(opened: Store, out: Path) -> None:
+def _write_sparse(directory: Path, manifest: CopiesManifest, out: Path) -> None:
     """Write a sparse X, of a store of replicas."""
     if out.suffix.lower() != ".npz":
         raise InputError(
             f"{out}: X is sparse, and is written as scipy.sparse.load_npz reads it: expected .npz"
         )
     check_new(out)
-    check_room(out, int(layout_of(opened.manifest).sizes.sum()))
+    check_room(out, int(manifest.replicas.sizes.sum()))
     with storing(out), appearing(out) as partial:
-        write_npz(opened.path, opened.manifest, partial)
+        write_npz(directory, manifest, partial)

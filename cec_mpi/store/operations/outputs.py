@@ -24,7 +24,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.durable import check_room, make_file, read_at
 from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
 from cec_mpi.files.paths import as_path
-from cec_mpi.store.format.manifest import Manifest, shard_header
+from cec_mpi.store.format.manifest import CodedManifest, shard_header
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _TOGETHER_BYTES = 4 << 20
@@ -52,12 +52,12 @@ class Output:
         if self.needs:
             library(self.needs, self.path, "written")
 
-    def size(self, manifest: Manifest) -> int:
+    def size(self, manifest: CodedManifest) -> int:
         """Return the number of bytes needed, at least, including temporary files."""
         return len(manifest.header) + _bytes_of(manifest)
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Yield a file for X in the layout of memory, and the offset of X in it.
 
         At the end of the block, `partial` is the matrix in its format.
@@ -75,7 +75,7 @@ class HDF5Output(Output):
     needs = "h5py"
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Let the library reserve space for X in the file."""
         h5py = library(self.needs, self.path, "written")
         try:
@@ -109,7 +109,7 @@ class _Converted(Output, ABC):
     """A format into which a temporary file is converted."""
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: Manifest) -> Iterator[tuple[Path, int]]:
+    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Yield a temporary file."""
         raw = partial.with_name(f"{partial.name}.raw")
         try:
@@ -131,7 +131,7 @@ class TableOutput(_Converted):
 
     delimiter: str
 
-    def size(self, manifest: Manifest) -> int:
+    def size(self, manifest: CodedManifest) -> int:
         """Return the least size: one digit for each number."""
         return _bytes_of(manifest) + _LEAST_TEXT * manifest.rows * manifest.columns
 
@@ -174,7 +174,7 @@ class ZarrOutput(_Converted):
     inner: str
     needs = "zarr"
 
-    def size(self, manifest: Manifest) -> int:
+    def size(self, manifest: CodedManifest) -> int:
         """Return twice the size of X: the effect of compression is not known before."""
         return 2 * _bytes_of(manifest)
 
@@ -202,7 +202,7 @@ class ZarrOutput(_Converted):
 class _Rows:
     """X in a file, in the layout of memory."""
 
-    def __init__(self, descriptor: int, manifest: Manifest) -> None:
+    def __init__(self, descriptor: int, manifest: CodedManifest) -> None:
         self.manifest = manifest
         self._descriptor = descriptor
         row_bytes = manifest.columns * manifest.itemsize
@@ -268,5 +268,5 @@ def _split(text: str) -> tuple[Path, str, str]:
     return Path(name), separator, inner
 
 
-def _bytes_of(manifest: Manifest) -> int:
+def _bytes_of(manifest: CodedManifest) -> int:
     return manifest.rows * manifest.columns * manifest.itemsize

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
@@ -26,6 +27,8 @@ from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import (
     MANIFEST,
     MANIFEST_COPY,
+    CodedManifest,
+    CopiesManifest,
     Manifest,
     parse_manifest,
     read_manifest,
@@ -243,13 +246,14 @@ def repair(
             )
         _finish_moves(directory)
         condition = examine(directory, manifest, runner)
-        if manifest.replicas is not None:
+        if isinstance(manifest, CopiesManifest):
             done.rebuilt = copy_again(
                 directory, manifest, condition.good, condition.problems, machine
             )
             done.left = [n for n in condition.damaged if machine not in (None, n)]
             _restore_beside(directory, manifest, condition, done)
             return done
+        assert isinstance(manifest, CodedManifest)
         if machine is None and _put_back(directory, condition, done):
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
@@ -333,7 +337,7 @@ def _finish_moves(directory: Path) -> None:
 
 def _rebuild(
     directory: Path,
-    manifest: Manifest,
+    manifest: CodedManifest,
     condition: Condition,
     machine: int | None,
     memory: int,
@@ -371,8 +375,8 @@ def _rebuild(
     shards = list(manifest.shards)
     for n, found in bounds.items():
         marks = merge_marks(manifest, shards[n - 1].rebuilt, found)
-        shards[n - 1] = replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
+        shards[n - 1] = structs.replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
     damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
     if bounds or damaged_sums:
-        publish_generation(directory, manifest, manifest.code, tuple(shards), sums)
+        publish_generation(directory, manifest, tuple(shards), sums)
     done.restored += damaged_sums

@@ -16,6 +16,8 @@ from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     MANIFEST_COPY,
+    CodedManifest,
+    CopiesManifest,
     Manifest,
     check_sizes,
     parse_manifest,
@@ -94,10 +96,11 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Determine the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    if manifest.replicas is not None:
+    if isinstance(manifest, CopiesManifest):
         sums, stated, good, problems, others = condition_of(directory, manifest, runner)
         others |= _problems_beside(directory, manifest)
         return Condition(manifest, sums, stated, good, problems, others, {})
+    assert isinstance(manifest, CodedManifest)
     sums = sums_now(directory, manifest, runner)
     stated, others = read_checksums(directory, manifest)
     good = (sums == stated) & (sums != 0)
@@ -135,7 +138,7 @@ def _problems_beside(directory: Path, manifest: Manifest) -> dict[str, str]:
 
 def sums_now(
     directory: Path,
-    manifest: Manifest,
+    manifest: CodedManifest,
     runner: Runner,
     wanted: NDArray[np.bool_] | None = None,
     threads: int = _MOST_THREADS,
@@ -162,7 +165,10 @@ def _same_store(copy: Manifest, manifest: Manifest) -> bool:
     """Whether a copy belongs to this store; it may be one generation newer for a moment."""
     machines = min(copy.code.machines, manifest.code.machines)
     return (
-        (copy.rows, copy.grid, copy.dtype) == (manifest.rows, manifest.grid, manifest.dtype)
+        type(copy) is type(manifest)
+        and (copy.rows, copy.columns, copy.dtype)
+        == (manifest.rows, manifest.columns, manifest.dtype)
+        and copy.rows_of_block(0) == manifest.rows_of_block(0)
         and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
         and 0 <= copy.generation - manifest.generation <= 1
         and (copy.generation > manifest.generation or copy.shards == manifest.shards)
@@ -174,7 +180,7 @@ class _Reading:
     """The work of reading everything: pieces are (machine, first block, end)."""
 
     directory: Path
-    manifest: Manifest
+    manifest: CodedManifest
     wanted: InitVar[NDArray[np.bool_] | None]
     threads: int
     pieces: list[tuple[int, int, int]] = field(init=False)

@@ -19,7 +19,7 @@ from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import storing
 from cec_mpi.store.format.array_files import ArrayFile, with_copy
 from cec_mpi.store.format.checksums import block_sum, publish_generation, row_sum
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, rows_of
+from cec_mpi.store.format.manifest import CopiesManifest, ShardEntry, rows_of
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.replicas.layout import (
     INDICES,
@@ -29,18 +29,11 @@ from cec_mpi.store.replicas.layout import (
     FileLayout,
     Layout,
     file_name,
-    repetition,
 )
 from cec_mpi.store.work import Runner
 
 Sums = NDArray[np.uint64]
 Held = NDArray[np.bool_]
-
-
-def layout_of(manifest: Manifest) -> Layout:
-    """The layout of a store that is known to be one of replicas."""
-    assert manifest.replicas is not None
-    return manifest.replicas
 
 
 def held_blocks(layout: Layout) -> Held:
@@ -53,9 +46,9 @@ def held_blocks(layout: Layout) -> Held:
     return held
 
 
-def sums_now(directory: Path, manifest: Manifest, runner: Runner) -> Sums:
+def sums_now(directory: Path, manifest: CopiesManifest, runner: Runner) -> Sums:
     """Checksums of blocks as they are now, (N, blocks); 0 where one cannot be read."""
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     sums = np.zeros((layout.machines, layout.blocks), np.uint64)
     for machine, first, found in runner.run(_Reading(directory, layout)):
         sums[machine - 1, first : first + len(found)] = found
@@ -113,9 +106,9 @@ def read_block(
     return data if got == data.nbytes else None
 
 
-def stated_sums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
+def stated_sums(directory: Path, manifest: CopiesManifest) -> tuple[Sums, dict[str, str]]:
     """Checksums as they should be, (blocks,), 0 where they are damaged; and problems by file."""
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     held = held_blocks(layout)
     sums, problems = np.zeros(layout.blocks, np.uint64), dict[str, str]()
     for name in with_copy(manifest.checksums):
@@ -137,7 +130,7 @@ def stated_sums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, st
 
 
 def condition_of(
-    directory: Path, manifest: Manifest, runner: Runner
+    directory: Path, manifest: CopiesManifest, runner: Runner
 ) -> tuple[Sums, Sums, Held, list[str], dict[str, str]]:
     """Read everything: checksums as they are and should be, good blocks, and what is wrong.
 
@@ -151,7 +144,7 @@ def condition_of(
     other_problems : dict of str to str
         Of the files of checksums.
     """
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     held, sums = held_blocks(layout), sums_now(directory, manifest, runner)
     known, others = stated_sums(directory, manifest)
     stated = np.where(held, known, 0)
@@ -171,7 +164,7 @@ def condition_of(
 
 def copy_again(
     directory: Path,
-    manifest: Manifest,
+    manifest: CopiesManifest,
     good: Held,
     problems: list[str],
     machine: int | None = None,
@@ -181,7 +174,7 @@ def copy_again(
     Parameters
     ----------
     directory : Path
-    manifest : Manifest
+    manifest : CopiesManifest
     good : (N, blocks) ndarray of bool
     problems : list of str
         Of the files of machines 1..N.
@@ -198,7 +191,7 @@ def copy_again(
     DamagedStoreError
         Some block is good nowhere: names the rows of X that are lost. Nothing was written.
     """
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     held = held_blocks(layout)
     lost = np.flatnonzero(~good.any(axis=0))
     if lost.size:
@@ -252,7 +245,7 @@ def write_parts(directory: Path, layout: Layout, machine: int, owners: NDArray[n
                 write_at(descriptor, data, file.place(block))
 
 
-def extend(directory: Path, manifest: Manifest) -> Manifest:
+def extend(directory: Path, manifest: CopiesManifest) -> CopiesManifest:
     """Give machine N + 1 copies of its share of the parts.
 
     Raises
@@ -260,7 +253,7 @@ def extend(directory: Path, manifest: Manifest) -> Manifest:
     DamagedStoreError
         A part has no good copy.
     """
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     sums, problems = stated_sums(directory, manifest)
     if not sums.all():
         raise DamagedStoreError(
@@ -280,10 +273,10 @@ def extend(directory: Path, manifest: Manifest) -> Manifest:
             owners[block.number], _ = _good_copy(directory, layout, block, int(sums[block.number]))
     write_parts(directory, grown, number, owners)
     mine = grown.sums_of(number, sums)
-    entry = ShardEntry(file_name(number), grown.file(number).size, row_sum(mine))
+    entry = ShardEntry(file_name(number), grown.file(number).size, row_sum(mine), ())
     changed = replace(manifest, replicas=grown)
     shards = (*manifest.shards, entry)
-    return publish_generation(directory, changed, repetition(number), shards, sums[None])
+    return publish_generation(directory, changed, shards, sums[None])
 
 
 def _good_copy(
@@ -306,13 +299,13 @@ def _good_copy(
     raise DamagedStoreError(f"{directory}: rows {start}..{stop - 1} have no good copy")
 
 
-def write_npz(directory: Path, manifest: Manifest, out: Path) -> None:
+def write_npz(directory: Path, manifest: CopiesManifest, out: Path) -> None:
     """Write X as `scipy.sparse.load_npz` reads it, part after part.
 
     Parameters
     ----------
     directory : Path
-    manifest : Manifest
+    manifest : CopiesManifest
     out : Path
         A new file.
 
@@ -321,7 +314,7 @@ def write_npz(directory: Path, manifest: Manifest, out: Path) -> None:
     DamagedStoreError
         A part has no good copy.
     """
-    layout = layout_of(manifest)
+    layout = manifest.replicas
     sums, _ = stated_sums(directory, manifest)
     entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])
     with zipfile.ZipFile(out, "x", allowZip64=True) as file:

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning
 from cec_mpi.core.code.mds import MDSCode
-
-if TYPE_CHECKING:
-    from cec_mpi.core.replicas.holders import Holders
 
 Ints = NDArray[np.int64]
 
@@ -59,7 +58,7 @@ class Layout:
         First row of each part, and the number of rows.
     entries : (P + 1,) ndarray of int64
         Nonzeros before each part, and all.
-    holders : Holders
+    holders : tuple of tuple of int
         The machines of each part.
     machines : int
         N.
@@ -69,7 +68,7 @@ class Layout:
 
     bounds: Ints
     entries: Ints
-    holders: Holders
+    holders: tuple[tuple[int, ...], ...]
     machines: int
     dtype: str
     index: str
@@ -262,39 +261,37 @@ def content_of(layout: Layout) -> dict[str, Any]:
     }
 
 
-def layout_of(content: dict[str, Any], machines: int, dtype: str, rows: int) -> Layout:
-    """The layout with this content.
+class Described(Struct):
+    """What a manifest says of parts and holders."""
+
+    rows: tuple[int, ...]
+    nonzeros: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+    index: Annotated[str, Meta(pattern=r"\Aint(32|64)\Z")]
+
+
+def layout_of(content: Any, machines: int, dtype: str, rows: int) -> Layout:
+    """Return the layout with this content.
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    ValueError, OverflowError
         A field is missing, has another type, or is out of range.
     """
-    bounds, entries, holders = content["rows"], content["nonzeros"], content["holders"]
-    for name, numbers in (("rows", bounds), ("nonzeros", entries)):
-        if type(numbers) is not list or any(type(number) is not int for number in numbers):
-            raise TypeError(f"{name} of parts are no list of whole numbers")
-    steps = np.diff(np.array(bounds, np.int64))
-    more = np.diff(np.array(entries, np.int64))
-    if len(bounds) < 2 or len(entries) != len(bounds) or len(holders) != len(bounds) - 1:
+    found = msgspec.convert(content, Described)
+    bounds, entries, holders = np.array(found.rows), np.array(found.nonzeros), found.holders
+    if not (bounds.dtype == entries.dtype == np.int64):
+        raise ValueError("rows or nonzeros of parts are too large")
+    if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
         raise ValueError(
-            f"{len(bounds)} rows, {len(entries)} nonzeros and {len(holders)} holders of parts"
+            f"{bounds.size} rows, {entries.size} nonzeros and {len(holders)} holders of parts"
         )
-    if bounds[0] != 0 or bounds[-1] != rows or (steps < 1).any() or entries[0] or (more < 0).any():
+    ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
+    if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not ascending:
         raise ValueError("the parts do not follow each other")
-    for machines_of in holders:
-        right = type(machines_of) is list and all(type(n) is int for n in machines_of)
-        if not right or not machines_of or sorted(set(machines_of)) != machines_of:
-            raise ValueError(f"holders of a part are {machines_of}")
-        if not 1 <= machines_of[0] <= machines_of[-1] <= machines:
-            raise ValueError(f"holders of a part are {machines_of}: there are {machines} machines")
-    if content["index"] not in ("int32", "int64"):
-        raise ValueError(f"index is {content['index']}")
-    return Layout(
-        np.array(bounds, np.int64),
-        np.array(entries, np.int64),
-        tuple(map(tuple, holders)),
-        machines,
-        dtype,
-        content["index"],
-    )
+    for of_part in holders:
+        if not of_part or tuple(sorted(set(of_part))) != of_part:
+            raise ValueError(f"holders of a part are {of_part}")
+        if not 1 <= of_part[0] <= of_part[-1] <= machines:
+            raise ValueError(f"holders of a part are {of_part}: there are {machines} machines")
+    return Layout(bounds, entries, holders, machines, dtype, found.index)

@@ -8,11 +8,11 @@ import numpy as np
 
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest import CopiesManifest
 from cec_mpi.store.format.scaling import read_array
 
 
-def read_parts(directory: Path, manifest: Manifest) -> Parts:
+def read_parts(directory: Path, manifest: CopiesManifest) -> Parts:
     """Read the cells of a store of replicas.
 
     Raises
@@ -21,9 +21,7 @@ def read_parts(directory: Path, manifest: Manifest) -> Parts:
         They are as the manifest says neither in the file nor in its copy.
     """
     layout = manifest.replicas
-    assert layout is not None
-    assert manifest.cells is not None
-    rows, entries = read_array(directory, manifest.cells, (2, manifest.cell_count + 1), np.int64)
+    rows, entries = read_array(directory, *manifest.arrays()[1])
     at = np.searchsorted(rows, layout.bounds)
     if (
         (np.diff(rows) < 1).any()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csc_array, csr_array, vstack
 
 from cec_mpi.core.replicas.parts import ROW_COST
 from cec_mpi.errors import DamagedStoreError, MachineError
@@ -19,8 +19,8 @@ from cec_mpi.files.durable import read_at
 from cec_mpi.files.mapping import map_file
 from cec_mpi.files.regular import Watched, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.shard_files import open_parts, problem_of_parts
+from cec_mpi.store.format.manifest import CopiesManifest
+from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.replicas.layout import (
     INDICES,
     POINTERS,
@@ -50,7 +50,7 @@ class SparseShard(Shard):
     ----------
     path : Path
     store : Path
-    manifest : Manifest
+    manifest : CopiesManifest
     machine : int
     holding : {"mmap", "ram"}
     verify : {"first-read", "never"}
@@ -65,15 +65,14 @@ class SparseShard(Shard):
         self,
         path: Path,
         store: Path,
-        manifest: Manifest,
+        manifest: CopiesManifest,
         machine: int,
         holding: Holding = "mmap",
         verify: Verify = "first-read",
     ) -> None:
-        assert manifest.replicas is not None
         layout = self._layout = manifest.replicas
         self.path, self.count, self.machine = path, manifest.rows, machine
-        self._columns = manifest.columns
+        self._columns, self._manifest = manifest.columns, manifest
         self._advice = (
             f" (cec-mpi repair {store} copies them again)"
             if path.parent == store
@@ -81,7 +80,7 @@ class SparseShard(Shard):
         )
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
         self._file = layout.file(machine)
-        self._descriptor = open_parts(path, self._file)
+        self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
         self._watched = Watched(self._descriptor)
         self._ram = holding == "ram"
@@ -98,6 +97,13 @@ class SparseShard(Shard):
         self._ready = bytearray(layout.blocks)
         self._views: tuple[Intervals, Any, list[_View]] = (), None, []
         self._joined: tuple[object, Any] = None, None
+
+    @property
+    def rows(self) -> csr_array:
+        """All rows that the machine holds; only those that were loaded are valid."""
+        held = self._manifest.rows_of_machine(self.machine)
+        matrices = [view.matrix for view in self._made(held, np.dtype(self._layout.dtype))]
+        return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
         """As `Shard.sample`: rows of one part."""
@@ -149,7 +155,7 @@ class SparseShard(Shard):
         """As `PlainShard.changed`."""
         if self._ram or not self._watched.changed():
             return False
-        problem = problem_of_parts(self._descriptor, self._file)
+        problem = problem_of(self._descriptor, self._manifest, self.machine)
         if problem:
             raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
         if self._sums is None:
@@ -278,8 +284,6 @@ class SparseShard(Shard):
 
 def _transposed(matrices: list[Any]) -> Any:
     """The rows of all of these, as one matrix, transposed."""
-    from scipy.sparse import vstack
-
     rows = matrices[0] if len(matrices) == 1 else vstack(matrices, format="csr")
     turned = csc_array(rows.shape[::-1], dtype=rows.dtype)
     turned.data, turned.indices, turned.indptr = rows.data, rows.indices, rows.indptr

@@ -11,6 +11,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from msgspec import structs
 
 import cec_mpi
 from cec_mpi import encode
@@ -392,7 +393,9 @@ def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, says
         np.save(store / name, array)
     manifest = read_manifest(store)
     field = kind.replace("-", "_")
-    entry = replace(getattr(manifest, field), xxh3_128=xxhash.xxh3_128_hexdigest(array.data))
+    entry = structs.replace(
+        getattr(manifest, field), xxh3_128=xxhash.xxh3_128_hexdigest(array.data)
+    )
     for name in "manifest.json", "manifest.copy.json":
         (store / name).write_text(replace(manifest, **{field: entry}).to_json())
     with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):

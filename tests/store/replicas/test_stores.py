@@ -256,6 +256,24 @@ def test_a_further_machine_has_its_share(store):
     np.testing.assert_allclose(out[:, 0], X.toarray()[start:stop].sum(axis=1), atol=1e-12)
 
 
+def test_the_rows_of_a_shard_are_those_that_its_machine_holds(made):
+    given, path = made
+    opened = open_store(path)
+    for machine in range(1, MACHINES + 1):
+        shard = opened.shard(machine)
+        rows = [k for a, b in held_by(opened.manifest.replicas, machine) for k in range(a, b)]
+        assert shard.dtype == given.dtype
+        np.testing.assert_array_equal(shard.toarray(), given.toarray()[rows])
+    with pytest.raises(InputError, match="machine 5: expected 1 to 4"):
+        opened.shard(5)
+
+
+def test_a_damaged_shard_is_named(store):
+    damage(store, 2)
+    with pytest.raises(DamagedStoreError, match=r"shard-0002\.csr: rows .* do not match"):
+        open_store(store).shard(2)
+
+
 def test_a_file_that_was_cut_between_steps_is_said_to_be(store):
     """Whether the rows of the next step are those of the last one or not."""
     opened = open_store(store)
