@@ -18,7 +18,7 @@ from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import WriteHandles, read_at
+from cec_mpi.files.durable import WriteHandles
 from cec_mpi.files.regular import open_regular, refuse_shortage
 from cec_mpi.files.replacing import sync
 from cec_mpi.files.saving import storing
@@ -26,6 +26,7 @@ from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import CodedManifest, Rebuilt, rows_of
 from cec_mpi.store.format.scaling import RowExponents
+from cec_mpi.store.format.shard_files import read_block
 from cec_mpi.store.work import PerThread, Runner, fit_memory
 from cec_mpi.text import plural
 
@@ -74,20 +75,19 @@ class Blocks:
         ShortageError
             The process or the computer lacks a resource.
         """
-        rows = np.empty(block.size, self.manifest.dtype)
-        place = self.manifest.place(block.offset)
-        path = self.directory / self.manifest.shards[machine - 1].file
+        path = self.directory / self.manifest.file_of(machine)
         try:
             descriptor = open_regular(path)
-            try:
-                got = read_at(descriptor, rows, place)
-            finally:
-                os.close(descriptor)
         except OSError as error:
             refuse_shortage(error, path)
             return None
-        whole = got == rows.nbytes and block_sum(rows) == self.sums[machine - 1, block.number]
-        return rows if whole else None
+        try:
+            data = read_block(descriptor, path, self.manifest, machine, block.number)
+        finally:
+            os.close(descriptor)
+        if data is None or block_sum(data) != self.sums[machine - 1, block.number]:
+            return None
+        return data.view(self.manifest.dtype)
 
     def read_all(self, block: Block) -> dict[int, NDArray[Any]]:
         """Return the block of all shards in which it is good, by machine."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
 from cec_mpi.store.format.manifest import (
-    CodedManifest,
     Manifest,
     ShardEntry,
     checksums_name,
@@ -60,42 +59,44 @@ def publish_generation(
     return changed
 
 
-def read_checksums(directory: Path, manifest: CodedManifest) -> tuple[Sums, dict[str, str]]:
+def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:
     """Read all checksums that are good, from the file or its copy.
 
     Returns
     -------
     sums : (N, blocks) ndarray of uint64
         Each row comes from a file in which it matches the manifest. If there is none, it comes from
-        the first file, or is zero.
+        the first file, or is zero. Blocks that a machine does not hold have 0.
     problems : dict of str to str
         Problems by name of file.
     """
-    sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
+    held = manifest.held
+    sums = np.zeros(held.shape, np.uint64)
     trusted = np.zeros(len(sums), dtype=bool)
     problems = {}
     for name in with_copy(manifest.checksums):
         try:
             with _sums_file(directory / name, manifest) as file:
-                found = file.array()
+                found = np.broadcast_to(file.array(), held.shape)
         except DamagedStoreError as error:
             problems[name] = str(error)
             continue
-        right = np.array(
-            [
-                row_sum(row) == shard.xxh3_128
-                for row, shard in zip(found, manifest.shards, strict=True)
-            ]
-        )
+        right = _match(found, manifest)
         if not right.all():
             problems[name] = "altered"
         take = ~trusted & (right | ~sums.any(axis=1))
         sums[take] = found[take]
         trusted |= right
-    return sums, problems
+    return np.where(held, sums, 0), problems
 
 
-def read_rows(directory: Path, manifest: CodedManifest, least: int) -> Sums:
+def _match(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
+    """Return whether the checksums of each machine match the manifest: (N,)."""
+    rows = zip(sums, manifest.held, manifest.shards, strict=True)
+    return np.array([row_sum(row[mine]) == shard.xxh3_128 for row, mine, shard in rows])
+
+
+def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
     """Return the checksums of all shards, (N, blocks), with zeros for damaged ones.
 
     Raises
@@ -104,11 +105,10 @@ def read_rows(directory: Path, manifest: CodedManifest, least: int) -> Sums:
         The checksums of fewer than `least` machines match the manifest, in the file or its copy.
     """
     sums, _ = read_checksums(directory, manifest)
-    shards = enumerate(manifest.shards, start=1)
-    bad = [n for n, shard in shards if row_sum(sums[n - 1]) != shard.xxh3_128]
-    if len(sums) - len(bad) < least:
-        raise DamagedStoreError(_damaged(directory, manifest, bad[0]))
-    sums[[n - 1 for n in bad]] = 0
+    bad = np.flatnonzero(~_match(sums, manifest))
+    if len(sums) - bad.size < least:
+        raise DamagedStoreError(_damaged(directory, manifest, int(bad[0]) + 1))
+    sums[bad] = 0
     return sums
 
 

@@ -39,6 +39,7 @@ from cec_mpi.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.grid import Block, Grid
 from cec_mpi.store.replicas.layout import (
+    BLOCK_BYTES,
     Layout,
     content_of,
     file_name,
@@ -450,6 +451,20 @@ class Manifest(ABC):
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
         """Return the rows that the shard of a machine holds, as intervals."""
 
+    @property
+    @abstractmethod
+    def held(self) -> NDArray[np.bool_]:
+        """Which blocks each machine holds: (N, blocks)."""
+
+    @property
+    @abstractmethod
+    def block_bytes(self) -> int:
+        """Size of the largest block."""
+
+    @abstractmethod
+    def place_of_block(self, machine: int, number: int) -> tuple[int, int]:
+        """Return where a block that a machine holds begins in its file, and its size, in bytes."""
+
     @abstractmethod
     def rows_of_block(self, number: int) -> tuple[int, int]:
         """Return the first row of a block, and the end of its rows."""
@@ -591,6 +606,21 @@ class CodedManifest(Manifest):
     def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
         """As `Manifest.rows_of_machine`: all."""
         return [(0, self.rows_per_shard)]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which blocks each machine holds, (N, blocks): all."""
+        return np.broadcast_to(np.True_, self.sums_shape)
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the largest block."""
+        return self.grid.block_rows * self.grid.block_columns * self.itemsize
+
+    def place_of_block(self, machine: int, number: int) -> tuple[int, int]:
+        """As `Manifest.place_of_block`; all machines have the same."""
+        block = self.grid.block(number)
+        return self.place(block.offset), block.size * self.itemsize
 
     def rows_of_block(self, number: int) -> tuple[int, int]:
         """As `Manifest.rows_of_block`, in a shard."""
@@ -756,6 +786,21 @@ class CopiesManifest(Manifest):
         """As `Manifest.rows_of_machine`, in X."""
         bounds = self.replicas.bounds.tolist()
         return [(bounds[part], bounds[part + 1]) for part in self.replicas.held[machine - 1]]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which blocks each machine holds: (N, blocks)."""
+        return self.replicas.held_blocks
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the largest block."""
+        return BLOCK_BYTES
+
+    def place_of_block(self, machine: int, number: int) -> tuple[int, int]:
+        """As `Manifest.place_of_block`."""
+        block = self.replicas.block(number)
+        return self.replicas.file(machine).place(block), block.stop - block.start
 
     def rows_of_block(self, number: int) -> tuple[int, int]:
         """As `Manifest.rows_of_block`, in X: those of its part."""

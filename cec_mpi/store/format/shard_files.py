@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.files.durable import check_room, write_at
-from cec_mpi.files.regular import NotAFileError, open_regular, why_unreadable
+from cec_mpi.files.durable import check_room, read_at, write_at
+from cec_mpi.files.regular import NotAFileError, open_regular, refuse_shortage, why_unreadable
 from cec_mpi.files.replacing import NotOwnError, open_own, replacing
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import CodedManifest, Manifest
@@ -65,6 +66,26 @@ def problem_of(descriptor: int, manifest: Manifest, machine: int) -> str:
     if size != expected:
         return f"{plural(size, 'byte')}, expected {expected}"
     return "" if header == expected_header else "its header differs from what was written"
+
+
+def read_block(
+    descriptor: int, path: Path, manifest: Manifest, machine: int, number: int
+) -> NDArray[np.uint8] | None:
+    """Return the bytes of a block from an open shard file, or None if they cannot be read.
+
+    Raises
+    ------
+    ShortageError
+        The process or the computer lacks a resource.
+    """
+    place, size = manifest.place_of_block(machine, number)
+    data = np.empty(size, np.uint8)
+    try:
+        got = read_at(descriptor, data, place)
+    except OSError as error:
+        refuse_shortage(error, path)
+        return None
+    return data if got == size else None
 
 
 def make_shard_file(

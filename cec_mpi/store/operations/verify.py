@@ -5,28 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import StoreError
-from cec_mpi.files.durable import read_at
-from cec_mpi.files.regular import open_regular, refuse_shortage
+from cec_mpi.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     MANIFEST_COPY,
-    CodedManifest,
-    CopiesManifest,
     Manifest,
     check_sizes,
     parse_manifest,
     rows_of,
 )
 from cec_mpi.store.format.scaling import lost_files, scaling_problems
-from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.format.shard_files import problem_on_opening, read_block
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.replicas.care import condition_of
 from cec_mpi.store.work import LocalRunner, Runner
 
 _PIECE_BYTES = 16 << 20
@@ -96,28 +91,24 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Determine the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    if isinstance(manifest, CopiesManifest):
-        sums, stated, good, problems, others = condition_of(directory, manifest, runner)
-        others |= _problems_beside(directory, manifest)
-        return Condition(manifest, sums, stated, good, problems, others, {})
-    assert isinstance(manifest, CodedManifest)
-    sums = sums_now(directory, manifest, runner)
+    sums, held = sums_now(directory, manifest, runner), manifest.held
     stated, others = read_checksums(directory, manifest)
-    good = (sums == stated) & (sums != 0)
+    good = held & (sums == stated) & (sums != 0)
     known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
     problems, exchanged = [], {}
     for n, shard in enumerate(manifest.shards, start=1):
-        found_row = row_sum(sums[n - 1])
+        mine = held[n - 1]
+        found_row = row_sum(sums[n - 1, mine])
         if found_row == shard.xxh3_128:
-            good[n - 1] = True  # whatever the file of checksums says
+            good[n - 1] = mine  # whatever the file of checksums says
         problem = problem_on_opening(directory / shard.file, manifest)
-        if not problem and not good[n - 1].all():
+        bad = np.flatnonzero(mine & ~good[n - 1])
+        if not problem and bad.size:
             if found_row in known:
                 exchanged[n] = known[found_row]
                 problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
             else:
-                rows = rows_of(np.flatnonzero(~good[n - 1]), manifest)
-                problem = f"{rows} do not match their checksum"
+                problem = f"{rows_of(bad, manifest)} do not match their checksum"
         problems.append(problem)
     others |= _problems_beside(directory, manifest)
     return Condition(manifest, sums, stated, good, problems, others, exchanged)
@@ -138,7 +129,7 @@ def _problems_beside(directory: Path, manifest: Manifest) -> dict[str, str]:
 
 def sums_now(
     directory: Path,
-    manifest: CodedManifest,
+    manifest: Manifest,
     runner: Runner,
     wanted: NDArray[np.bool_] | None = None,
     threads: int = _MOST_THREADS,
@@ -155,7 +146,7 @@ def sums_now(
     threads : int
         Largest number of threads of a process.
     """
-    sums = np.zeros((manifest.code.machines, manifest.grid.count), np.uint64)
+    sums = np.zeros(manifest.held.shape, np.uint64)
     for machine, first, found in runner.run(_Reading(directory, manifest, wanted, threads)):
         sums[machine - 1, first : first + len(found)] = found
     return sums
@@ -180,29 +171,29 @@ class _Reading:
     """The work of reading everything: pieces are (machine, first block, end)."""
 
     directory: Path
-    manifest: CodedManifest
+    manifest: Manifest
     wanted: InitVar[NDArray[np.bool_] | None]
     threads: int
     pieces: list[tuple[int, int, int]] = field(init=False)
 
     def __post_init__(self, wanted: NDArray[np.bool_] | None) -> None:
-        grid = self.manifest.grid
-        block = grid.block_rows * grid.block_columns * self.manifest.itemsize
-        step = max(1, _PIECE_BYTES // block)
+        step, held = max(1, _PIECE_BYTES // self.manifest.block_bytes), self.manifest.held
+        held = held if wanted is None else held & wanted
+        machines, count = held.shape
         self.pieces = [
-            (n, first, min(first + step, grid.count))
-            for n in range(1, self.manifest.code.machines + 1)
-            for first in range(0, grid.count, step)
-            if wanted is None or wanted[first : first + step].any()
+            (n, first, min(first + step, count))
+            for n in range(1, machines + 1)
+            for first in range(0, count, step)
+            if held[n - 1, first : first + step].any()
         ]
 
     def size(self, piece: tuple[int, int, int]) -> int:
         """Bytes that are read."""
-        start, end = self._numbers(piece)
-        return (end - start) * self.manifest.itemsize
+        machine, *_ = piece
+        return sum(self.manifest.place_of_block(machine, k)[1] for k in self._numbers(piece))
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
-        """Return checksums of some blocks; 0 for those that cannot be read.
+        """Return checksums of some blocks; 0 for those that are not held or cannot be read.
 
         Raises
         ------
@@ -210,28 +201,16 @@ class _Reading:
             The process or the computer lacks a resource.
         """
         machine, first, last = piece
-        start, end = self._numbers(piece)
-        grid, itemsize = self.manifest.grid, self.manifest.itemsize
-        data: NDArray[Any] = np.empty(end - start, self.manifest.dtype)
+        sums = [0] * (last - first)
         path = self.directory / self.manifest.shards[machine - 1].file
         try:
             descriptor = open_regular(path)
         except OSError:
-            return machine, first, [0] * (last - first)
+            return machine, first, sums
         try:
-            try:
-                got = read_at(descriptor, data, self.manifest.place(start))
-            except OSError as error:
-                refuse_shortage(error, path)
-                got = -1  # a failing disk: read block by block
-            sums = []
-            for number in range(first, last):
-                block = grid.block(number)
-                rows = data[block.offset - start :][: block.size]
-                whole = got >= (block.offset - start + block.size) * itemsize
-                if got < 0:
-                    whole = self._read_block(descriptor, rows, block.offset)
-                sums.append(block_sum(rows) if whole else 0)
+            for number in self._numbers(piece):
+                data = read_block(descriptor, path, self.manifest, machine, number)
+                sums[number - first] = 0 if data is None else block_sum(data)
         finally:
             os.close(descriptor)
         return machine, first, sums
@@ -239,14 +218,8 @@ class _Reading:
     def flush(self) -> None:
         """Nothing was written."""
 
-    def _numbers(self, piece: tuple[int, int, int]) -> tuple[int, int]:
-        _, first, last = piece
-        end = self.manifest.grid.block(last - 1)
-        return self.manifest.grid.block(first).offset, end.offset + end.size
-
-    def _read_block(self, descriptor: int, rows: NDArray[Any], first: int) -> bool:
-        try:
-            return read_at(descriptor, rows, self.manifest.place(first)) == rows.nbytes
-        except OSError as error:
-            refuse_shortage(error, "a shard")
-            return False
+    def _numbers(self, piece: tuple[int, int, int]) -> list[int]:
+        """Return the blocks of a piece that the machine holds."""
+        machine, first, last = piece
+        held: list[int] = np.flatnonzero(self.manifest.held[machine - 1, first:last]).tolist()
+        return [first + k for k in held]

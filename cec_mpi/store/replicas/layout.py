@@ -119,6 +119,24 @@ class Layout:
             begin = k * BLOCK_BYTES
             yield Block(first + k, part, section, begin, min(begin + BLOCK_BYTES, size))
 
+    def block(self, number: int) -> Block:
+        """Return a block."""
+        k = int(np.searchsorted(self.first_blocks, number, side="right")) - 1
+        part, section = divmod(k, 3)
+        begin = (number - int(self.first_blocks[k])) * BLOCK_BYTES
+        size = int(self.sizes[part, section])
+        return Block(number, part, section, begin, min(begin + BLOCK_BYTES, size))
+
+    @cached_property
+    def held_blocks(self) -> NDArray[np.bool_]:
+        """Which blocks each machine holds: shape (N, blocks)."""
+        held = np.zeros((self.machines, self.blocks), bool)
+        first = self.first_blocks[::3].tolist()
+        for part, machines in enumerate(self.holders):
+            for machine in machines:
+                held[machine - 1, first[part] : first[part + 1]] = True
+        return held
+
     @cached_property
     def held(self) -> list[list[int]]:
         """The parts of each machine 1..N, ascending."""

@@ -269,7 +269,7 @@ def test_the_rows_of_a_shard_are_those_that_its_machine_holds(made):
 
 
 def test_a_damaged_shard_is_named(store):
-    damage(store, 2)
+    flip(store / "shard-0002.csr", 200)
     with pytest.raises(DamagedStoreError, match=r"shard-0002\.csr: rows .* do not match"):
         open_store(store).shard(2)
 
