@@ -51,24 +51,25 @@ class Plan:
     costs : (N,) ndarray of float, or None
         Of a sparse X: what the rows of each machine cost, in nonzeros. None: all rows cost the
         same.
-    numbers : int
-        About how many numbers the plan and its decoders keep in memory.
     """
 
     assignment: Assignment
     makespan: float
     bound: float
     costs: NDArray[np.float64] | None = None
-    numbers: int = field(init=False)
+    # What follows from the plan, and is computed when it is needed first.
     _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
     _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        size = _NUMBERS_PER_PLACE * self.assignment.machines.size
-        object.__setattr__(self, "numbers", size)
-
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers the plan and the decoders made for it keep in memory."""
+        different = {id(each) for made in self._decoders.values() for each in made}
+        decoders = len(different) * self.assignment.machines_per_row**2
+        return _NUMBERS_PER_PLACE * self.assignment.machines.size + decoders
 
     def bounds(self, machines: int) -> list[list[int]]:
         """Return the bounds of the intervals of each of the machines 1..`machines`.
@@ -103,8 +104,6 @@ class Plan:
             different = dict(zip(keys, machines, strict=True))
             known = {key: code.decoder(each) for key, each in different.items()}
             self._decoders[code] = [known[key] for key in keys]
-            numbers = self.numbers + len(known) * self.assignment.machines_per_row**2
-            object.__setattr__(self, "numbers", numbers)
         return self._decoders[code]
 
 
