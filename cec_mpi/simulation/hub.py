@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Change, Left
 from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
+from cec_mpi.core.step.product import Product
 from cec_mpi.errors import MachineError
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.machine.faults import Fault, read_faults
@@ -26,7 +26,7 @@ from cec_mpi.simulation.machine import SimulatedMachine
 from cec_mpi.simulation.scenario import Costs, Happening
 from cec_mpi.simulation.store import SimulatedStore
 from cec_mpi.wire.jobs import Answered, Answers, Event, Job, JobsEnd
-from cec_mpi.wire.orders import Opening, Reported
+from cec_mpi.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Reported
 from cec_mpi.wire.protocol import StaticHub
 
 _INTERVAL = 16  # bytes

@@ -24,6 +24,8 @@ from cec_mpi.store.format.manifest import Manifest, manifest_of
 from cec_mpi.store.shard import Loaded
 
 MASTER = 0  # rank
+# Bytes of a vector that goes with its order in one message, and of answers that go with reports.
+SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17
 
 Number = TypeVar("Number")
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Bytes of a vector that goes with its order in one message, and of answers that go with reports.
-SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17
-
 
 class Product(NamedTuple):
     """What a step computes.

@@ -17,11 +17,11 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR, Product
+from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
 from cec_mpi.times import ORDER_SLEEP
-from cec_mpi.wire.orders import MASTER, Opening, Order, Reported
+from cec_mpi.wire.orders import MASTER, SHORT_ANSWERS, SHORT_VECTOR, Opening, Order, Reported
 
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)

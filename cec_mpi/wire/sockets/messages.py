@@ -36,13 +36,12 @@ from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import Ints
-from cec_mpi.core.step.product import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.processes.packing import unpack
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.together import fingerprint
 from cec_mpi.text import printable
 from cec_mpi.wire.jobs import Job
-from cec_mpi.wire.orders import Multiply, Opened, Opening, Order
+from cec_mpi.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Multiply, Opened, Opening, Order
 
 ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
