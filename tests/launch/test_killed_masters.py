@@ -14,25 +14,15 @@ import psutil
 import pytest
 
 from helpers.ranks import machines_here
+from helpers.waiting import LEAVING, LIMIT, wait_for_file, wait_until
 
-pytestmark = [pytest.mark.any_mpi, pytest.mark.timeout(300)]
-
-SECONDS = 60  # that a start may take on a busy computer
-LEFT = 20  # seconds after which machines that live are orphans
+pytestmark = pytest.mark.any_mpi
 
 
 @pytest.fixture
 def words(small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((200, small_store.columns)))
     return ["cec-mpi", "run", small_store.path, "vectors=W.npy", "-q", "--local", "3"]
-
-
-def until(happened, process):
-    due = time.monotonic() + SECONDS
-    while not happened():
-        assert process.poll() is None
-        assert time.monotonic() < due
-        time.sleep(0.002)
 
 
 MOMENTS = {
@@ -55,13 +45,13 @@ def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, momen
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch)}
     run = start([*words, "--out", out, *SLOW, base], variables=variables)
-    until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run)
+    wait_until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run, pause=0.002)
     if base != "2000":
         time.sleep(0.5)  # they compute
     machines = machines_here(run.pid)
     run.kill()
     run.wait()
-    assert psutil.wait_procs(machines, LEFT)[1] == []
+    assert psutil.wait_procs(machines, LEAVING)[1] == []
     if moment in ("shards are open", "steps are made") and base == "2000":
         # Machines that still load modules, or compute, are ended before they remove it.
         assert list(scratch.iterdir()) == []
@@ -90,8 +80,8 @@ def test_machines_of_an_operator_end_with_a_program_that_is_killed(
     process = start(
         [sys.executable, "program.py", small_store.path], variables={"TMPDIR": str(scratch)}
     )
-    assert process.wait(SECONDS) == -signal.SIGKILL
-    due = time.monotonic() + LEFT
+    assert process.wait(LIMIT) == -signal.SIGKILL
+    due = time.monotonic() + LEAVING
     while found := machines_with(scratch):
         assert time.monotonic() < due, found
         time.sleep(0.1)
@@ -124,7 +114,7 @@ def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, ac
     if accept:
         commands = [[*command, "--accept", "run.json"] for command in commands]
     runs = [start(command) for command in commands]
-    ended = [(run.communicate(timeout=SECONDS)[1], run.returncode) for run in runs]
+    ended = [(run.communicate(timeout=LIMIT)[1], run.returncode) for run in runs]
     done = [n for n, (_, code) in enumerate(ended) if code == 0]
     assert done, ended
     for error, code in ended:
@@ -143,9 +133,9 @@ def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, ac
 def test_a_directory_whose_run_was_killed_can_be_used_again(words, start, tmp_path):
     run = start([*words, "--out", "out", *SLOW, "500"])
     steps = tmp_path / "out" / "steps.jsonl"
-    until(lambda: steps.exists() and steps.read_bytes().count(b"\n") > 3, run)
+    wait_for_file(steps, '"step":2', run)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     again = start([*words, "--out", "out", "--resume"])
-    error = again.communicate(timeout=SECONDS)[1]
+    error = again.communicate(timeout=LIMIT)[1]
     assert again.returncode == 0, error

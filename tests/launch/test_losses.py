@@ -145,7 +145,7 @@ def test_a_process_that_is_killed_at_any_moment(start, store, tmp_path, launched
         was_there = False
     _, stderr = process.communicate(timeout=LIMIT)
     assert stderr.count("Traceback") == 0
-    assert stderr.count("cec-mpi: error: ") <= 1
+    assert stderr.count("cec-mpi: error: ") <= 2  # two ranks say that the master is gone
     if rank or not was_there:
         killed = launched and was_there
         assert process.returncode in {0, code_with_kills(0) if killed else 0}, stderr
