@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
 from cec_mpi.encoding.sources.arrays import is_a, is_sparse, name_of, shape_and_dtype
-from cec_mpi.encoding.sources.containers import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.csr import (
     check_finite,
     check_pointers,
@@ -30,6 +29,7 @@ from cec_mpi.encoding.sources.csr import (
     native_dtype,
     rows_of_arrays,
 )
+from cec_mpi.encoding.sources.hdf5 import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError

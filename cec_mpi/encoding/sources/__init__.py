@@ -20,16 +20,13 @@ from cec_mpi.encoding.sources.arrays import (
     shared,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
-from cec_mpi.encoding.sources.containers import (
-    ContainerArray,
-    hdf5_source,
-    is_zarr,
-    zarr_source,
-)
+from cec_mpi.encoding.sources.hdf5 import hdf5_source
 from cec_mpi.encoding.sources.missing import refusal, rows_of
 from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
 from cec_mpi.encoding.sources.table import TextTable, text_table
+from cec_mpi.encoding.sources.views import ContainerArray
+from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
 from cec_mpi.files.npy import check_real

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
-from cec_mpi.encoding.sources.containers import View, hdf5_view, with_attributes, zarr_view
 from cec_mpi.encoding.sources.conventions import changing_attributes
+from cec_mpi.encoding.sources.hdf5 import hdf5_view
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
+from cec_mpi.encoding.sources.views import View, with_attributes
+from cec_mpi.encoding.sources.zarr_arrays import zarr_view
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 

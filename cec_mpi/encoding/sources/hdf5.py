@@ -1,4 +1,4 @@
-"""Arrays in HDF5 files and Zarr directories."""
+"""Datasets of HDF5 files."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ import importlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.sources.conventions import (
-    Decoder,
-    changing_attributes,
-    make_decoder,
-    refuse,
-)
 from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
+from cec_mpi.encoding.sources.views import (
+    LISTED,
+    View,
+    only_matrix,
+    source_of_view,
+    with_attributes,
+)
 from cec_mpi.errors import InputError
 from cec_mpi.files.formats import library
 from cec_mpi.text import as_text, few, plural
 
-_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
-_LISTED = 5
 _NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes
 _OF_MATLAB = ("#refs#", "#subsystem#")  # groups of what cells and objects hold
 _OTHERS = {
@@ -39,130 +37,13 @@ _OTHERS = {
 }
 
 
-@dataclass(frozen=True)
-class View:
-    """How slices of X follow from slices of a stored array.
-
-    Attributes
-    ----------
-    name : str
-        For messages.
-    dtype : numpy.dtype
-        Dtype of X.
-    transposed : bool
-        Whether X is the transpose.
-    decoder : Decoder, optional
-    unwritten : number, optional
-        Number that stands where nothing was written, which is refused.
-    files : tuple of Path
-        Further files that hold the numbers.
-    warnings : tuple of str
-        What to say about the array before encoding.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    transposed: bool = False
-    decoder: Decoder | None = None
-    unwritten: Any = None
-    files: tuple[Path, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def copies(self) -> int:
-        """Memory for reading, as a multiple of the size of a slice."""
-        return 2 if self.decoder is None else 6
-
-    def shape(self, stored: Any) -> tuple[int, ...]:
-        """Return the shape of X from that of the array."""
-        lengths = tuple(stored or ())
-        return lengths[::-1] if self.transposed else lengths
-
-    def read(self, array: Any, places: tuple[slice, slice]) -> Any:
-        """Read a slice of X."""
-        rows, columns = places
-        found = array[columns, rows].T if self.transposed else array[rows, columns]
-        if self.unwritten is not None and (absent := found == self.unwritten).any():
-            row, column = np.argwhere(absent)[0].tolist()
-            raise InputError(
-                f"{self.name} holds {self.unwritten} at row {rows.start + row}, column "
-                f"{columns.start + column} (counted from 0), which stands where nothing was "
-                "written: expected --decode-cf, which takes it as missing, or --raw-values"
-            )
-        return found if self.decoder is None else self.decoder(found)
-
-
-@dataclass(frozen=True)
-class ContainerArray:
-    """An array in a container, which is opened for each read."""
-
-    kind: str
-    path: Path
-    inner: str
-    view: View
-
-    def __getitem__(self, places: tuple[slice, slice]) -> Any:
-        try:
-            with _OPEN[self.kind](self.path, self.inner) as array:
-                return self.view.read(array, places)
-        except (OSError, MemoryError, InputError):
-            raise
-        except Exception as error:  # the libraries raise many kinds of errors for a damaged file
-            name = f"{self.path}::{self.inner}" if self.inner else self.path
-            raise unreadable(name, error) from None
-
-
-def _source(
-    kind: str,
-    path: Path,
-    inner: str,
-    shape: Any,
-    view: View,
-    stamps: tuple[str, ...],
-    look: Callable[[], tuple[str, ...]],
-) -> Source:
-    return Source(
-        name=view.name,
-        array=ContainerArray(kind, path, inner, view),
-        shape=view.shape(shape),
-        dtype=view.dtype,
-        warning="; ".join(view.warnings),
-        stamps=stamps,
-        stamps_now=look,
-        copies=view.copies,
-    )
-
-
-def with_attributes(
-    view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten: Any = None
-) -> View:
-    """Return a view that minds attributes by which numbers differ from those that are stored.
-
-    Raises
-    ------
-    InputError
-        There are such attributes, and no option says what to do with them.
-    """
-    if options.raw_values or view.dtype.kind not in "fiub":
-        return view
-    found = changing_attributes(attributes, view.dtype)
-    if not options.decode_cf:
-        refuse(view.name, found)
-        return replace(view, unwritten=unwritten)
-    decoder = make_decoder(view.name, found, view.dtype, unwritten)
-    return replace(view, decoder=decoder, dtype=decoder.dtype)
-
-
-# HDF5.
-
-
 def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     """Return the source of a dataset of an HDF5 file, by default its only matrix."""
     h5py = library("h5py", path)
     try:
         stamps = stamps_of(path)
         with h5py.File(path, "r") as file:
-            inner = inner or _only(path, _matrices(file))
+            inner = inner or only_matrix(path, _matrices(file))
             dataset = _found(file, path, inner)
             view = hdf5_view(dataset, f"{path}::{inner}", options)
             stamps += stamps_of(*view.files)
@@ -172,7 +53,7 @@ def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     except Exception as error:
         raise not_hdf5(path) or unreadable(path, error) from None
     look = partial(stamps_of, path, *view.files)
-    return _source("hdf5", path, inner, shape, view, stamps, look)
+    return source_of_view(_open_hdf5, path, inner, shape, view, stamps, look)
 
 
 def hdf5_view(
@@ -206,7 +87,7 @@ def hdf5_view(
     codes = library("h5py", name).check_enum_dtype(dataset.dtype)
     if codes and not options.raw_values:
         raise InputError(
-            f"{name} is an enumeration ({few(list(codes), _LISTED)}), whose numbers are codes: "
+            f"{name} is an enumeration ({few(list(codes), LISTED)}), whose numbers are codes: "
             "expected numbers, or --raw-values, which encodes the codes"
         )
     _check_filters(dataset, name)
@@ -251,7 +132,7 @@ def _found(file: Any, path: Path, inner: str) -> Any:
                 f"{path}::{inner} is a link to what does not exist: {error.args[0]}"
             ) from None
         raise InputError(
-            f"{path} has no dataset {inner}, expected one of {few(_matrices(file), _LISTED)}"
+            f"{path} has no dataset {inner}, expected one of {few(_matrices(file), LISTED)}"
         ) from None
     if hasattr(item, "ndim"):
         return item
@@ -409,116 +290,7 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
         ) from None
 
 
-# Zarr.
-
-
-def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
-    """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
-    zarr = library("zarr", path)
-    try:
-        node = _zarr_node(path)
-        if not inner and isinstance(node, zarr.Group):
-            matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
-            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
-            inner = _only(path, sorted(matrices))
-        if inner:
-            try:
-                node = node[inner.strip("/")]
-            except (KeyError, IndexError, ValueError):
-                raise InputError(f"{path} has no array {inner}") from None
-        if not isinstance(node, zarr.Array):
-            is_sparse = _is_sparse_in_zarr(node)
-            what = "a sparse matrix in Zarr, which encode cannot read" if is_sparse else "a group"
-            advice = ": save it with scipy.sparse.save_npz" if is_sparse else ""
-            raise InputError(f"{path}::{inner} is {what}, expected an array{advice}")
-        stamps = _stamps_within(path, inner)
-        with _open_zarr(path, inner) as array:
-            view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
-            shape = array.shape
-    except InputError:
-        raise
-    except Exception as error:
-        raise unreadable(path, error) from None
-    look = partial(_stamps_within, path, inner)
-    return _source("zarr", path, inner, shape, view, stamps, look)
-
-
-def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
-    """Return how X follows from a Zarr array.
-
-    Raises
-    ------
-    InputError
-        Its numbers differ from the stored ones.
-    """
-    attributes = dict(array.attrs)
-    is_of_xarray = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
-    if is_of_xarray and array.fill_value is not None:  # which it takes for _FillValue
-        attributes.setdefault("_FillValue", array.fill_value)
-    view = View(name, np.dtype(array.dtype))
-    missing = array.nchunks - array.nchunks_initialized
-    if missing > 0:
-        fill = array.fill_value  # zarr leaves chunks of zeros out, too, if there is none
-        read_as = "0, since it has no fill value" if fill is None else f"its fill value {fill}"
-        view = replace(
-            view,
-            warnings=(
-                f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, and they are "
-                f"read as {read_as}",
-            ),
-        )
-    return with_attributes(view, attributes, options)
-
-
-def _zarr_node(path: Path) -> Any:
-    """Open an array or group. Consolidated metadata may be older than the arrays, so not by it."""
-    zarr = library("zarr", path)
-    node = zarr.open(path, mode="r")
-    if isinstance(node, zarr.Group):
-        return zarr.open_group(path, mode="r", use_consolidated=False)
-    return node
-
-
-def _is_sparse_in_zarr(group: Any) -> bool:
-    return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
-
-
-def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
-    """Return one stamp for all files of a Zarr array."""
-    directory = path / inner.strip("/")
-    found = sorted(
-        f"{file.relative_to(directory)} {stamps_of(file)[0]}"
-        for file in directory.rglob("*")
-        if file.is_file()
-    )
-    total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
-    return (f"{len(found)} files {total}",)
-
-
-def is_zarr(path: Path) -> bool:
-    """Whether a directory is a Zarr array or group."""
-    return any((path / name).exists() for name in _ZARR_FILES)
-
-
-def _only(path: Path, matrices: list[str]) -> str:
-    if len(matrices) != 1:
-        which = few(matrices, _LISTED)
-        raise InputError(
-            f"{path} has {len(matrices)} matrices ({which}): choose one with {path}::/NAME"
-        )
-    return matrices[0]
-
-
 @contextmanager
 def _open_hdf5(path: Path, inner: str) -> Iterator[Any]:
     with library("h5py", path).File(path, "r") as file:
         yield file[inner]
-
-
-@contextmanager
-def _open_zarr(path: Path, inner: str) -> Iterator[Any]:
-    node = _zarr_node(path)
-    yield node[inner.strip("/")] if inner else node
-
-
-_OPEN = {"hdf5": _open_hdf5, "zarr": _open_zarr}

@@ -1,0 +1,121 @@
+"""Arrays in Zarr directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
+from cec_mpi.encoding.sources.views import (
+    View,
+    only_matrix,
+    source_of_view,
+    with_attributes,
+)
+from cec_mpi.errors import InputError
+from cec_mpi.files.formats import library
+from cec_mpi.text import plural
+
+_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
+
+
+def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
+    """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
+    zarr = library("zarr", path)
+    try:
+        node = _zarr_node(path)
+        if not inner and isinstance(node, zarr.Group):
+            matrices = [f"/{name}" for name, array in node.arrays() if array.ndim == 2]
+            matrices += [f"/{name}" for name, group in node.groups() if _is_sparse_in_zarr(group)]
+            inner = only_matrix(path, sorted(matrices))
+        if inner:
+            try:
+                node = node[inner.strip("/")]
+            except (KeyError, IndexError, ValueError):
+                raise InputError(f"{path} has no array {inner}") from None
+        if not isinstance(node, zarr.Array):
+            is_sparse = _is_sparse_in_zarr(node)
+            what = "a sparse matrix in Zarr, which encode cannot read" if is_sparse else "a group"
+            advice = ": save it with scipy.sparse.save_npz" if is_sparse else ""
+            raise InputError(f"{path}::{inner} is {what}, expected an array{advice}")
+        stamps = _stamps_within(path, inner)
+        with _open_zarr(path, inner) as array:
+            view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
+            shape = array.shape
+    except InputError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from None
+    look = partial(_stamps_within, path, inner)
+    return source_of_view(_open_zarr, path, inner, shape, view, stamps, look)
+
+
+def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
+    """Return how X follows from a Zarr array.
+
+    Raises
+    ------
+    InputError
+        Its numbers differ from the stored ones.
+    """
+    attributes = dict(array.attrs)
+    is_of_xarray = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
+    if is_of_xarray and array.fill_value is not None:  # which it takes for _FillValue
+        attributes.setdefault("_FillValue", array.fill_value)
+    view = View(name, np.dtype(array.dtype))
+    missing = array.nchunks - array.nchunks_initialized
+    if missing > 0:
+        fill = array.fill_value  # zarr leaves chunks of zeros out, too, if there is none
+        read_as = "0, since it has no fill value" if fill is None else f"its fill value {fill}"
+        view = replace(
+            view,
+            warnings=(
+                f"{name} lacks {missing} of its {plural(array.nchunks, 'chunk')}, and they are "
+                f"read as {read_as}",
+            ),
+        )
+    return with_attributes(view, attributes, options)
+
+
+def _zarr_node(path: Path) -> Any:
+    """Open an array or group. Consolidated metadata may be older than the arrays, so not by it."""
+    zarr = library("zarr", path)
+    node = zarr.open(path, mode="r")
+    if isinstance(node, zarr.Group):
+        return zarr.open_group(path, mode="r", use_consolidated=False)
+    return node
+
+
+def _is_sparse_in_zarr(group: Any) -> bool:
+    return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
+
+
+def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
+    """Return one stamp for all files of a Zarr array."""
+    directory = path / inner.strip("/")
+    found = sorted(
+        f"{file.relative_to(directory)} {stamps_of(file)[0]}"
+        for file in directory.rglob("*")
+        if file.is_file()
+    )
+    total = xxhash.xxh3_128_hexdigest("\n".join(found).encode(errors="surrogateescape"))
+    return (f"{len(found)} files {total}",)
+
+
+def is_zarr(path: Path) -> bool:
+    """Whether a directory is a Zarr array or group."""
+    return any((path / name).exists() for name in _ZARR_FILES)
+
+
+@contextmanager
+def _open_zarr(path: Path, inner: str) -> Iterator[Any]:
+    node = _zarr_node(path)
+    yield node[inner.strip("/")] if inner else node
