@@ -146,13 +146,17 @@ class World:
         return np.ldexp(rounding, exponents), np.ldexp(rounding + missed, exponents)
 
 
+def scale_of(world: World, job: Any) -> Floats:
+    """S of each column of W as it was sent."""
+    scale: Floats = np.abs(job.content.astype(float)) @ world.largest
+    return np.where(scale > 0, scale, 1.0)
+
+
 def one_entry(values: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
     return np.arange(values.size) == rng.integers(values.size)
 
 
-def attack(
-    world: World, guilty: list[int], rng: np.random.Generator, hub: Any
-) -> tuple[str, Spoils]:
+def attack(world: World, guilty: list[int], rng: np.random.Generator) -> tuple[str, Spoils]:
     """A way to spoil answers; two machines spoil theirs alike."""
     kinds = ("factor", "zero", "swap", "entry", "all", "near", "odd", "huge", "bit", "stale")
     kind = str(rng.choice(kinds if len(guilty) == 1 else (*kinds, "equal", "equal", "opposite")))
@@ -171,7 +175,7 @@ def attack(
         ):
             return values
         same = np.random.default_rng(seed)  # alike in all machines
-        terms = values if job.product.adjoint else world.largest @ np.abs(hub.sent)
+        terms = values if job.product.adjoint else scale_of(world, job)
         size = float(np.abs(terms).max()) or 1.0
         found = values.astype(float)
         stale = before.get(values.size)
@@ -241,7 +245,6 @@ class Campaign:
             ask(hub, job, content)
 
         hub.ask = asked
-        hub.sent = world.terms.probe.T if adjoint else V
         before = len(recorder.happened)
         self.counts[row, "steps"] += 1
         try:
@@ -277,7 +280,7 @@ class Campaign:
             self.counts[row, "beyond rounding"] += 1
         if ratio > 1:
             self.counts[row, f"wrong{' adjoint' if adjoint else ''}"] += 1
-            if not adjoint and len(guilty) == 2 and self._cancels(world, hub, guilty, V):
+            if not adjoint and len(guilty) == 2 and self._cancels(world, hub, guilty):
                 self.counts[row, "cancel"] += 1
             elif len(guilty) < 2 or not adjoint:
                 print(f"{row}: error {ratio:.2g} of its bound, {world.code}, machines {guilty}")
@@ -291,24 +294,20 @@ class Campaign:
                 if named == "innocent named":
                     print(row, event, guilty)
 
-    def _cancels(self, world: World, hub: Any, guilty: list[int], W: Floats) -> bool:
+    def _cancels(self, world: World, hub: Any, guilty: list[int]) -> bool:
         """Whether errors of both machines cancel in some L + 1 answers, in some row."""
-        scale = world.largest @ np.abs(W)
-        errors = hub.last_errors
-        if len(errors) < 2:
-            return False
-        rows = set(errors[guilty[0]]) & set(errors[guilty[1]])
+        errors = [hub.last_errors.get(n, {}) for n in guilty]
+        rows = [place for place in errors[0] if place in errors[1]]
+        given = np.array([[each[place] for place in rows] for each in errors])
         everybody = range(1, world.code.machines + 1)
         for some in combinations(everybody, world.code.recovery + 1):
-            if set(guilty) <= set(some):
+            if rows and set(guilty) <= set(some):
                 checks, tolerances = world.checker.checks(some)
-                for place in rows:
-                    given = np.zeros(len(some))
-                    for n in guilty:
-                        given[some.index(n)] = errors[n][place]
-                    limit = 2 * tolerances[0, 0] * scale[place[1]]
-                    if abs(checks[0] @ given) <= limit < np.abs(given).max():
-                        return True
+                left = checks[0, [some.index(n) for n in guilty]] @ given
+                largest = np.abs(given).max(axis=0)
+                limit = 2 * tolerances[0, 0] + 1e-12 * largest
+                if ((np.abs(left) <= limit) & (largest > 2 * tolerances[0, 0])).any():
+                    return True
         return False
 
     def honest(self, path: Path, steps: int) -> None:
@@ -344,15 +343,21 @@ class Campaign:
                 everybody = np.arange(1, world.code.machines + 1)
                 guilty = self.rng.choice(everybody, machines, replace=False).tolist()
                 hub = opened[1]
-                hub.sent, hub.last_errors = np.zeros((COLUMNS, 1)), {}
-                kind, spoil = attack(world, guilty, self.rng, hub)
+                hub.last_errors = {}
+                kind, spoil = attack(world, guilty, self.rng)
 
-                def spoils(job: Any, values: Floats, hub: Any = hub, spoil: Spoils = spoil) -> Any:
+                def spoils(
+                    job: Any,
+                    values: Floats,
+                    hub: Any = hub,
+                    spoil: Spoils = spoil,
+                    world: World = world,
+                ) -> Any:
                     found = spoil(job, values)
                     if found is not values and not job.product.adjoint:
                         k = job.product.columns
                         rows = np.concatenate([np.arange(a, b) for a, b in job.intervals])
-                        wrong = (found - values).reshape(-1, k)
+                        wrong = (found - values).reshape(-1, k) / scale_of(world, job)
                         kept = hub.last_errors.setdefault(job.machine, {})
                         for i, j in zip(*np.nonzero(wrong), strict=True):
                             kept[int(rows[i]), int(j)] = float(wrong[i, j])

@@ -9,14 +9,13 @@ checks products of matrices this way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.rounding import summing_error
-from cec_mpi.core.checks.parity import ParityChecker, Verdict
 
 Floats = NDArray[np.float64]
 Intervals = Sequence[tuple[int, int]]
@@ -143,41 +142,3 @@ class TermChecks:
         )
         with np.errstate(over="ignore"):
             return np.asarray(self._sizes[machine - 1] * lengths * relative + least)
-
-
-def compare_products(
-    checker: ParityChecker,
-    products: Mapping[int, Floats],
-    scale: float,
-    holders: Iterable[tuple[int, int, Sequence[int]]],
-) -> tuple[Verdict, set[int]]:
-    """Compare products of shards with g.
-
-    Parameters
-    ----------
-    checker : ParityChecker
-    products : mapping of int to (R,) ndarray of float
-        Products of whole shards, by machine.
-    scale : float
-        `TermChecks.scale`.
-    holders : iterable of (int, int, sequence of int)
-        Rows ``start <= row < stop``, and the machines that have them, ascending.
-
-    Returns
-    -------
-    verdict : Verdict
-        The first that is not agreement, if there is one.
-    compared : set of int
-        Machines all of whose rows were compared.
-    """
-    compared = set(products)
-    for start, stop, machines in holders:
-        some = [n for n in machines if n in products]
-        if len(some) <= checker.recovery:
-            compared -= set(some)
-            continue
-        values = np.stack([products[n][start:stop] for n in some])
-        verdict = checker.find_wrong(some, values, scale)
-        if not verdict.agree:
-            return verdict, set()
-    return Verdict(agree=True), compared

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.checks.parity import Verdict, answer_checker
-from cec_mpi.core.checks.terms import TermChecks, compare_products
+from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.code.mds import make_code
 
 DTYPES = ["float32", "float64"]
@@ -126,53 +125,6 @@ def test_errors_of_equal_size_do_not_cancel():
                 wrong[first] += 1e-3
                 wrong[second] += sign * 1e-3
                 assert checks.fails(1, [(0, 30)], u.ravel(), wrong.ravel())
-
-
-def products_of(machines, recovery, dtype="float64"):
-    """Checks, and the right products of shards with the probe."""
-    rng = np.random.default_rng(0)
-    code = make_code(machines, recovery, dtype=dtype)
-    X = rng.standard_normal((recovery, 30, 20)).astype(dtype)
-    shards = np.empty((machines, 30, 20), dtype)
-    code.encode(X, shards)
-    largest = np.abs(X).max(axis=(0, 1)).astype(float)
-    checks = TermChecks(np.abs(code.generator).sum(axis=1), largest, dtype, rng)
-    checker = answer_checker(code.generator, dtype, 20)
-    found = {n: (shard @ checks.probe[0]).astype(float) for n, shard in enumerate(shards, start=1)}
-    return checker, checks.scale, found
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_products_of_whole_shards_are_compared_as_rows_are(dtype):
-    checker, scale, products = products_of(6, 3, dtype)
-    everybody = [(0, 30, range(1, 7))]
-    agreed = compare_products(checker, products, scale, everybody)
-    assert agreed == (Verdict(agree=True), {1, 2, 3, 4, 5, 6})
-    products[5][7] += 0.1 * scale
-    verdict, compared = compare_products(checker, products, scale, everybody)
-    assert (verdict.wrong, compared) == ((5,), set())
-    del products[1]
-    verdict, _ = compare_products(checker, products, scale, everybody)
-    assert (verdict.agree, verdict.wrong, verdict.candidates) == (False, (), ((5,),))
-
-
-def test_with_l_products_there_is_nothing_to_compare():
-    checker, scale, products = products_of(6, 3)
-    few = {n: products[n] for n in (1, 4, 5)}
-    verdict, compared = compare_products(checker, few, scale, [(0, 30, range(1, 7))])
-    assert (verdict.agree, compared) == (True, set())
-
-
-def test_products_of_copies_are_compared_where_two_machines_have_the_rows():
-    checker = answer_checker(np.ones((4, 1)), "float64", 20)
-    product = np.arange(30.0)
-    holders = [(0, 10, (1, 2)), (10, 20, (2, 3)), (20, 30, (3, 4))]
-    products = dict.fromkeys((1, 2, 3), product)
-    verdict, compared = compare_products(checker, products, 30.0, holders)
-    assert (verdict.agree, compared) == (True, {1, 2})
-    products[4] = product + (product == 25)
-    verdict, _ = compare_products(checker, products, 30.0, holders)
-    assert (verdict.agree, verdict.candidates) == (False, ((3,), (4,)))
 
 
 def test_the_probe_has_numbers_that_fit_the_dtype():
