@@ -14,7 +14,10 @@ MPI_INIT_SECONDS = 0.2  # that each rank sleeps after MPI_Init: twice what was e
 SRUN_SECONDS = 5.0  # for a question to srun, which tries again where no controller answers
 CONNECT_SECONDS = 2.0  # for a machine to reach one address of the master
 KNOWN_SECONDS = 3.0  # for a machine and the master to accept each other's keys
-RECONNECT_INTERVAL = 0.5  # between two attempts to reach the master
+RECONNECT_INTERVAL = 0.5  # between two attempts to reach the master, and the first pause of
+LONGEST_PAUSE = 4.0  # a machine whose connections end again and again; the master
+LONGEST_EXILE = 60.0  # makes its process no machine for as long, and at most this, until
+STEADY_SECONDS = 60.0  # no connection has ended in this time
 SETTLE_SECONDS = 10.0  # for more machines to come once there are enough
 OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first; a death shows at once
 

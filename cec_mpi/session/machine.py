@@ -28,12 +28,14 @@ from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve
 from cec_mpi.terminal import keep_warnings_from_raising, say
 from cec_mpi.times import (
+    LONGEST_PAUSE,
     LOOK_SECONDS,
     NOTE_SECONDS,
     PRINTING_SECONDS,
     RECONNECT_INTERVAL,
     STOPPED_SECONDS,
 )
+from cec_mpi.wire.sockets.backoff import Backoff
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     ConnectionFile,
@@ -128,7 +130,7 @@ def join(
     while True:
         say(f"joined the run of {_name(source)} at {connection.place}")
         end = SocketMachineEnd(connection, threads, signals, own=own)
-        error = _served(connection, hello, end)
+        error = search.serve(connection, hello, end)
         hello = replace(hello, machine=end.machine or hello.machine)
         if error is None:
             return
@@ -179,7 +181,7 @@ def serve_as_rank(
             connection = search.found(seconds)
             while True:
                 end = SocketMachineEnd(connection, None, signals, tells=False)
-                error = _served(connection, hello, end)
+                error = search.serve(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
                     this_process.over.append(search.file)
                     return 0
@@ -203,20 +205,6 @@ def _hello(*, rank: int = 0, machine: int = 0) -> Hello:
     return Hello(package_here(), os.getpid(), place_here(), rank, machine)
 
 
-def _served(connection: Connection, hello: Hello, end: SocketMachineEnd) -> BaseException | None:
-    """Serve on a connection; returns the exception with which the master left, or lost it."""
-    try:
-        connection.send(HELLO, pack(hello))
-        error = serve(end)
-    except GoneMasterError as gone:
-        error = gone
-    finally:
-        connection.close()
-    if error is not None and end.shutdown_reason and not isinstance(error, ShutdownRequested):
-        return ShutdownRequested(end.shutdown_reason)
-    return error
-
-
 class _Search:
     """Looks for the master of a run, and looks again when a connection has ended."""
 
@@ -231,6 +219,7 @@ class _Search:
         self._launch = launch  # of a rank: its run's connection file, the job, and who started it
         self.tells = launch is None  # that it waits
         self.file: ConnectionFile | None = None  # of this run, read last
+        self._backoff = Backoff(LONGEST_PAUSE)
 
     def found(self, seconds: float) -> Connection:
         """Return a connection to the master within this number of seconds."""
@@ -249,6 +238,26 @@ class _Search:
                     say(f"{error}; waiting {seconds:g} s at most")
                     self.tells = False
             self._pause()
+
+    def serve(
+        self, connection: Connection, hello: Hello, end: SocketMachineEnd
+    ) -> BaseException | None:
+        """Serve on a connection; returns the exception with which the master left, or lost it.
+
+        After connections that have ended soon it waits before it says who it is.
+        """
+        try:
+            self._wait(self._backoff.pause)
+            connection.send(HELLO, pack(hello))
+            error = serve(end)
+        except GoneMasterError as gone:
+            error = gone
+        finally:
+            connection.close()
+            self._backoff.note_end()
+        if error is not None and end.shutdown_reason and not isinstance(error, ShutdownRequested):
+            return ShutdownRequested(end.shutdown_reason)
+        return error
 
     def again(self, error: BaseException) -> Connection:
         """Return a new connection, after the network failed or a process was stopped.
@@ -295,8 +304,11 @@ class _Search:
             _look_for_note(*self._launch[:2])
 
     def _pause(self) -> None:
-        again = time.monotonic() + (LOOK_SECONDS if self._is_rank else RECONNECT_INTERVAL)
-        while time.monotonic() < again:
+        self._wait(LOOK_SECONDS if self._is_rank else RECONNECT_INTERVAL)
+
+    def _wait(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        while time.monotonic() < due:
             self._look()
             if self._launch is not None and os.getppid() != self._launch[2]:
                 raise _RunFinished  # Open MPI's mpirun can end before all of its processes

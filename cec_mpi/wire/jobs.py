@@ -203,6 +203,20 @@ class Job:
         """Whether the machine must leave soon."""
         return bool(self.reported.leaving)
 
+    def bound_report(self, seconds: float, size: int) -> None:
+        """Bound the reported times and bytes by what is possible.
+
+        Parameters
+        ----------
+        seconds : float
+            Since the job was sent.
+        size : int
+            Bytes of the shard.
+        """
+        reported = self.buffer.report[Reported._fields.index("seconds") :][:3]
+        np.nan_to_num(reported, copy=False)
+        np.clip(reported, 0.0, [seconds, seconds, size], out=reported)
+
     @property
     def is_sending(self) -> bool:
         """Whether the hub may still read `content`."""

@@ -112,6 +112,23 @@ def test_a_report_comes_as_it_was_sent():
     assert (job.count, job.failed, job.leaving) == (7, True, True)
 
 
+@pytest.mark.parametrize(
+    ("reported", "bounded"),
+    [
+        ((1.5, 0.5, 80), (1.5, 0.5, 80)),
+        ((9.0, 2.5, 101), (2.0, 2.0, 100)),
+        ((-1.0, np.nan, -np.inf), (0, 0, 0)),
+        ((np.inf, 1e300, 2.0**62), (2.0, 2.0, 100)),
+    ],
+)
+def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded):
+    job = job_of((0, 4))
+    seconds, load_seconds, size = reported
+    job.buffer.report[:] = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
+    job.bound_report(2.0, 100)
+    assert job.reported[:4] == (3, *bounded)
+
+
 @pytest.mark.parametrize("answered", [0, 2, np.nan])
 def test_an_answer_for_another_shard_is_none(answered):
     job = job_of((0, 4))

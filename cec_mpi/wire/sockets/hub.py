@@ -34,6 +34,7 @@ from cec_mpi.terminal import say
 from cec_mpi.text import plural
 from cec_mpi.times import (
     LEAVING_SECONDS,
+    LONGEST_EXILE,
     LOOK_SECONDS,
     OPEN_SECONDS,
     SETTLE_SECONDS,
@@ -41,6 +42,7 @@ from cec_mpi.times import (
 )
 from cec_mpi.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
+from cec_mpi.wire.sockets.backoff import Backoff
 from cec_mpi.wire.sockets.library import frames_of, tracker_of
 from cec_mpi.wire.sockets.listener import Listener, Peer
 from cec_mpi.wire.sockets.messages import (
@@ -66,7 +68,11 @@ if TYPE_CHECKING:
     import zmq
 
 log = logging.getLogger(__name__)
-_MOST_MESSAGES = 1000  # messages, before something else has a turn
+# Messages of each process that are received before something else has a turn: ZeroMQ takes those
+# of all processes in turn. A machine sends one for each job, and few others.
+_SHARE = 4
+_MOST_UNASKED = 20  # messages of a process, other than answers, until it has answered
+_MOST_BACKOFFS = 1000
 _MOST_WARNINGS = 10  # warnings of one kind
 
 
@@ -167,6 +173,7 @@ class SocketHub:
         self._paused = True  # no process becomes a machine now
         self._stop_message: bytes | None = None  # to all, and to those who still come
         self._invalid_messages = 0  # messages that no machine sends
+        self._backoffs: dict[tuple[str, int], Backoff] = {}  # by host and process
         self._reported_problems: set[str] = set()  # why processes could not join
         self.is_poisoned = False
         self.joined_ranks: set[int] = set()
@@ -447,7 +454,13 @@ class SocketHub:
         return peer.process.state is not State.LOST
 
     def _spares(self) -> list[Peer]:
-        return [peer for peer in self._peers.values() if peer.process.state is State.SPARE]
+        """Return the processes that can become machines now."""
+        now = time.monotonic()
+        return [
+            peer
+            for peer in self._peers.values()
+            if peer.process.state is State.SPARE and peer.able_from <= now
+        ]
 
     def _serving_as(self, machine: int) -> Peer | None:
         process = self.roster.serving_as(machine)
@@ -457,7 +470,7 @@ class SocketHub:
 
     def _listen(self) -> None:
         """Receive messages of machines, and new machines."""
-        for _ in range(_MOST_MESSAGES):
+        for _ in range(_SHARE * (_SHARE + len(self._peers))):
             message = self._listener.receive()
             if message is None:
                 return
@@ -472,6 +485,8 @@ class SocketHub:
                     self._handle_hello(name, Hello.unpack(head))
             elif kind == ANSWER and peer.job is not None:
                 peer.answer = [head, *frames[1:]]
+            elif self._is_refused(peer):
+                return
             elif kind == STATUS:
                 peer.take_status(unpack_status(head))
             elif kind == GOOD_BYE:
@@ -482,6 +497,13 @@ class SocketHub:
             self._invalid_messages += 1
             if self._invalid_messages <= _MOST_WARNINGS:
                 log.warning("a process that has the key has sent an invalid message")
+
+    def _is_refused(self, peer: Peer) -> bool:
+        """Count a message that is not an answer; exclude a process that sends too many."""
+        peer.unasked += 1
+        if peer.unasked > _MOST_UNASKED and peer.process.state is not State.EXCLUDED:
+            self._exclude(peer, "it sends messages that nobody has asked for")
+        return peer.unasked > _MOST_UNASKED
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_here()]
@@ -498,7 +520,10 @@ class SocketHub:
             self._gathered.append((name, hello))
 
     def _welcome(self, name: bytes, hello: Hello) -> None:
-        peer = Peer(self.roster.add(), hello, partial(self._listener.send, name))
+        backoff = self._backoffs.get((hello.place.host, hello.pid))
+        able_from = 0.0 if backoff is None else backoff.next
+        send = partial(self._listener.send, name)
+        peer = Peer(self.roster.add(), hello, send, able_from=able_from)
         self.roster.set_host(peer.rank, peer.host)
         self._peers[name] = peer
         if self._stop_message is not None:
@@ -521,10 +546,18 @@ class SocketHub:
             self.roster.exclude(peer.rank, WARNED, Left)
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host, how)
+            self._note_end(peer)
         self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host} is gone")
         self.roster.forget(peer.rank)
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
         self._fill_vacant()
+
+    def _note_end(self, peer: Peer) -> None:
+        """Note the end of a connection, so that its process has to wait if it comes again."""
+        if len(self._backoffs) > _MOST_BACKOFFS:
+            self._backoffs = {key: each for key, each in self._backoffs.items() if not each.is_over}
+        key = peer.host, peer.hello.pid
+        self._backoffs.setdefault(key, Backoff(LONGEST_EXILE)).note_end()
 
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Give a process no more jobs, and tell it to leave unless it has said that it does."""
@@ -548,6 +581,8 @@ class SocketHub:
         ):
             self._exclude(peer, "its answer has the wrong length")
             return
+        job.bound_report(time.monotonic() - job.begun, self._manifest.shard_bytes)
+        peer.unasked = 0
         self._events.append(Answered(job))
         if peer.process.state is State.EXCLUDED:
             return

@@ -81,6 +81,10 @@ class Peer:
         Its last error; empty if it has reported none.
     has_left : bool
         Whether it has said good-bye.
+    able_from : float
+        When it can become a machine, on the clock of `time.monotonic`.
+    unasked : int
+        Messages that it has sent since its last answer.
     """
 
     process: Process
@@ -92,6 +96,8 @@ class Peer:
     is_ready: bool = False
     text: str = ""
     has_left: bool = False
+    able_from: float = 0.0
+    unasked: int = 0
 
     @property
     def rank(self) -> int:

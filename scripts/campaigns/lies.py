@@ -1,0 +1,133 @@
+"""Let machines join that lie: no result may be wrong with --check, and no step may hang without.
+
+    python scripts/campaigns/lies.py [--seed I] [--lies 150] [--limit 60]
+
+Five honest machines serve an operator, and liars join it as the sixth, one after the other: with
+wrong rows, lengths, machines, times and sizes, NaN, answers to other steps, floods and huge frames.
+With each, products X w and X'v are computed until it had some jobs. Prints each lie after which a
+result is wrong although answers are compared, or a step takes longer than ``--limit`` seconds. Then
+the totals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+import cec_mpi
+from cec_mpi.errors import CecError
+from helpers.liar import ANSWERS, Liar
+
+MACHINES, RECOVERY = 6, 2
+JOBS, PATIENCE = 4, 3.0  # of a liar, and seconds until it has them
+
+
+def main() -> int:
+    """Run the campaign; 1 if a result is wrong or a step hangs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lies", type=int, default=150)
+    parser.add_argument("--limit", type=float, default=60.0)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    random = np.random.default_rng(options.seed)
+    X = random.standard_normal((240, 40))
+    totals: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        store = Path(directory, "store")
+        cec_mpi.encode(X, store, MACHINES, RECOVERY)
+        for check, lies in ((True, options.lies), (False, options.lies)):
+            _campaign(
+                X,
+                store,
+                Path(directory, f"file-{check}"),
+                check,
+                lies,
+                options.limit,
+                totals,
+                random,
+            )
+    print(", ".join(f"{name} {count}" for name, count in sorted(totals.items())))
+    return int(bool(totals["wrong"] or totals["late"] or totals["failed with --check"]))
+
+
+def _campaign(
+    X: Any,
+    store: Path,
+    file: Path,
+    check: bool,
+    lies: int,
+    limit: float,
+    totals: Counter[str],
+    random: np.random.Generator,
+) -> None:
+    done = 0
+    while done < lies:
+        options = {"local": MACHINES - 1, "accept": str(file), "threads": 1, "deadline": "1"}
+        options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
+        with cec_mpi.open_operator(store, check=check, **options) as operator:
+            while done < lies:
+                lie = ANSWERS[done % len(ANSWERS)]
+                done += 1
+                totals["lies"] += 1
+                try:
+                    ends = _tell_one(X, store, file, lie, operator, check, limit, totals, random)
+                except CecError as error:
+                    name = "failed with --check" if check else "failed without"
+                    totals[name] += 1
+                    print(f"{lie.__name__}, check={check}: {error}", flush=True)
+                    break
+                totals["had jobs" if ends else "had no job"] += 1
+
+
+def _tell_one(
+    X: Any,
+    store: Path,
+    file: Path,
+    lie: Any,
+    operator: Any,
+    check: bool,
+    limit: float,
+    totals: Counter[str],
+    random: np.random.Generator,
+) -> bool:
+    """Compute with one liar; whether it had jobs."""
+    liar = Liar(file, store, lie, random.spawn(1)[0])
+    liar.start()
+    due = time.monotonic() + PATIENCE
+    try:
+        while liar.is_alive() and liar.jobs < JOBS and time.monotonic() < due:
+            w, v = random.standard_normal(X.shape[1]), random.standard_normal(X.shape[0])
+            begin = time.monotonic()
+            faulthandler.dump_traceback_later(limit, exit=True)
+            found, other = operator @ w, operator.rmatvec(v)
+            faulthandler.cancel_dump_traceback_later()
+            if time.monotonic() - begin > limit / 2:
+                totals["late"] += 1
+                print(
+                    f"{lie.__name__}, check={check}: {time.monotonic() - begin:.1f} s", flush=True
+                )
+            right = np.allclose(found, X @ w, atol=1e-8) and np.allclose(other, X.T @ v, atol=1e-8)
+            if not right:
+                totals["wrong" if check else "wrong without --check"] += 1
+                if check:
+                    print(f"{lie.__name__}: a wrong result", flush=True)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        liar.end()
+    return liar.jobs > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
