@@ -5,7 +5,6 @@ An order is five integers, and data that they announce. The report of an answer 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -265,8 +264,7 @@ class Opening:
 
     def packed(self) -> bytes:
         """Return the bytes that follow the order."""
-        manifest = json.loads(self.manifest.to_json())
-        return pack(_Opening(**vars(self) | {"manifest": manifest}))
+        return pack(_Opening(**vars(self) | {"manifest": self.manifest.content()}))
 
     @classmethod
     def unpack(cls, content: bytes) -> Opening:
