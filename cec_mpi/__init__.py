@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi._version import __version__ as __version__
@@ -50,6 +51,9 @@ _HOME = {
     "repair": "cec_mpi.store",
     "verify": "cec_mpi.store",
 }
+
+if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # by a launcher
+    importlib.import_module(f"{__name__}.processes.ending").end_job_on_exceptions()
 
 
 def __getattr__(name: str) -> Any:

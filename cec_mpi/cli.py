@@ -18,7 +18,7 @@ from cec_mpi.commands.parser import ALL_HELP, Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options.elastic import Elastic, implies_elastic
 from cec_mpi.options.option import add_option
-from cec_mpi.processes.failing import (
+from cec_mpi.processes.ending import (
     as_cec_error,
     complain,
     complain_unexpected,
@@ -26,7 +26,7 @@ from cec_mpi.processes.failing import (
     shortage_of,
 )
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import run_together
+from cec_mpi.processes.start import run_together
 from cec_mpi.run.options import RunOptions
 from cec_mpi.terminal import (
     NORMAL,

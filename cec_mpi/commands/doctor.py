@@ -10,7 +10,7 @@ from cec_mpi.commands.shared import add_json
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_option
 from cec_mpi.options.sharing import Sharing
-from cec_mpi.processes.together import run_together
+from cec_mpi.processes.start import run_together
 
 
 def add_doctor(commands: Any) -> None:

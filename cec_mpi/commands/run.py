@@ -17,7 +17,7 @@ from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.options.sharing import Caching
 from cec_mpi.processes.ending import NotedSignals
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import run_together
+from cec_mpi.processes.start import run_together
 from cec_mpi.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
 
 

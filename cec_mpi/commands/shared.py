@@ -11,7 +11,7 @@ from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import run_together
+from cec_mpi.processes.start import run_together
 from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
             return body(LocalRunner(watch))
 
     def together(comm: Any) -> int:
-        from cec_mpi.processes.shared_work import run_shared
+        from cec_mpi.wire.collective.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "", choice) as watch:
             return run_shared(comm, body, watch)

@@ -23,7 +23,7 @@ from cec_mpi.processes.launcher import (
 )
 from cec_mpi.processes.library import library
 from cec_mpi.processes.places import place_of_ranks
-from cec_mpi.processes.together import meet, on_master
+from cec_mpi.processes.start import meet, on_master
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store

@@ -129,7 +129,7 @@ def encode(
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
         if checked.recovery is None:
-            from cec_mpi.processes.together import check_start, on_master
+            from cec_mpi.processes.start import check_start, on_master
 
             check_start(comm)
             return on_master(

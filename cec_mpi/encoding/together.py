@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import HeldSource, open_array, shared
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.processes.failing import as_cec_error, raised_together
-from cec_mpi.processes.shared_work import run_shared
-from cec_mpi.processes.together import check_start, on_master
+from cec_mpi.processes.ending import as_cec_error, mark_shared_error
+from cec_mpi.processes.start import check_start, on_master
 from cec_mpi.store.work import Runner
+from cec_mpi.wire.collective.shared_work import run_shared
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -70,11 +70,11 @@ def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> Any:
     expected, _, key = everyones[0]
     for rank, (each, error, _) in enumerate(everyones):
         if error is not None:
-            raise raised_together(comm, InputError(f"{error} (on rank {rank})"))
+            raise mark_shared_error(comm.rank, InputError(f"{error} (on rank {rank})"))
         if each != expected:
             problem = InputError(
                 f"rank {rank} has {each}, but rank 0 has {expected}: expected the same X on all "
                 "ranks"
             )
-            raise raised_together(comm, problem)
+            raise mark_shared_error(comm.rank, problem)
     return source.under(key) if isinstance(source, HeldSource) else source

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending import note_exit_status, this_process
+from cec_mpi.processes.ending import code_of, this_process
 
 if TYPE_CHECKING:
     from cec_mpi.master.master import Master
@@ -108,6 +108,7 @@ class Lifetime:
                 session = self.gather()
                 if self._master is None and session is not None:
                     self._master = self._open_store(session)
+                    _close_at_exit(self)
             except BaseException as error:
                 self._leave(error)
                 raise
@@ -150,7 +151,7 @@ class Lifetime:
         if os.getpid() != self._process:
             this_process.kept.append(kept)
             if isinstance(error, SystemExit):
-                note_exit_status(error.code)
+                this_process.code = code_of(error)
             return
         try:
             trace = None if error is None else error.__traceback__
@@ -163,7 +164,7 @@ _gathered: set[Lifetime] = set()  # whose machines are there
 
 
 def _close_at_exit(lifetime: Lifetime) -> None:
-    """Close a lifetime at exit, before MPI ends, which was started before this call."""
+    """Close a lifetime at exit, before MPI and ZeroMQ end, which were used before this call."""
     _gathered.add(lifetime)
     atexit.unregister(_close_all)
     atexit.register(_close_all)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
@@ -21,19 +19,12 @@ from cec_mpi.options.option import naming_keywords, with_keywords
 from cec_mpi.options.removed import refuse_option
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.processes.ending import (
-    ALL_TURNS,
-    leave_forks_without_mpi,
     leave_now,
-    takes_the_word,
-)
-from cec_mpi.processes.failing import (
     let_rank_0_print,
-    raised_apart,
-    raised_together,
-    shown_by_rank_0,
+    mark_shared_error,
+    mpi_is_running,
 )
 from cec_mpi.processes.launcher import is_launched, rank_of_launcher
-from cec_mpi.processes.library import mpi_is_initialized
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.gathering import gathered
 from cec_mpi.store.reader import open_store as read_store
@@ -99,17 +90,15 @@ class OperatorContext:
             The operator cannot be opened; see `open_operator`.
         """
         if self._is_used:
-            self._refuse(f"{self._call} was opened before: call it again for another operator")
+            raise InputError(f"{self._call} was opened before: call it again for another operator")
         if self._comm is not None:
             from cec_mpi.session.turns import refusal
 
             if problem := refusal():
-                self._refuse(problem)
+                raise InputError(problem)
         self._is_used = True
         self._lifetime.start()
         self._serves = not self._lifetime.has_started
-        if self._comm is not None:
-            leave_forks_without_mpi()
         if self._serves:
             self._lifetime.close()
             return None
@@ -125,36 +114,20 @@ class OperatorContext:
         trace: TracebackType | None,
     ) -> None:
         if self._serves and isinstance(error, _OF_NONE):
-            self._say_what_none_is(error)
+            rank = self._comm.rank if self._comm is not None else rank_of_launcher()
+            error.add_note(
+                f"rank {rank} is a machine, where X is None: put everything that uses X under "
+                "`if X is not None:`"
+            )
         self._lifetime.close(error)
-
-    def _say_what_none_is(self, error: Exception) -> None:
-        """Print an error on a machine once, with its most frequent reason."""
-        rank = self._comm.rank if self._comm is not None else rank_of_launcher()
-        error.add_note(
-            f"rank {rank} is a machine, where X is None: put everything that uses X under "
-            "`if X is not None:`"
-        )
-        if self._comm is not None:
-            raised_apart(rank - 1, error)
-            return
-        speaks = takes_the_word(rank)
-        if speaks:  # and stays until the others have had their turn
-            atexit.register(time.sleep, ALL_TURNS)
-        shown_by_rank_0(not speaks, error)
-
-    def _refuse(self, text: str, kind: type[InputError] = InputError) -> NoReturn:
-        error = kind(text)
-        raise error if self._comm is None else raised_apart(self._comm.rank, error)
 
     def _use(self, *_: Any, **__: Any) -> NoReturn:
         self._refuse_use(InputError)
 
     def _refuse_use(self, kind: type[InputError]) -> NoReturn:
-        self._refuse(
+        raise kind(
             f"{self._call} was used without with: expected `with {self._call} as X:` and "
-            "`if X is not None:` around what uses X",
-            kind,
+            "`if X is not None:` around what uses X"
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -177,7 +150,7 @@ class OperatorContext:
         return f"<{self._call}: {'closed' if self._lifetime.closed else 'open'}>"
 
     def __reduce__(self) -> NoReturn:
-        self._refuse(
+        raise InputError(
             f"{self._call} cannot be pickled or copied: its machines serve this process only; "
             "call it again for another operator"
         )
@@ -327,7 +300,7 @@ def _check_machines(options: SessionOptions) -> None:
         return
     if not listens:
         raise InputError("local needs accept=FILE too under a launcher")
-    if mpi_is_initialized():
+    if mpi_is_running():
         raise InputError(
             "an elastic operator under a launcher needs a program that has not started MPI "
             "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "
@@ -342,8 +315,8 @@ def _gather_elastic(
     """Listen for machines, and start those of this computer; None on a machine."""
     if comm is not None:
         *names, last = (each.name for each in elastic_options())
-        raise raised_together(
-            comm,
+        raise mark_shared_error(
+            comm.rank,
             InputError(
                 "a communicator makes a lockstep run, and these options make an elastic run, which "
                 "needs no communicator: expected open_operator(store, accept=FILE), or none of "
@@ -359,7 +332,7 @@ def _gather_elastic(
         if launcher is None:
             raise
         let_rank_0_print(launcher)
-        raise shown_by_rank_0(launcher.rank, error) from None
+        raise mark_shared_error(launcher.rank, error) from None
     with ExitStack() as kept:
         if options.accept is None:  # only machines of this computer need the file
             directory = kept.enter_context(TemporaryDirectory(prefix=SCRATCH))

@@ -20,7 +20,7 @@ from cec_mpi.options.option import (
 )
 from cec_mpi.options.removed import refuse_option
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.together import seconds_to_meet
+from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.text import plural, shown
 from cec_mpi.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -132,18 +131,6 @@ def library() -> Library:
 def library_name() -> str:
     """Return name and version of the MPI library."""
     return library().name
-
-
-def is_mpi_error(error: BaseException) -> bool:
-    """Whether an exception comes from MPI, for example after the loss of a rank."""
-    module = sys.modules.get("mpi4py.MPI")
-    return module is not None and isinstance(error, module.Exception)
-
-
-def mpi_is_initialized() -> bool:
-    """Whether this process has started MPI; does not start it."""
-    module = sys.modules.get("mpi4py.MPI")
-    return module is not None and bool(module.Is_initialized())
 
 
 def world_size() -> int:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from cec_mpi.errors import CecError
+from cec_mpi.processes.ending import words_of
 from cec_mpi.processes.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -91,3 +95,65 @@ def broadcast(comm: MPI.Intracomm, content: T | None, kind: type[T]) -> T:
 def _split(packed: Any, sizes: Any, kind: type[T]) -> list[T]:
     parts = np.split(packed, np.cumsum(sizes)[:-1])
     return [unpack(part, kind) for part in parts]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of another process.
+
+    Attributes
+    ----------
+    kinds : tuple of (str, str)
+        Module and name of its class and of the bases of that.
+    text : str
+    exit_code : int
+        Of a `CecError` or `SystemExit`, otherwise 1.
+    """
+
+    kinds: tuple[tuple[str, str], ...]
+    text: str
+    exit_code: int
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception.
+
+        Examples
+        --------
+        >>> from cec_mpi.errors import InputError
+        >>> Failure.of(InputError("no such store")).error()
+        InputError('no such store')
+        """
+        kinds = tuple((base.__module__, base.__qualname__) for base in type(error).__mro__)
+        if isinstance(error, SystemExit) and isinstance(error.code or 0, int):
+            return cls(kinds, "", int(error.code or 0))
+        (text,) = error.args if len(error.args) == 1 else (None,)
+        if not isinstance(text, str):
+            text = words_of(error).removeprefix(": ")
+        return cls(kinds, text, error.exit_code if isinstance(error, CecError) else 1)
+
+    def error(self) -> BaseException:
+        """Return the exception with this text.
+
+        Its class is that of the other process if this process has it, and no module is imported.
+        Otherwise it is a `CecError`.
+        """
+        found = [_loaded_class(module, name) for module, name in self.kinds]
+        if found[0] is SystemExit:
+            return SystemExit(self.text or self.exit_code)
+        kind, text = found[0], self.text
+        if kind is None:
+            kind = next((base for base in found if base and issubclass(base, CecError)), None)
+        if kind is None:
+            kind, text = CecError, f"{self.kinds[0][1]}: {self.text}"
+        error = kind.__new__(kind, text)
+        error.args = (text,) if text else ()
+        if isinstance(error, CecError):
+            error.exit_code = self.exit_code
+        return error
+
+
+def _loaded_class(module: str, name: str) -> type[BaseException] | None:
+    """Return a class of exceptions of a module that is loaded."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None

@@ -1,34 +1,22 @@
-"""Where processes run: cores, memory, and the network cards at which rank 0 can listen."""
+"""Where processes run: cores, memory and networks, and what is wrong or slow there."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
-from cec_mpi.errors import InputError
 from cec_mpi.limits import cpu_quota, memory_here
+from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
+from cec_mpi.text import listed, plural
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 _SYSTEM = Path("/sys/devices/system")
-
-# Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
-# does not pass on the option for its own daemons (prte_if_include), and srun sets none.
-_CARDS_OF_LAUNCHERS = (
-    "OMPI_MCA_btl_tcp_if_include",
-    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
-    "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
-    "FI_TCP_IFACE",
-    "UCX_NET_DEVICES",
-)
-_NOT_THESE = "OMPI_MCA_btl_tcp_if_exclude"
 
 
 @dataclass(frozen=True)
@@ -217,118 +205,6 @@ def _numbers(text: str) -> set[int]:
     return found
 
 
-class Card(NamedTuple):
-    """An address of a network card; a card with several addresses is listed several times.
-
-    Attributes
-    ----------
-    name : str
-    address : str
-        An IPv4 address, or an IPv6 address that is not link-local.
-    """
-
-    name: str
-    address: str
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this computer reaches it."""
-        return ipaddress.ip_address(self.address).is_loopback
-
-    @property
-    def is_of_the_link_alone(self) -> bool:
-        """Whether it is a link-local IPv6 address, which is valid only with the name of a card."""
-        address = ipaddress.ip_address(self.address)
-        return address.version == 6 and address.is_link_local
-
-
-def where_to_listen(
-    interface: str | None, environ: Mapping[str, str] = os.environ
-) -> tuple[str, ...]:
-    """Return the addresses at which rank 0 listens; an empty one stands for all addresses.
-
-    Parameters
-    ----------
-    interface : str or None
-        Option of the user: names of cards, addresses, and networks such as 10.0.0.0/8.
-    environ : mapping of str to str
-        The environment, in which the launcher may name cards.
-
-    Raises
-    ------
-    InputError
-        No card matches.
-    """
-    if interface is not None:
-        try:
-            here = cards()
-        except OSError as error:
-            raise InputError(f"interface {interface!r}: no network cards: {error}") from None
-        found = matching(str(interface), here)
-        if not found:
-            raise InputError(
-                f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
-                f"{_listed(here)}; expected their names, addresses or networks, for example "
-                "eth0, 10.0.0.7 or 10.0.0.0/8"
-            )
-        return _addresses(found)
-    try:
-        return _addresses(cards_of_launcher(cards(), environ)) or ("",)
-    except OSError:
-        return ("",)
-
-
-def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
-    """Return the cards that the launcher names for ranks; empty if it names none.
-
-    Names that this computer does not have, or that only it can reach, do not count.
-
-    Examples
-    --------
-    >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
-    >>> cards_of_launcher(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
-    [Card(name='eth0', address='10.1.0.7')]
-    """
-    for variable in _CARDS_OF_LAUNCHERS:
-        found = matching(environ.get(variable, ""), here)
-        if not all(card.is_loopback for card in found):
-            return found
-    without = matching(environ.get(_NOT_THESE, ""), here)
-    if without:
-        return [card for card in here if card not in without and not card.is_loopback]
-    return []
-
-
-def matching(text: str, here: Iterable[Card]) -> list[Card]:
-    """Return the cards in a list of names, addresses and networks.
-
-    Examples
-    --------
-    >>> here = [Card("eth0", "10.1.0.7"), Card("eth0", "fd00::7"), Card("ib0", "10.2.0.7")]
-    >>> [card.address for card in matching("fd00::7,10.2.0.0/16", here)]
-    ['fd00::7', '10.2.0.7']
-    >>> [card.address for card in matching("eth0", here)]
-    ['10.1.0.7', 'fd00::7']
-    """
-    tests = [_test(word) for word in filter(None, map(str.strip, text.split(",")))]
-    return [card for card in here if any(fits(card) for fits in tests)]
-
-
-def _test(word: str) -> Callable[[Card], bool]:
-    with suppress(ValueError):
-        network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
-        return lambda card: ipaddress.ip_address(card.address) in network
-    return lambda card: card.name == word
-
-
-def _addresses(found: Iterable[Card]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(card.address for card in found))
-
-
-def _listed(found: Iterable[Card]) -> str:
-    return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
-
-
 def network_here() -> str:
     """Return a text that is the same for processes that reach each other at 127.0.0.1."""
     try:
@@ -338,21 +214,153 @@ def network_here() -> str:
         return socket.gethostname()
 
 
-def cards() -> list[Card]:
-    """Return the network cards of this computer that have an address.
+# Findings about how ranks were started.
 
-    Raises
-    ------
-    OSError
-        The system does not tell.
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding, with what to do about it.
+
+    Attributes
+    ----------
+    kind : {"error", "warning", "advice"}
+        A run would fail; it would be slow; it could be better.
+    text : str
+        One sentence.
     """
-    import psutil  # only on rank 0
 
-    found = []
-    for name, entries in psutil.net_if_addrs().items():
-        for entry in entries:
-            if entry.family in (socket.AF_INET, socket.AF_INET6):
-                card = Card(name, entry.address.partition("%")[0])
-                if not card.is_of_the_link_alone:
-                    found.append(card)
-    return found
+    kind: Literal["error", "warning", "advice"]
+    text: str
+
+
+# Options of launchers: the number of ranks, and their binding to no core or to a NUMA domain.
+_STARTING = {OPEN_MPI: "mpirun -n", MPICH: "mpiexec -n", INTEL: "mpirun -n", SLURM: "srun -n"}
+_BINDING = {
+    OPEN_MPI: {"none": "mpirun --bind-to none", "numa": "mpirun --map-by numa --bind-to numa"},
+    MPICH: {"none": "mpiexec -bind-to none", "numa": "mpiexec -bind-to numa"},
+    INTEL: {"none": "I_MPI_PIN=off", "numa": "I_MPI_PIN_DOMAIN=numa"},
+    SLURM: {"none": "srun --cpu-bind=none", "numa": "srun --cpu-bind=ldoms"},
+}
+_ANY_BINDING = {"none": "no binding", "numa": "binding to NUMA domains"}
+
+
+def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
+    """Return the option of this launcher for binding ranks, or what to look for in its manual."""
+    return _BINDING.get(launcher.maker if launcher else "", _ANY_BINDING)[to]
+
+
+def wrong_ranks(
+    size: int, machines: Sequence[int], total: int, launcher: Launcher | None = None
+) -> str:
+    """Return what is wrong with the number of ranks; empty if it fits the store.
+
+    Parameters
+    ----------
+    size : int
+        Number of ranks.
+    machines : sequence of int
+        Machines that take part.
+    total : int
+        Number of machines of the store.
+    launcher : Launcher or None
+        Launcher of the ranks; None for a process that was started by hand.
+
+    Examples
+    --------
+    >>> wrong_ranks(7, range(1, 7), 6)
+    ''
+    """
+    needed = len(machines) + 1
+    if size == needed:
+        return ""
+    which = f"{len(machines)} of its" if len(machines) < total else "its"
+    start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
+    how = f" ({start} {needed})" if start else ""
+    return (
+        f"{plural(size, 'rank', 'was', 'were')} started: the store needs {needed}, one for "
+        f"the master and one for each of {which} {plural(total, 'machine')}{how}"
+    )
+
+
+def find_crowds(
+    places: Sequence[Place], threads: Sequence[int], launcher: Launcher | None
+) -> list[Finding]:
+    """Find nodes with more ranks or threads than cores.
+
+    The first place is that of the master, which is not counted, because it waits while machines
+    compute.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Places of ranks.
+    threads : sequence of int
+        BLAS threads of each rank.
+    launcher : Launcher or None
+        Launcher of the ranks.
+    """
+    ranks: dict[Place, str] = {}
+    too_many: dict[Place, str] = {}
+    bound: dict[Place, str] = {}
+    for node, everyone in by_node(places).items():
+        here = [rank for rank in everyone if rank]
+        most = max((threads[rank] for rank in here), default=0)
+        on = f"on {plural(node.cores, 'core')}"
+        if len(here) > node.cores:
+            ranks[node] = f"{plural(len(here), 'machine')} {on}"
+        total = sum(threads[rank] for rank in here)
+        own = min((places[rank].own_cores for rank in here), default=0)
+        tight = any(threads[rank] > places[rank].own_cores for rank in here)
+        if tight and total <= max(node.cores, node.unbound_cores):
+            bound[node] = f"{plural(most, 'thread')} bound to {plural(own, 'core')}"
+        elif most > 1 and total > node.cores:
+            too_many[node] = f"{plural(len(here), 'machine')} of {most} threads {on}"
+    remedies = (
+        (
+            "machines",
+            ranks,
+            "this is fine for a trial, but measured speeds mean little: use more nodes, or fewer "
+            "machines on each",
+        ),
+        (
+            "threads",
+            too_many,
+            "use fewer --threads, or leave --threads out: each machine then uses its share",
+        ),
+        ("threads", bound, f"use fewer --threads, or start with {binding(launcher, 'none')}"),
+    )
+    return [
+        Finding(
+            "warning", f"oversubscribed: more {what} than cores on {where_found(found)}; {remedy}"
+        )
+        for what, found, remedy in remedies
+        if found
+    ]
+
+
+def where_found(found: Mapping[Place, str]) -> str:
+    """Return nodes, with the finding on the first one."""
+    first = next(iter(found))
+    others = f" on {first.host}" if len(found) > 1 else ""
+    return f"{listed(node.host for node in found)} ({found[first]}{others})"
+
+
+def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
+    """Return the message about machines that do not see shards that the master sees.
+
+    Parameters
+    ----------
+    path : str
+        The shard of the first of these machines.
+    here : str
+        The host of the master.
+    machines : mapping of int to str
+        The host of each machine that does not see its shard.
+    """
+    several = "s" if len(machines) > 1 else ""
+    return (
+        f"machine{several} {listed(machines)} on {listed(machines.values())} cannot see the "
+        f"shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system that "
+        "all nodes share, or a copy under the same path on each node; each rank looks for a "
+        "relative path in the directory in which it starts"
+    )

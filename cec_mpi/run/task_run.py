@@ -23,6 +23,7 @@ from cec_mpi.errors import (
     StoppedError,
 )
 from cec_mpi.files.durable import is_locked, locked, publish
+from cec_mpi.files.log_file import log_file
 from cec_mpi.files.npy import open_npy
 from cec_mpi.files.paths import node_directory
 from cec_mpi.files.saving import open_lines, writing
@@ -32,9 +33,7 @@ from cec_mpi.live.steps import progress
 from cec_mpi.master.master import Master
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.values import Interval
-from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.failing import as_cec_error, shortage_of, words_of
-from cec_mpi.processes.logs import log_file
+from cec_mpi.processes.ending import NotedSignals, as_cec_error, leave_fork, shortage_of, words_of
 from cec_mpi.processes.places import place_here
 from cec_mpi.records.directory import (
     RESULT,
@@ -127,6 +126,7 @@ class TaskRun:
             self.products = len(vectors), manifest.rows
         self.found = Found({})
         self._kept = ExitStack()  # until the end of the run
+        self._process = os.getpid()
         self._lock(run.overwrite or run.resume)
         try:
             self._read_earlier(run)
@@ -291,6 +291,8 @@ class TaskRun:
             given = of_run(self.task, checkpoint=checkpoint)
             return as_outcome(self.task(X, **given, **self.task_options))
         except BaseException as error:
+            if os.getpid() != self._process:
+                leave_fork(error)
             try:
                 written = checkpoint.write()
             except ResultsError as unwritten:

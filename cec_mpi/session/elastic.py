@@ -14,7 +14,7 @@ from pathlib import Path
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.files.durable import locked
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import end_job_at_exit, end_ranks
+from cec_mpi.processes.ending import end_ranks, end_with_launcher, this_process
 from cec_mpi.processes.launcher import (
     Launcher,
     continuity,
@@ -23,8 +23,8 @@ from cec_mpi.processes.launcher import (
     present_continuity,
     without_launcher,
 )
-from cec_mpi.processes.places import Place, place_here, where_to_listen
-from cec_mpi.processes.together import seconds_to_meet
+from cec_mpi.processes.places import Place, place_here
+from cec_mpi.processes.start import seconds_to_meet
 from cec_mpi.session.machine import (
     Source,
     note_of_end,
@@ -35,6 +35,7 @@ from cec_mpi.session.session import Running, Session
 from cec_mpi.session.turns import Turns
 from cec_mpi.terminal import warn
 from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
+from cec_mpi.wire.sockets.cards import where_to_listen
 from cec_mpi.wire.sockets.connection_file import (
     KEY_VARIABLE,
     check_place,
@@ -77,6 +78,8 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     file : Path
         See `elastic`.
     """
+    end_with_launcher()
+    this_process.is_elastic = True
     launcher = launched()
     assert launcher is not None
     source: Source = file
@@ -112,6 +115,8 @@ def elastic(
         Rank 0 cannot listen, or cannot write the file.
     """
     options.check_listening()
+    end_with_launcher()
+    this_process.is_elastic = True
     launcher, turns = launched(), Turns()
     ranks = 0 if launcher is None else launcher.size - 1
     seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
@@ -151,9 +156,7 @@ def elastic(
                     wait = BYE_SECONDS if ranks else LEAVING_SECONDS
                     closing = partial(telling_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
-                    stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
-                    if stuck - end_ranks(stuck):
-                        end_job_at_exit()
+                    end_ranks([rank for rank in hub.stuck_ranks if rank <= ranks])
 
 
 @contextmanager

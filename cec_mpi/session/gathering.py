@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import leaves_without_mpi, this_process
-from cec_mpi.processes.failing import ending_the_job, raised_together, starting_together
+from cec_mpi.processes.ending import ending_the_job, mark_shared_error, this_process, was_forked
 from cec_mpi.processes.library import library_name
 from cec_mpi.processes.places import place_here, place_of_ranks
-from cec_mpi.processes.together import all_coming, begin_start, check_start, meet
+from cec_mpi.processes.start import all_coming, begin_start, check_start, meet
 from cec_mpi.times import RAISING_SECONDS
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def gathered(
         return
     begin_start(options.start_timeout)
     with (
-        starting_together(),
         _once(comm),
         all_coming(comm, options.start_timeout),
         _duplicate(comm) as own,
@@ -92,7 +90,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
             error = serve(CollectiveMachineEnd(comm))
         if error is not None:
             time.sleep(RAISING_SECONDS)
-            raise raised_together(comm, error)
+            raise mark_shared_error(comm.rank, error)
         yield None
         return
     hub = CollectiveHub(comm)
@@ -103,7 +101,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
             yield Session(hub, *given)
     except BaseException as error:
         hub.stop(error)
-        raised_together(comm, error)
+        mark_shared_error(comm.rank, error)
         raise
     hub.stop(None)
 
@@ -131,8 +129,8 @@ def _once(comm: MPI.Intracomm) -> Iterator[None]:
     group = comm.Get_group()
     try:
         if serves(comm):
-            raise raised_together(
-                comm,
+            raise mark_shared_error(
+                comm.rank,
                 InputError(
                     "the machines of this communicator serve another operator: close it first, or "
                     "give each operator a communicator of other ranks"
@@ -153,5 +151,5 @@ def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
     try:
         yield own
     finally:
-        if not leaves_without_mpi():
+        if not was_forked():
             own.Free()

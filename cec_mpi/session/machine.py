@@ -21,8 +21,7 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.replacing import create_new
-from cec_mpi.processes.ending import NotedSignals, end_ranks, this_process
-from cec_mpi.processes.failing import complain
+from cec_mpi.processes.ending import NotedSignals, complain, end_ranks, this_process
 from cec_mpi.processes.packing import pack
 from cec_mpi.processes.places import place_here
 from cec_mpi.session.serving import serve

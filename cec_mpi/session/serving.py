@@ -13,12 +13,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
+from cec_mpi.files.log_file import log_file
 from cec_mpi.files.paths import node_directory
 from cec_mpi.machine.faults import read_faults
 from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.logs import log_file
 from cec_mpi.processes.places import limit_threads
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.format.shard_files import problem_on_opening

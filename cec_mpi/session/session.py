@@ -21,9 +21,8 @@ from cec_mpi.master.planning import OpenStore, StepPlanner
 from cec_mpi.master.schedule import Schedule
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.sharing import speeds_by_machine
-from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.places import Place, limit_threads
+from cec_mpi.processes.places import Place, find_crowds, limit_threads, unseen_shards, wrong_ranks
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.header import host_of_ranks, run_header
 from cec_mpi.session.interrupts import InterruptGuard

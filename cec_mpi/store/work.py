@@ -2,7 +2,7 @@
 
 Long operations on a store (encode, verify, repair, ...) are a `Work`: pieces that any thread of any
 process may do, in any order. A `Runner` does them all. This module has the runner of a single
-process; `processes.shared_work` has that of several ranks.
+process; `wire.collective.shared_work` has that of several ranks.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ from cec_mpi.core.step.product import Product
 from cec_mpi.files.paths import node_directory
 from cec_mpi.machine.emulation import Emulation
 from cec_mpi.options.machines import MachineOptions
-from cec_mpi.processes.failing import Failure
-from cec_mpi.processes.packing import pack, unpack
+from cec_mpi.processes.packing import Failure, pack, unpack
 from cec_mpi.store.format.manifest import Manifest, manifest_of
 from cec_mpi.store.shard import Loaded
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending import end_job, leave_now, leaves_without_mpi, note_exit_status
-from cec_mpi.processes.failing import complain, let_rank_0_print
+from cec_mpi.processes.ending import complain, end_job, leave_now, let_rank_0_print
 from cec_mpi.processes.launcher import Launcher
-from cec_mpi.processes.together import meet, start_mpi
+from cec_mpi.processes.start import meet, start_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -95,7 +94,6 @@ class OneRun:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Collective: rank 0 gives the launcher the exit code, as launchers want it."""
         comm = self._comm
-        if comm is not None and not leaves_without_mpi():
+        if comm is not None:
             code = max(comm.allgather(int(session.exitstatus)))
             session.exitstatus = 0 if comm.rank else code
-        note_exit_status(int(session.exitstatus))

@@ -37,7 +37,7 @@ def awkward(hosts):
 MASTER = """
 import sys
 from pathlib import Path
-from cec_mpi.processes.places import where_to_listen
+from cec_mpi.wire.sockets.cards import where_to_listen
 from cec_mpi.wire.sockets.listener import Listener
 listener = Listener(where_to_listen(*sys.argv[2:] or [None]), None)
 listener.file.write(Path(sys.argv[1]))

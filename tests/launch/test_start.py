@@ -26,7 +26,7 @@ if ranks & set("{ranks}"):
 """
 POINTS = {
     "before MPI": "strike()",
-    "after MPI_Init": "from cec_mpi.processes import together; together.check_world = strike",
+    "after MPI_Init": "from cec_mpi.processes import start; start.check_world = strike",
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
         "from cec_mpi.session import gathering; gathering.place_of_ranks = strike"
@@ -62,9 +62,10 @@ def command(small_store, tmp_path):
     return command
 
 
-def assert_said_once(done, *words):
+def assert_said(done, *words):
+    """By the first rank that can; a second one may begin before the job has ended."""
     assert done.returncode == 3, done.stderr
-    assert done.stderr.count("cec-mpi: error:") == 1, done.stderr
+    assert 1 <= done.stderr.count("cec-mpi: error:") <= 2, done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr
@@ -73,7 +74,7 @@ def assert_said_once(done, *words):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_is_stopped_before_mpi(run, command, struck, rank):
     done = run(["mpirun", "-n", 3, *command("run")], variables=struck(rank, "STOP"))
-    assert_said_once(done, f"3 ranks have not met within {LIMIT} s", "--start-timeout")
+    assert_said(done, f"3 ranks have not met within {LIMIT} s", "--start-timeout")
 
 
 @pytest.mark.needs("openmpi")
@@ -81,19 +82,19 @@ def test_a_rank_that_is_stopped_before_mpi(run, command, struck, rank):
 def test_a_rank_that_dies_before_all_have_met(run, command, struck, rank, point):
     variables = struck(rank, "KILL", point)
     words = ["mpirun", "--with-ft", "ulfm", "-n", 3, *command("run")]
-    assert_said_once(run(words, variables=variables))
+    assert_said(run(words, variables=variables))
 
 
 @pytest.mark.parametrize("point", list(POINTS)[1:])
 def test_a_rank_that_is_stopped_before_all_have_met(run, command, struck, point):
     done = run(["mpirun", "-n", 3, *command("run")], variables=struck(1, "STOP", point))
-    assert_said_once(done, f"3 ranks have not met within {LIMIT} s")
+    assert_said(done, f"3 ranks have not met within {LIMIT} s")
 
 
 def test_every_command_of_several_ranks_has_the_limit(run, command, struck):
     words = ["mpirun", "-n", 3, *command("verify")]
     done = run(words, variables=struck(2, "STOP", "after MPI_Init"))
-    assert_said_once(done, f"3 ranks have not met within {LIMIT} s")
+    assert_said(done, f"3 ranks have not met within {LIMIT} s")
 
 
 @pytest.mark.any_mpi
@@ -129,7 +130,7 @@ def test_ranks_that_never_open_the_operator(run, small_store, tmp_path, come, ot
     words = ["python", tmp_path / "program.py", small_store.path, come, others]
     done = run(["mpirun", "-n", 3, *words])
     assert done.returncode == 3, done.stderr
-    assert done.stderr.count("MachineError: ") == 1, done.stderr
+    assert 1 <= done.stderr.count("MachineError: ") <= 2, done.stderr  # of those that have come
     assert re.search(told, done.stderr)
     assert "opened" not in done.stdout
 
@@ -153,12 +154,12 @@ def test_open_operator_starts_mpi_where_nobody_has(run, small_store, struck, tmp
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(31, 12)\n"
     done = run(["mpirun", "-n", 3, *words, LIMIT], variables=struck(0, "STOP"))
-    assert_said_once(done, f"3 ranks have not met within {LIMIT} s")
+    assert_said(done, f"3 ranks have not met within {LIMIT} s")
 
 
 ALONE = """
 import resource
-from cec_mpi.processes.together import start_mpi
+from cec_mpi.processes.start import start_mpi
 
 start_mpi()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -7,10 +7,16 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.doctor.advice import advise_binding, different_versions
-from cec_mpi.processes.findings import find_crowds, unseen_shards, wrong_ranks
 from cec_mpi.processes.launcher import Launcher
-from cec_mpi.processes.places import Place, count_cores, count_domains
-from cec_mpi.processes.together import different_packages
+from cec_mpi.processes.places import (
+    Place,
+    count_cores,
+    count_domains,
+    find_crowds,
+    unseen_shards,
+    wrong_ranks,
+)
+from cec_mpi.processes.start import different_packages
 from cec_mpi.text import listed
 
 

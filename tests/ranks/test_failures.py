@@ -22,7 +22,7 @@ from cec_mpi.machine.machine import Machine
 from cec_mpi.options.machines import MachineOptions
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.places import Place
-from cec_mpi.processes.together import on_master
+from cec_mpi.processes.start import on_master
 from cec_mpi.records.recorder import Recorder
 from cec_mpi.session.serving import serve
 from cec_mpi.session.session import Session

@@ -5,8 +5,6 @@ Short messages are sent together (`packets`): a small step is one Bcast and one 
 
 from __future__ import annotations
 
-import logging
-import traceback
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,10 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.ending import end_job, leave_after_a_loss
-from cec_mpi.processes.failing import Failure
+from cec_mpi.processes.ending import end_job_with
+from cec_mpi.processes.packing import Failure, gather
 from cec_mpi.processes.packing import broadcast as broadcast_object
-from cec_mpi.processes.packing import gather
 from cec_mpi.processes.waiting import Rhythm, wait_for
-from cec_mpi.terminal import tell
 from cec_mpi.wire.collective.packets import (
     ORDER_BYTES,
     Layout,
@@ -45,8 +41,6 @@ from cec_mpi.wire.orders import (
     Verdict,
 )
 from cec_mpi.wire.protocol import StaticHub
-
-log = logging.getLogger(__name__)
 
 
 class CollectiveHub(StaticHub):
@@ -101,15 +95,8 @@ class CollectiveHub(StaticHub):
     def stop(self, error: BaseException | None) -> None:
         """Bcast the order to leave; ends the job if a step was interrupted."""
         if self.between_verbs:
-            log.critical("the master stopped in the middle of a step", exc_info=True)
-            if isinstance(error, MPI.Exception):
-                leave_after_a_loss(MASTER, self._comm.size, error)
-            if error is None:  # what cut the step off was caught, as an interrupt in a loop
-                error = MachineError(HUB_POISONED)
-                tell(f"cec-mpi: error: {error}")
-            else:
-                traceback.print_exc()
-            end_job(getattr(error, "exit_code", 1))
+            # Without an error, what cut the step off was caught, as an interrupt in a loop.
+            end_job_with(self._comm, error or MachineError(HUB_POISONED))
         self.say(Order(Kind.STOP), Stop(error).packed())
         self.between_verbs = False
         self.stopped = True

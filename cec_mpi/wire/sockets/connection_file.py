@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.regular import open_regular, why_unreadable
-from cec_mpi.processes.places import cards
 from cec_mpi.text import plural, shown
+from cec_mpi.wire.sockets.cards import cards
 from cec_mpi.wire.sockets.library import zeromq
 
 SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket

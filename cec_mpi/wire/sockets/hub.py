@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.machine.emulation import Emulation
-from cec_mpi.processes.failing import Failure
+from cec_mpi.processes.packing import Failure
 from cec_mpi.processes.places import Place, place_here, places_together
-from cec_mpi.processes.together import different_packages
+from cec_mpi.processes.start import different_packages
 from cec_mpi.processes.waiting import Clock, Patience
 from cec_mpi.roster import WARNED, Roster, State
 from cec_mpi.store.format.manifest import Manifest

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
 from cec_mpi.files.regular import check_descriptors
 from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.failing import Failure
-from cec_mpi.processes.packing import pack, unpack
+from cec_mpi.processes.packing import Failure, pack, unpack
 from cec_mpi.processes.places import network_here
 from cec_mpi.terminal import say
 from cec_mpi.times import (

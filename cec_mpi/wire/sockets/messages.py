@@ -38,7 +38,7 @@ from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.processes.packing import unpack
 from cec_mpi.processes.places import Place
-from cec_mpi.processes.together import fingerprint
+from cec_mpi.processes.start import fingerprint
 from cec_mpi.text import printable
 from cec_mpi.wire.jobs import Job
 from cec_mpi.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Multiply, Opened, Opening, Order

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.places import Card, cards, cards_of_launcher, where_to_listen
+from cec_mpi.wire.sockets.cards import Card, cards, cards_of_launcher, where_to_listen
 
 HERE = [
     Card("lo", "127.0.0.1"),
@@ -19,7 +19,7 @@ HERE = [
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr("cec_mpi.processes.places.cards", lambda: HERE)
+    monkeypatch.setattr("cec_mpi.wire.sockets.cards.cards", lambda: HERE)
 
 
 def test_the_cards_of_this_computer_can_be_listened_at():

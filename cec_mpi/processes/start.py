@@ -1,12 +1,14 @@
-"""How ranks begin and work together: MPI starts, all meet, run one package, and end.
+"""How ranks start MPI, meet, and run one program together.
 
-A rank that raises leaves the others waiting for ever. So all ranks raise, meet, and leave with the
-same code, or the job is ended; rank 0 alone prints.
+Workarounds for faults of MPI libraries, which can be removed when these are repaired, were seen
+with Open MPI 5.0, MPICH 5.0 and Intel MPI 2021 of PyPI, and mpi4py 4.1, unless another version is
+named.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import logging
 import os
 import signal
@@ -25,46 +27,51 @@ import numpy as np
 from cec_mpi._version import __version__
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.processes.ending import (
-    all_have_met,
-    flush,
-    is_limited,
-    leave_process,
-    leave_with_the_job,
-    leaves_without_mpi,
-    takes_the_word,
-    this_process,
-    watch_start,
-)
-from cec_mpi.processes.failing import (
     as_cec_error,
+    code_of,
     complain,
     complain_unexpected,
+    end_job,
+    end_start_limit,
+    end_with_launcher,
     ending_the_job,
+    finalize_in_order,
+    flush,
+    is_mpi_error,
+    leave_forks_without_mpi,
+    leave_process,
     let_rank_0_print,
-    raised_together,
-    shown_by_rank_0,
+    limit_start,
+    mark_shared_error,
+    shortage_of,
+    this_process,
+    was_forked,
 )
-from cec_mpi.processes.launcher import Launcher, detect_launcher, srun_load_problem
+from cec_mpi.processes.launcher import (
+    MPICH,
+    OPEN_MPI,
+    Launcher,
+    detect_launcher,
+    srun_load_problem,
+)
 from cec_mpi.processes.library import (
     can_join,
-    is_mpi_error,
     library,
+    library_file,
     too_many_for_srun,
     world_size,
     wrong_launcher,
 )
 from cec_mpi.processes.places import count_cores
 from cec_mpi.processes.waiting import wait_for
-from cec_mpi.processes.workarounds import (
-    await_others,
-    finalize_in_order,
-    init_mpi,
-    srun_has_started_open_mpi,
-    zeros_from_malloc,
-)
 from cec_mpi.terminal import warn
 from cec_mpi.text import listed
-from cec_mpi.times import MEETING_SECONDS, PRINTING_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
+from cec_mpi.times import (
+    MEETING_SECONDS,
+    MPI_INIT_SECONDS,
+    START_SECONDS,
+    START_SECONDS_OF_A_RANK,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -76,7 +83,7 @@ log = logging.getLogger(__name__)
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
-    The time limit of the start ends with `all_have_met`.
+    The time limit of the start ends when all ranks `meet`.
 
     Parameters
     ----------
@@ -111,7 +118,7 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     try:
         check_world()
     except InputError:
-        all_have_met()  # as far as they can
+        end_start_limit()  # they have met as far as they can
         raise
     await_others()
     return MPI.COMM_WORLD
@@ -122,22 +129,100 @@ def begin_start(start_timeout: float | None = None) -> None:
     import mpi4py
     from mpi4py import MPI
 
+    end_with_launcher()
     if not MPI.Is_initialized():
         launcher = detect_launcher()
         ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
-        watch_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
+        limit_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
         with zeros_from_malloc(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             init_mpi()
         if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
             atexit.register(_end_mpi)
+    leave_forks_without_mpi()
 
 
 def _end_mpi() -> None:
     from mpi4py import MPI
 
-    if not leaves_without_mpi() and not MPI.Is_finalized():
+    if not was_forked() and not MPI.Is_finalized():
         MPI.Finalize()
+
+
+_M_PERTURB = -6  # of malloc.h
+
+
+@contextmanager
+def zeros_from_malloc() -> Iterator[None]:
+    """Make malloc return zeros in the ``with``: for MPI_Init of MPICH under Slurm.
+
+    MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It shortens zeros; with
+    other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
+    MPI_Init aborts or hangs.
+
+    In other cases malloc is not changed: a library would write to all memory that it reserves,
+    which takes a single process of Intel MPI 1.2 s, and gigabytes of memory.
+    """
+    launcher, libc = detect_launcher(), ctypes.CDLL(None)
+    wanted = library().maker == MPICH or (launcher is not None and launcher.is_srun)
+    if not (wanted and hasattr(libc, "mallopt")):  # of glibc alone
+        yield
+        return
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    # Small blocks that were freed last come back as they are: these are taken away meanwhile.
+    kept = [libc.malloc(size) for size in range(24, 1033, 16) for _ in range(7)]
+    libc.mallopt(_M_PERTURB, 0xFF)  # malloc fills others with the complement
+    try:
+        yield
+    finally:
+        libc.mallopt(_M_PERTURB, 0)
+        for block in kept:
+            libc.free(block)
+
+
+def init_mpi() -> None:
+    """Call MPI_Init_thread while other threads of Python can run.
+
+    mpi4py holds the interpreter's lock in ``MPI.Init_thread``: no thread could end a start that
+    hangs.
+    """
+    from mpi4py import MPI
+
+    path = library_file(Path("/proc/self/maps").read_text())
+    try:
+        init = ctypes.CDLL(str(path)).MPI_Init_thread if path else None
+    except (OSError, AttributeError):
+        init = None
+    if init is None:
+        log.warning("the file of the MPI library is not found: a start that hangs is not ended")
+        MPI.Init_thread()
+        return
+    provided = ctypes.c_int()
+    init.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
+    error = init(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))
+    if error != MPI.SUCCESS:
+        raise InputError(f"MPI cannot be started: MPI_Init_thread has returned error {error}")
+    for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # as mpi4py does: errors become exceptions
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+
+
+def srun_has_started_open_mpi() -> bool:
+    """Whether this process uses Open MPI and was started by srun."""
+    launcher = detect_launcher()
+    return launcher is not None and launcher.is_srun and library().maker == OPEN_MPI
+
+
+@cache
+def await_others() -> None:
+    """Wait a moment for other processes to return from MPI_Init, before the first message.
+
+    In Open MPI 5 a process may return while others cannot receive a message yet, and end with a
+    segmentation fault: 5 of 120 starts with ``srun --mpi=pmix``, and none of 120 after a pause of
+    0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun it was none of 60 on four
+    hosts.
+    """
+    if srun_has_started_open_mpi():
+        time.sleep(MPI_INIT_SECONDS)
 
 
 def check_world() -> None:
@@ -254,7 +339,7 @@ def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
     if comm.rank or wait_for(requests, seconds=seconds):
         requests.append(comm.Ibcast(word, root=0))
         if wait_for(requests, seconds=due - time.monotonic()):
-            all_have_met()
+            end_start_limit()
             return
     this_process.kept.append((requests, here, word, came))
     who = f"not all of {comm.size} ranks have reached open_operator"
@@ -272,8 +357,8 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
 
     Rank 0's code, which the launcher passes on, is that of `body`.
 
-    An exception that all ranks raise is printed once, a `CecError` in one line. Any other
-    one ends the whole job: with exit code 1 when it comes from rank 0, else 3.
+    An exception that all ranks raise is printed once, a `CecError` in one line. Any other one ends
+    the whole job (`ending_the_job`).
 
     After `start_timeout` seconds (see `seconds_to_meet`) `body` has to have called
     `meet`, or have left.
@@ -292,28 +377,31 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
         with ending_the_job(comm):
             check_packages(comm)
             code = body(comm)
-    except CecError as error:
-        if comm.rank == 0:
-            complain(error)
-        code = error.exit_code
     except BaseException as error:
+        code = code_of(error)
         if comm.rank == 0:
-            complain_unexpected(error)
-        code = CecError.exit_code
+            _print(error)
     problem = flush()
     if problem is not None and not code:
         complain(f"standard output cannot be written: {problem.strerror}")
         code = InputError.exit_code
-    if leaves_without_mpi():
-        leave_process(comm.rank, code)
     try:
         comm.Barrier()
     except Exception as error:
         if is_mpi_error(error):  # a rank was lost when all was done: MPI_Finalize would wait for it
             leave_process(comm.rank, code)
         raise
-    all_have_met()
+    end_start_limit()
     return finalize_in_order(comm.rank, code) if comm.size > 1 else code
+
+
+def _print(error: BaseException) -> None:
+    """Print an exception that all ranks have raised."""
+    shortage = shortage_of(error)
+    if isinstance(error, CecError) or shortage is not None:
+        complain(shortage or error)
+    elif not isinstance(error, KeyboardInterrupt | SystemExit):
+        complain_unexpected(error)
 
 
 def check_start(comm: MPI.Intracomm) -> None:
@@ -331,12 +419,12 @@ def check_start(comm: MPI.Intracomm) -> None:
         launcher = detect_launcher()
         assert launcher is not None
         let_rank_0_print(launcher)
-        raise shown_by_rank_0(launcher.rank, error) from None
+        raise mark_shared_error(launcher.rank, error) from None
     await_others()
     try:
         check_packages(comm)
     except InputError as error:
-        raise raised_together(comm, error) from None
+        raise mark_shared_error(comm.rank, error) from None
 
 
 @contextmanager
@@ -352,28 +440,25 @@ def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[Non
     InputError
         `start_timeout` is not a positive number.
     """
-    if is_limited():
+    if this_process.start_limit is not None:
         yield
         return
     try:
         limit = seconds_to_meet(start_timeout, comm.size)
     except InputError as error:
-        raise raised_together(comm, error) from None
-    watch_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # if MPI does not answer
+        raise mark_shared_error(comm.rank, error) from None
+    limit_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # if MPI does not answer
     try:
         meet(comm, limit)
     except MachineError as error:
-        all_have_met()
-        speaks = takes_the_word(comm.rank)
-        if not speaks:
-            time.sleep(PRINTING_SECONDS)
-        leave_with_the_job(error.exit_code)
-        raise shown_by_rank_0(0 if speaks else 1, error) from None
-    watch_start(limit, comm.size, comm.rank)
+        end_start_limit()
+        atexit.register(end_job, error.exit_code)  # MPI_Finalize would wait for the others
+        raise
+    limit_start(limit, comm.size, comm.rank)
     try:
         yield
     finally:
-        all_have_met()
+        end_start_limit()
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
@@ -393,5 +478,5 @@ def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
             error = as_cec_error(caught)
     result, error = comm.bcast((result, error), root=0)
     if error is not None:
-        raise raised_together(comm, error)
+        raise mark_shared_error(comm.rank, error)
     return result

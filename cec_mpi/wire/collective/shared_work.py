@@ -14,9 +14,9 @@ from typing import Any
 from mpi4py import MPI
 
 from cec_mpi.errors import CecError
-from cec_mpi.processes.failing import as_cec_error, ending_the_job
+from cec_mpi.processes.ending import as_cec_error, ending_the_job
 from cec_mpi.processes.places import place_of_ranks
-from cec_mpi.processes.together import meet
+from cec_mpi.processes.start import meet
 from cec_mpi.processes.waiting import Patience, wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces
 

@@ -1,0 +1,155 @@
+"""The network cards at which rank 0 can listen."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from cec_mpi.errors import InputError
+
+# Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
+# does not pass on the option for its own daemons (prte_if_include), and srun sets none.
+_CARDS_OF_LAUNCHERS = (
+    "OMPI_MCA_btl_tcp_if_include",
+    "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
+    "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
+    "FI_TCP_IFACE",
+    "UCX_NET_DEVICES",
+)
+_NOT_THESE = "OMPI_MCA_btl_tcp_if_exclude"
+
+
+class Card(NamedTuple):
+    """An address of a network card; a card with several addresses is listed several times.
+
+    Attributes
+    ----------
+    name : str
+    address : str
+        An IPv4 address, or an IPv6 address that is not link-local.
+    """
+
+    name: str
+    address: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this computer reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def is_of_the_link_alone(self) -> bool:
+        """Whether it is a link-local IPv6 address, which is valid only with the name of a card."""
+        address = ipaddress.ip_address(self.address)
+        return address.version == 6 and address.is_link_local
+
+
+def where_to_listen(
+    interface: str | None, environ: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the addresses at which rank 0 listens; an empty one stands for all addresses.
+
+    Parameters
+    ----------
+    interface : str or None
+        Option of the user: names of cards, addresses, and networks such as 10.0.0.0/8.
+    environ : mapping of str to str
+        The environment, in which the launcher may name cards.
+
+    Raises
+    ------
+    InputError
+        No card matches.
+    """
+    if interface is not None:
+        try:
+            here = cards()
+        except OSError as error:
+            raise InputError(f"interface {interface!r}: no network cards: {error}") from None
+        found = matching(str(interface), here)
+        if not found:
+            raise InputError(
+                f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
+                f"{_listed(here)}; expected their names, addresses or networks, for example "
+                "eth0, 10.0.0.7 or 10.0.0.0/8"
+            )
+        return _addresses(found)
+    try:
+        return _addresses(cards_of_launcher(cards(), environ)) or ("",)
+    except OSError:
+        return ("",)
+
+
+def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
+    """Return the cards that the launcher names for ranks; empty if it names none.
+
+    Names that this computer does not have, or that only it can reach, do not count.
+
+    Examples
+    --------
+    >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
+    >>> cards_of_launcher(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
+    [Card(name='eth0', address='10.1.0.7')]
+    """
+    for variable in _CARDS_OF_LAUNCHERS:
+        found = matching(environ.get(variable, ""), here)
+        if not all(card.is_loopback for card in found):
+            return found
+    without = matching(environ.get(_NOT_THESE, ""), here)
+    if without:
+        return [card for card in here if card not in without and not card.is_loopback]
+    return []
+
+
+def matching(text: str, here: Iterable[Card]) -> list[Card]:
+    """Return the cards in a list of names, addresses and networks.
+
+    Examples
+    --------
+    >>> here = [Card("eth0", "10.1.0.7"), Card("eth0", "fd00::7"), Card("ib0", "10.2.0.7")]
+    >>> [card.address for card in matching("fd00::7,10.2.0.0/16", here)]
+    ['fd00::7', '10.2.0.7']
+    >>> [card.address for card in matching("eth0", here)]
+    ['10.1.0.7', 'fd00::7']
+    """
+    tests = [_test(word) for word in filter(None, map(str.strip, text.split(",")))]
+    return [card for card in here if any(fits(card) for fits in tests)]
+
+
+def _test(word: str) -> Callable[[Card], bool]:
+    with suppress(ValueError):
+        network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
+        return lambda card: ipaddress.ip_address(card.address) in network
+    return lambda card: card.name == word
+
+
+def _addresses(found: Iterable[Card]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(card.address for card in found))
+
+
+def _listed(found: Iterable[Card]) -> str:
+    return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
+
+
+def cards() -> list[Card]:
+    """Return the network cards of this computer that have an address.
+
+    Raises
+    ------
+    OSError
+        The system does not tell.
+    """
+    import psutil  # only on rank 0
+
+    found = []
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family in (socket.AF_INET, socket.AF_INET6):
+                card = Card(name, entry.address.partition("%")[0])
+                if not card.is_of_the_link_alone:
+                    found.append(card)
+    return found

@@ -1,0 +1,156 @@
+"""Programs and tasks under a launcher end in time, with their exit code, and say why once."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from helpers.mpi_at_hand import library
+
+PROGRAM = """
+import os, sys, time
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+import cec_mpi
+{before}
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+{after}
+import numpy as np
+with cec_mpi.open_operator(sys.argv[1], comm{options}) as X:
+    if X is not None:
+        X @ np.ones(12)
+        {block}
+    {machine}
+print("end of program", flush=True)
+"""
+ONE, FIRST, ALL = "if rank == 2: {}", "if rank == 0: {}", "{}"
+MINE = "raise KeyError('mine')"
+INPUT = "raise cec_mpi.errors.InputError('mine')"
+
+CASES = {
+    "before MPI, on rank 2": ({"before": ONE.format(MINE)}, 1),
+    "before MPI, on rank 0": ({"before": FIRST.format(MINE)}, 1),
+    "before MPI, on all": ({"before": ALL.format(MINE)}, 1),
+    "before opening, on rank 2": ({"after": ONE.format(MINE)}, 1),
+    "before opening, on rank 0": ({"after": FIRST.format(INPUT)}, 2),
+    "before opening, on all": ({"after": ALL.format(INPUT)}, 2),
+    "in opening": ({"options": ", recovery=3"}, 2),
+    "in the block": ({"block": MINE}, 1),
+    "on a machine after the block": ({"machine": "if rank == 2: raise KeyError('mine')"}, 1),
+    "on all machines": ({"machine": "if rank: raise KeyError('mine')"}, 1),
+    "on all ranks after the block": ({"machine": MINE}, 1),
+    "interrupt": ({"block": "raise KeyboardInterrupt('mine')"}, 130),
+    "too little memory": ({"block": "raise MemoryError('mine')"}, 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_exception_ends_a_program_with_its_code(run, small_store, tmp_path, case):
+    parts, code = CASES[case]
+    text = dict.fromkeys(("before", "after", "block", "machine"), "pass") | {"options": ""} | parts
+    (tmp_path / "program.py").write_text(PROGRAM.format(**text))
+    command = ["mpirun", "-n", 4, sys.executable, "program.py", small_store.path]
+    done = run(command, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("Traceback") >= 1
+    assert "mine" in done.stderr or "recovery" in done.stderr
+    assert "end of program" not in done.stdout or "machine" in case  # on the other ranks
+
+
+def test_a_program_that_exits_in_the_block_ends_with_its_code(run, small_store, tmp_path):
+    text = dict.fromkeys(("before", "after", "machine"), "pass")
+    text |= {"options": "", "block": "sys.exit(3)"}
+    (tmp_path / "program.py").write_text(PROGRAM.format(**text))
+    command = ["mpirun", "-n", 4, sys.executable, "program.py", small_store.path]
+    done = run(command, cwd=tmp_path)
+    assert (done.returncode, done.told) == (3, "")
+
+
+TASKS = """
+import multiprocessing, os, sys, threading, time
+import numpy as np
+
+def result(X):
+    return {"sum": float((X @ np.ones(12)).sum())}
+
+def exits(X):
+    result(X)
+    sys.exit(3)
+
+def leaves(X):
+    result(X)
+    os._exit(3)
+
+def interrupt(X):
+    result(X)
+    raise KeyboardInterrupt
+
+def memory(X):
+    result(X)
+    raise MemoryError("much")
+
+def absolute(number):
+    return abs(number)
+
+def pool(X):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(absolute, [-1, -2]) == [1, 2]
+    return result(X)
+
+def fork_that_exits(X):
+    child = os.fork()
+    if not child:
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    return result(X)
+
+def fork_that_raises(X):
+    child = os.fork()
+    if not child:
+        raise KeyError("of the child")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    return result(X)
+
+def thread_that_outlives_it(X):
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    return result(X)
+"""
+ENDS = {
+    "exits": (2, "task my_tasks:exits called sys.exit(3)"),
+    "leaves": (3, ""),
+    "interrupt": (130, ""),
+    "memory": (2, "too little memory: much"),
+    "pool": (0, ""),
+    "fork_that_exits": (0, ""),
+    "fork_that_raises": (0, "of the child"),
+    "thread_that_outlives_it": (0, ""),
+}
+
+
+@pytest.mark.parametrize(
+    "ranks", [4, pytest.param(0, marks=pytest.mark.any_mpi)], ids=["lockstep", "elastic"]
+)
+@pytest.mark.parametrize("task", ENDS)
+def test_a_task_ends_its_run_with_its_code(run, small_store, tmp_path, task, ranks):
+    code, says = ENDS[task]
+    (tmp_path / "my_tasks.py").write_text(TASKS)
+    words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out"]
+    command = ["mpirun", "-n", ranks, *words] if ranks else [*words, "--local", "3"]
+    done = run(command, cwd=tmp_path)
+    if task != "leaves":
+        assert done.returncode == code, done.stderr
+    elif library().startswith("Open MPI") or not ranks:
+        assert done.returncode == code
+    else:  # launchers that kill the other ranks may return a code of their own
+        assert done.returncode not in (0, None)
+    assert says in done.stderr
+    assert done.stderr.count("Traceback") == (task == "fork_that_raises")
+    assert done.stderr.count("cec-mpi: error: ") == (code == 2)
+    summary = tmp_path / "out" / "summary.json"
+    assert summary.exists() == (code == 0)
+    if code == 0:
+        found = json.loads(summary.read_text())["sum"]
+        assert found == pytest.approx(float((small_store.X @ np.ones(12)).sum()))
