@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning
 from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.text import shown
 
 Ints = NDArray[np.int64]
 
@@ -309,7 +310,9 @@ def layout_of(content: Any, machines: int, dtype: str, rows: int) -> Layout:
         raise ValueError("the parts do not follow each other")
     for of_part in holders:
         if not of_part or tuple(sorted(set(of_part))) != of_part:
-            raise ValueError(f"holders of a part are {of_part}")
+            raise ValueError(f"holders of a part are {shown(of_part)}")
         if not 1 <= of_part[0] <= of_part[-1] <= machines:
-            raise ValueError(f"holders of a part are {of_part}: there are {machines} machines")
+            raise ValueError(
+                f"holders of a part are {shown(of_part)}: there are {machines} machines"
+            )
     return Layout(bounds, entries, holders, machines, dtype, found.index)
