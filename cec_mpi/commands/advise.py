@@ -7,6 +7,7 @@ import json
 import shutil
 import textwrap
 from dataclasses import asdict
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.commands.shared import add_json
@@ -112,7 +113,7 @@ def _question(arguments: argparse.Namespace) -> Question:
         density=1.0 if arguments.density is None else arguments.density,
         dtype=arguments.dtype or "float64",
         kinds=[_kind(text, 1 - free) for text in arguments.machines],
-        availability=(lambda machines: read_availability(files, machines)) if files else None,
+        availability=cache(partial(read_availability, files)) if files else None,
         probability=arguments.available_probability,
         tick_seconds=arguments.tick_seconds,
         steps=arguments.steps,

@@ -1,7 +1,7 @@
 """Removed commands, options and values of options, and what to use instead of each."""
 
 _ONE_SHARD = "a machine holds one shard; start more ranks on this node"
-_COSTS = "give rate, latency and bandwidth (--rate, --latency, --bandwidth)"
+_COSTS = "take rates from a run (--rates-of DIR), or give --rate, --latency and --bandwidth"
 _TABLE = "use --csv FILE, a table with a row for each step"
 _CHECK = "use check (--check), which compares all rows and has no value"
 _INSTEAD = {
@@ -23,6 +23,7 @@ _INSTEAD = {
     # options of one command
     "simulate --doctor": _COSTS,
     "advise --doctor": _COSTS,
+    "advise --figure": "the table lists all choices, also with --json",
     "plan --draw": "use --figure FILE, a picture of the assignment",
     "report --figures": _TABLE,
     "report --trace": _TABLE,

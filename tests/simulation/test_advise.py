@@ -335,6 +335,7 @@ def test_memory_has_units_and_a_tenth_of_it_stays_free(say, memory, fits):
         ("--machines 4:1:64G:inf --json", "and a price of at least 0"),
         ("--machines 4:1:64G:-1", "and a price of at least 0"),
         ("", "required"),
+        ("--machines 4 --figure front.svg", "it was removed; the table lists all choices"),
         ("--machines 4 --availability no-such-file", "does not exist"),
         ("--machines 4 --available-probability 2", "probability 2"),
         ("--machines 4 --available-probability 1e-9", "probability 1e-09: expected at least 0.001"),
