@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ _SIMULATED = 3  # choices that are simulated
 _MOMENTS = 2  # from which they are
 _STEPS, _FEWEST_STEPS, _MACHINE_STEPS = 30, 2, 3000  # of each; steps times machines
 _MOST_DECODING = 2e9  # N L**3: with more, decoders take longer than all else
+_MOST_COPIED = 300  # machines of copies that are simulated: a step takes them seconds
 _MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
 _LEAST_PROBABILITY = 1e-3  # with which a machine is up
 _DENSE = 0.5  # from which density on copies of rows are not better than dense
@@ -119,7 +120,7 @@ class Question:
     costs: Costs = field(default_factory=Costs)
     seeds: int = SEEDS
 
-    @property
+    @cached_property
     def machines(self) -> list[Kind]:
         """Each machine, as a kind of one."""
         return [replace(kind, count=1) for kind in self.kinds for _ in range(kind.count)]
@@ -527,7 +528,8 @@ def _replayed(question: Question, choice: Choice, seed: int) -> Outcome | None:
 
 def _simulated(question: Question, choice: Choice) -> list[Choice]:
     """Return a choice with its simulated time, and those of its stragglers that are shorter."""
-    if choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING:
+    is_large = choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING
+    if is_large or (choice.copies and choice.machines > _MOST_COPIED):
         return [choice]
     late, spare = [choice], choice.gone
     if question.noise:

@@ -215,7 +215,9 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
     found = Available.found(options, model.machines)
-    up = found["availability"].among(found["machines"])
+    up = found["availability"]
+    if len(found["machines"]) < model.machines:
+        up = up.among(found["machines"])
     if seconds_between(up):
         raise InputError("a command cannot be asked for availability in a simulation")
     length = options.tick_seconds
