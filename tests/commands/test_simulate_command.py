@@ -139,7 +139,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
-        ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR), or give"),
+        ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR)"),
         ([*X, "--availability-command", "date"], "a command cannot be asked"),
         (["nowhere"], "nowhere does not exist"),
     ],
