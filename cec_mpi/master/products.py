@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
-from cec_mpi.core.elastic.adjoint import Term
 from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
@@ -23,6 +22,7 @@ from cec_mpi.core.elastic.events import (
     RowsAgree,
     RowsDisagree,
 )
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
-
-if TYPE_CHECKING:
-    from cec_mpi.core.elastic.adjoint import Term
 
 # --- events of machines -------------------------------------------------------------------
 
@@ -189,25 +187,24 @@ class AnsweredWrongly:
 
 
 @dataclass(frozen=True)
-class RowsAgree:
+class Rows:
+    """Rows ``start <= row < stop``, and machines that have answered them, ascending."""
+
+    start: int
+    stop: int
+    machines: tuple[int, ...]
+
+
+class RowsAgree(Rows):
     """The answers of these machines to these rows agree."""
 
-    start: int
-    stop: int
-    machines: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class RowsDisagree:
+class RowsDisagree(Rows):
     """The answers of these machines to these rows disagree."""
 
-    start: int
-    stop: int
-    machines: tuple[int, ...]
-
 
 @dataclass(frozen=True)
-class NotNamed:
+class NotNamed(Rows):
     """Of the machines whose answers disagree it is not certain which one is wrong.
 
     Attributes
@@ -216,9 +213,6 @@ class NotNamed:
         Machines each of which may be the wrong one, or pairs of them; empty if more are wrong.
     """
 
-    start: int
-    stop: int
-    machines: tuple[int, ...]
     candidates: tuple[tuple[int, ...], ...]
 
 
@@ -254,31 +248,16 @@ class Begin:
     machines: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Compare:
+class Compare(Rows):
     """Compare the answers of these machines to these rows."""
 
-    start: int
-    stop: int
-    machines: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class FindWrong:
+class FindWrong(Rows):
     """Find out which of these machines have answered these rows wrongly."""
 
-    start: int
-    stop: int
-    machines: tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Decode:
+class Decode(Rows):
     """Decode these rows from the answers of these L machines."""
-
-    start: int
-    stop: int
-    machines: tuple[int, ...]
 
 
 @dataclass(frozen=True)
