@@ -139,8 +139,10 @@ class RowLedger:
         return self._assigned.keys()
 
     def next_request(self, machine: int) -> Request | None:
-        """Return the request for all rows that are assigned to a machine."""
-        rows = self._assigned.pop(machine, None)
+        """Return the request for all rows that are assigned to a machine and not decoded yet."""
+        assigned = self._assigned.pop(machine, ())
+        segments = [each for start, stop in assigned for each in self._between(start, stop)]
+        rows = [(each.start, each.stop) for each in segments if not each.is_decoded]
         return Request(machine, merged(rows)) if rows else None
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:

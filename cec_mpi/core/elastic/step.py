@@ -323,14 +323,13 @@ class ElasticStep:
 
     def _wait(self, ledger: Ledger) -> Instruction:
         """Return how long to wait; or why that is useless, or what to do instead."""
-        coming = self._awaited.opening
-        if self._waits_for_vacant:
-            coming |= self._awaited.vacant
-        if self._pending or (coming | self._busy()) & self._listed:
+        if self._pending or (self._awaited.opening | self._busy()) & self._listed:
             return WaitUntil(min(self._next_silent(), self._next_late()))
         left = ledger.conclude()
         if isinstance(left, FindWrong):
             return left
+        if left is None and self._waits_for_vacant and self._awaited.vacant & self._listed:
+            return WaitUntil(self._next_silent())
         if self._refused:
             return Failed(self._refused[0])
         if left is not None:

@@ -486,4 +486,4 @@ def rows_of(intervals):
 
 
 TestRandomEvents = World.TestCase
-TestRandomEvents.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRandomEvents.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

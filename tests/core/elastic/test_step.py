@@ -1,0 +1,132 @@
+"""What a step waits for, and for how long."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cec_mpi import make_code
+from cec_mpi.core.elastic.events import (
+    Answered,
+    AnsweredWrongly,
+    Awaited,
+    Begin,
+    Compare,
+    Decode,
+    Disagreement,
+    Done,
+    Exclude,
+    Excluded,
+    Failed,
+    FindWrong,
+    Freed,
+    GiveUp,
+    Joined,
+    Lost,
+    MarkLate,
+    NotNamed,
+    Request,
+    RowsDisagree,
+    Sent,
+    Tick,
+    TooFew,
+    WaitUntil,
+)
+from cec_mpi.core.elastic.forward import RowLedger
+from cec_mpi.core.elastic.losses import Deadline, State
+from cec_mpi.core.elastic.step import ElasticStep
+from cec_mpi.core.step.answers import Decoders
+
+ROWS, MACHINES, RECOVERY = 6, (1, 2, 3, 4), 2
+ALL = ((0, ROWS),)
+
+
+def step_of(machines, planned, *, compares=False, deadline=None, predicted=None, **options):
+    """A running step that has asked machines for all rows, and its requests."""
+    states = dict.fromkeys(machines, State.IDLE)
+    step = ElasticStep(states, {}, lambda able: True, deadline, **options)
+    ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compares)
+    ledger.plan(dict.fromkeys(planned, ALL))
+    step.begin(ledger, MACHINES, predicted, 0.0)
+    requests = step.instructions(0.0)
+    assert [type(each) for each in requests] == [Request] * len(planned)
+    for request in requests:
+        step.take(Sent(request), 0.0)
+    return step, requests
+
+
+def test_it_begins_when_enough_machines_are_idle():
+    step = ElasticStep({1: State.IDLE, 2: State.BUSY}, {2: 0.0}, lambda able: len(able) > 1)
+    step.take(Tick(frozenset({1, 2})), 0.0)
+    assert step.instructions(0.0) == [WaitUntil(math.inf)]
+    step.take(Freed(2), 1.0)
+    assert step.instructions(1.0) == [Begin((1, 2))]
+
+
+def test_it_does_not_begin_with_machines_that_never_come():
+    step = ElasticStep({1: State.IDLE}, {}, lambda able: len(able) > 1)
+    step.take(Tick(frozenset({1})), 0.0)
+    assert step.instructions(0.0) == [Failed(TooFew((1,)))]
+    step.take(Awaited(opening=frozenset({2})), 0.0)
+    assert step.instructions(0.0) == [WaitUntil(math.inf)]
+
+
+def test_rows_of_a_late_machine_are_shared_and_its_answer_counts_if_it_is_first():
+    step, (first, second) = step_of((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
+    step.take(Answered(first), 0.5)
+    assert step.instructions(0.5) == [WaitUntil(pytest.approx(1.0, abs=1e-3))]
+    late, other = step.instructions(1.1)
+    assert (late, other.machine, other.intervals) == (MarkLate(2), 3, ALL)
+    step.take(Sent(other), 1.1)
+    step.take(Answered(second), 1.2)
+    assert step.instructions(1.2) == [Decode(0, ROWS, (1, 2))]
+    assert step.instructions(1.2) == [Done((other.machine,))]
+
+
+def test_a_silent_machine_is_given_up_after_ten_deadlines():
+    step, _ = step_of((1, 2), (1, 2), deadline=Deadline(seconds=1.0))
+    assert step.instructions(1.1) == [MarkLate(1), MarkLate(2)]
+    assert step.instructions(1.1) == [WaitUntil(pytest.approx(10.0, abs=1e-3))]
+    assert step.instructions(10.1) == [GiveUp(1, 10.1), GiveUp(2, 10.1)]
+    assert step.instructions(10.1) == [Failed(TooFew(()))]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_lost_rows_wait_for_a_machine_that_may_join(waits):
+    step, (first, _) = step_of((1, 2), (1, 2), waits_for_vacant=waits)
+    step.take(Answered(first), 0.1)
+    step.take(Lost(2, "gone"), 0.2)
+    step.take(Awaited(vacant=frozenset({2})), 0.2)
+    assert step.instructions(0.2) == [WaitUntil(math.inf) if waits else Failed(TooFew((1,)))]
+    if waits:
+        step.take(Joined(2), 0.3)
+        (again,) = step.instructions(0.3)
+        assert (again.machine, again.intervals) == (2, ALL)
+
+
+def test_a_disagreement_does_not_wait_for_machines_that_may_never_join():
+    step, requests = step_of((1, 2, 3), (1, 2, 3), compares=True)
+    step.take(Awaited(vacant=frozenset({4})), 0.1)
+    for request in requests:
+        step.take(Answered(request), 0.1)
+    assert step.instructions(0.1) == [Compare(0, ROWS, (1, 2, 3))]
+    step.take(RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
+    assert step.instructions(0.1) == [FindWrong(0, ROWS, (1, 2, 3))]
+    found = NotNamed(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
+    step.take(found, 0.1)
+    assert step.instructions(0.1) == [Failed(Disagreement(found))]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_process_that_has_replaced_a_wrong_one_is_not_excluded(is_replaced):
+    step, (first, second) = step_of((1, 2, 3), (1, 2))
+    step.take(Answered(first), 0.1)
+    step.take(AnsweredWrongly(second), 0.1)
+    if is_replaced:
+        step.take(Lost(2, "gone"), 0.1)
+        step.take(Joined(2), 0.1)
+    found = step.instructions(0.1)
+    assert (Exclude(2, Excluded) in found) == (not is_replaced)
+    assert {each.machine for each in found if isinstance(each, Request)} <= {2, 3}
+    assert sum(isinstance(each, Request) for each in found) >= 1
