@@ -73,6 +73,7 @@ from cec_mpi.times import (
     PARENT_SECONDS,
     PRINTING_SECONDS,
     READING_SECONDS,
+    SRUN_SECONDS,
     TURN_SECONDS,
 )
 
@@ -255,6 +256,12 @@ def _abort_by_launcher(launcher: Launcher, code: int) -> None:
         with suppress(KeyError, ValueError, OSError):
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % code)
             time.sleep(ENDING_SECONDS)
+    if launcher.is_srun:  # it lets the others wait in MPI_Init
+        import subprocess  # few ranks start a program
+
+        with suppress(KeyError, OSError, subprocess.SubprocessError):
+            step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+            subprocess.run(["scancel", step], timeout=SRUN_SECONDS, check=False)
 
 
 def mpi_is_running() -> bool:

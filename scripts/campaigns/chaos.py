@@ -162,7 +162,7 @@ class Campaign:
             self._complain(f"left: {done.left}")
         elif done.returncode not in codes:
             self._complain(f"exit code {done.returncode}")
-        elif "Traceback" in done.told or done.told.count("cec-mpi: error:") > 1:
+        elif "Traceback" in done.told or len(errors_of(done)) > 1:
             self._complain("more than one message")
         else:
             return
@@ -304,6 +304,11 @@ class Run:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
         self._stopped = [(until, pid) for until, pid in self._stopped if now < until]
+
+
+def errors_of(done: Done) -> set[str]:
+    """The messages of a command; two ranks may say that their master is gone."""
+    return {line for line in done.told.splitlines() if line.startswith("cec-mpi: error:")}
 
 
 def ended(started: Started, due: float) -> Done:
