@@ -231,7 +231,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     given: tuple[int, ...] | None = None
     machines, before, left = Machines(), Machines(), Machines()
     present, is_waiting, seconds, best = np.zeros(0, np.intp), False, 0.0, 0.0
-    shares: dict[Machines, Floats] = {}
+    known: dict[Machines, tuple[Floats, float, float]] = {}  # rows, seconds of a step, the optimum
     events: Counter[str] = Counter()
     ended = ""
     while step < wanted and now < limit:
@@ -257,12 +257,12 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             continue
         is_waiting = False
         if machines != before or left:
-            rates = model.rates[present]
-            if machines not in shares:
-                shares[machines] = scheme.rows(rates)
-            rows = shares[machines]
-            seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
-            best = model.rows / float(rates.sum())
+            if machines not in known:
+                rates = model.rates[present]
+                rows = scheme.rows(rates)
+                seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
+                known[machines] = rows, seconds, model.rows / float(rates.sum())
+            rows, seconds, best = known[machines]
             change = scheme.change(before, left, machines, rows)
             if change.lost:
                 step, optimum = saved, optimum - since
