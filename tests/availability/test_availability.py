@@ -351,7 +351,7 @@ def test_a_command_is_told_the_tick_and_starts_no_shell():
 
 def test_an_answer_holds_for_its_seconds_whatever_the_tick(tmp_path):
     path = tmp_path / "asked"
-    command = f"sh -c 'echo >> {path}; echo $CEC_TICK'"
+    command = f"sh -c 'echo >> \"{path}\"; echo $CEC_TICK'"
     held = from_command(command, 6, every=3600).among([1, 2, 3])
     assert [held.at(tick) for tick in (2, 3, 4, 2)] == [(2,)] * 4
     assert path.read_text() == "\n"

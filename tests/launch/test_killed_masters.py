@@ -82,7 +82,7 @@ def test_machines_of_an_operator_end_with_a_program_that_is_killed(
     )
     assert process.wait(LIMIT) == -signal.SIGKILL
     due = time.monotonic() + LEAVING
-    while found := machines_with(scratch):
+    while found := processes_with(scratch, "cec_mpi.session.machine"):
         assert time.monotonic() < due, found
         time.sleep(0.1)
     left = processes_with(scratch)
@@ -92,19 +92,16 @@ def test_machines_of_an_operator_end_with_a_program_that_is_killed(
     assert list(scratch.iterdir()) == []
 
 
-def processes_with(scratch):
+def processes_with(scratch, *words):
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("TMPDIR") == str(scratch):
+            is_of_it = process.environ().get("TMPDIR") == str(scratch)
+            if is_of_it and {*words} <= {*process.cmdline()}:
                 found.append(process)
         except psutil.Error:
             continue
     return found
-
-
-def machines_with(scratch):
-    return [p for p in processes_with(scratch) if "cec_mpi.session.machine" in p.cmdline()]
 
 
 @pytest.mark.parametrize("accept", [False, True], ids=["directory", "connection file"])

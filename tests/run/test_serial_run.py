@@ -375,7 +375,7 @@ def test_a_command_is_asked_between_steps(run, tmp_path):
 
 
 def test_an_answer_of_a_command_holds_for_a_second(run, tmp_path):
-    command = f"sh -c 'echo >> {tmp_path}/asked; echo 1 2 3'"
+    command = f"sh -c 'echo >> \"{tmp_path}/asked\"; echo 1 2 3'"
     assert run("--availability-command", command).code == 0
     assert 1 <= len((tmp_path / "asked").read_text()) < STEPS
 
