@@ -22,6 +22,7 @@ from cec_mpi.processes.launcher import (
     srun_load_problem,
 )
 from cec_mpi.processes.library import library
+from cec_mpi.processes.packing import gather
 from cec_mpi.processes.places import place_of_ranks
 from cec_mpi.processes.start import meet, on_master
 from cec_mpi.store.format.manifest import Manifest
@@ -62,8 +63,8 @@ def examine(
         manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest)
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
-    versions = comm.gather(_versions(), root=0) or []
-    seen = comm.gather(_shards_here(comm, store, manifest), root=0) or []
+    versions = gather(comm, _versions(), dict[str, str])
+    seen = gather(comm, _shards_here(comm, store, manifest), list[Seen])
     if comm.rank:
         return 0
     facts = Facts(

@@ -12,6 +12,7 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import HeldSource, open_array, shared
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.processes.ending import as_cec_error, mark_shared_error
+from cec_mpi.processes.packing import Failure, allgather
 from cec_mpi.processes.start import check_start, on_master
 from cec_mpi.store.work import Runner
 from cec_mpi.wire.collective.shared_work import run_shared
@@ -66,11 +67,12 @@ def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> Any:
             found = f"an array of {shape} {source.dtype.newbyteorder('=')}"
     except Exception as caught:
         problem = as_cec_error(caught)
-    everyones = comm.allgather((found, problem, key))
+    failure = None if problem is None else Failure.of(problem)
+    everyones = allgather(comm, (found, failure, key), tuple[str, Failure | None, str])
     expected, _, key = everyones[0]
     for rank, (each, error, _) in enumerate(everyones):
         if error is not None:
-            raise mark_shared_error(comm.rank, InputError(f"{error} (on rank {rank})"))
+            raise mark_shared_error(comm.rank, InputError(f"{error.text} (on rank {rank})"))
         if each != expected:
             problem = InputError(
                 f"rank {rank} has {each}, but rank 0 has {expected}: expected the same X on all "

@@ -61,7 +61,7 @@ def _make(kind: type, content: Any) -> Any:
     return Path(content)
 
 
-def gather(comm: MPI.Intracomm, content: T, kind: type[T]) -> list[T]:
+def gather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
     """Collective: return the objects of all ranks on rank 0, and an empty list on the others."""
     mine = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
@@ -71,7 +71,7 @@ def gather(comm: MPI.Intracomm, content: T, kind: type[T]) -> list[T]:
     return _split(packed, sizes, kind) if comm.rank == 0 else []
 
 
-def allgather(comm: MPI.Intracomm, content: T, kind: type[T]) -> list[T]:
+def allgather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
     """Collective: return the objects of all ranks."""
     mine = np.frombuffer(pack(content), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
@@ -81,7 +81,7 @@ def allgather(comm: MPI.Intracomm, content: T, kind: type[T]) -> list[T]:
     return _split(packed, sizes, kind)
 
 
-def broadcast(comm: MPI.Intracomm, content: T | None, kind: type[T]) -> T:
+def broadcast(comm: MPI.Comm, content: T | None, kind: type[T]) -> T:
     """Collective: return the object of rank 0 on all ranks."""
     packed = np.frombuffer(pack(content) if comm.rank == 0 else b"", np.uint8)
     size = np.array([packed.size])

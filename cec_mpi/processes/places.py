@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.limits import cpu_quota, memory_here
 from cec_mpi.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
+from cec_mpi.processes.packing import allgather, broadcast
 from cec_mpi.text import listed, plural
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
     finally:
         computer.Free()
     try:
-        together = set().union(*node.allgather(mine))
-        unbound = set().union(*node.allgather(unbound_processors()))
+        together = set().union(*allgather(node, mine, set[int]))
+        unbound = set().union(*allgather(node, unbound_processors(), set[int]))
         place = Place(
             socket.gethostname(),
             node.size,
@@ -96,7 +97,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
             quota.limit(count_cores(mine)),
             count_domains(together),
             count_domains(mine),
-            node.bcast(comm.rank),
+            broadcast(node, comm.rank, int),
             quota.limit(count_cores(unbound)),
             network_here(),
             memory_here(),
@@ -104,7 +105,7 @@ def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
         )
     finally:
         node.Free()
-    return comm.allgather(place)
+    return allgather(comm, place, Place)
 
 
 def place_here() -> Place:

@@ -62,6 +62,7 @@ from cec_mpi.processes.library import (
     world_size,
     wrong_launcher,
 )
+from cec_mpi.processes.packing import allgather
 from cec_mpi.processes.places import count_cores
 from cec_mpi.processes.waiting import wait_for
 from cec_mpi.terminal import warn
@@ -256,7 +257,7 @@ def check_packages(comm: MPI.Intracomm) -> None:
         On all ranks alike.
     """
     mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
-    problem = different_packages([each.split("\t") for each in comm.allgather(mine)])
+    problem = different_packages([each.split("\t") for each in allgather(comm, mine, str)])
     if problem:
         raise InputError(problem)
 
