@@ -30,6 +30,7 @@ USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no 
 LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
 LOST_DEADLINES = 10.0  # or this many deadlines
 DISCONNECT_GRACE = 1.0  # for the end of a connection to show which machine it was
+DISPUTE_SECONDS = 10.0  # for a machine to come that can tell which of several answers is wrong
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 
 # To end. A process that waits longer is ended, or leaves without the others.

@@ -62,6 +62,7 @@ from cec_mpi.core.elastic.losses import (
     seconds_until_given_up,
     seconds_until_late,
 )
+from cec_mpi.times import DISPUTE_SECONDS
 
 _RESOLUTION = 1e-6  # seconds after which a clock shows that a moment has passed
 _CAUSES = {
@@ -160,6 +161,7 @@ class ElasticStep:
         self._to_exclude: dict[int, type[Lost | Excluded]] = {}
         self._failed: Failed | None = None
         self._has_offer = False
+        self._disputed_since: float | None = None
         self._has_answered: set[int] = set()  # machines whose processes have answered
         self._refused: list[Unusable] = []  # answers that are not finite
         self._wrong: list[int] = []  # machines that have answered other wrong numbers
@@ -294,7 +296,7 @@ class ElasticStep:
             return queue or [Done(self.pending)]
         queue += self._look_at_clock(now)
         queue += self._ask(self._ledger)
-        return queue or [self._wait(self._ledger)]
+        return queue or [self._wait(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
         silent = self._silent(now)
@@ -321,15 +323,21 @@ class ElasticStep:
                 found.append(request)
         return found
 
-    def _wait(self, ledger: Ledger) -> Instruction:
+    def _wait(self, ledger: Ledger, now: float) -> Instruction:
         """Return how long to wait; or why that is useless, or what to do instead."""
         if self._pending or (self._awaited.opening | self._busy()) & self._listed:
             return WaitUntil(min(self._next_silent(), self._next_late()))
         left = ledger.conclude()
         if isinstance(left, FindWrong):
             return left
-        if left is None and self._waits_for_vacant and self._awaited.vacant & self._listed:
-            return WaitUntil(self._next_silent())
+        if self._waits_for_vacant and self._awaited.vacant & self._listed:
+            if left is None:
+                return WaitUntil(self._next_silent())
+            if self._disputed_since is None:
+                self._disputed_since = now
+            due = self._disputed_since + DISPUTE_SECONDS
+            if now < due:
+                return WaitUntil(due)
         if self._refused:
             return Failed(self._refused[0])
         if left is not None:

@@ -105,7 +105,7 @@ def test_lost_rows_wait_for_a_machine_that_may_join(waits):
         assert (again.machine, again.intervals) == (2, ALL)
 
 
-def test_a_disagreement_does_not_wait_for_machines_that_may_never_join():
+def test_a_disagreement_waits_ten_seconds_for_machines_that_may_never_join():
     step, requests = step_of((1, 2, 3), (1, 2, 3), compares=True)
     step.take(Awaited(vacant=frozenset({4})), 0.1)
     for request in requests:
@@ -115,7 +115,8 @@ def test_a_disagreement_does_not_wait_for_machines_that_may_never_join():
     assert step.instructions(0.1) == [FindWrong(0, ROWS, (1, 2, 3))]
     found = NotNamed(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
     step.take(found, 0.1)
-    assert step.instructions(0.1) == [Failed(Disagreement(found))]
+    assert step.instructions(0.1) == [WaitUntil(pytest.approx(10.1))]
+    assert step.instructions(10.2) == [Failed(Disagreement(found))]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
