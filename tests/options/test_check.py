@@ -1,9 +1,8 @@
 """A code that does not show wrong answers is refused, and the message says what would."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cec_mpi import encode
 from cec_mpi.errors import InputError
