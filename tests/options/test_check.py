@@ -1,8 +1,10 @@
 """A code that does not show wrong answers is refused, and the message says what would."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 
 from cec_mpi import encode
 from cec_mpi.errors import InputError
@@ -37,11 +39,11 @@ def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
 @pytest.mark.parametrize(("bound", "says"), [(1e-3, "errors of up to 0.0"), (9, "as large as X")])
 def test_a_store_with_repaired_shards_that_are_too_inexact_is_refused(bound, says, tmp_path):
     manifest = manifest_of(tmp_path / "store", 4, 2, "float64")
-    first = replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
+    first = structs.replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
     repaired = replace(manifest, shards=(first, *manifest.shards[1:]))
     with pytest.raises(InputError, match=f"{says}.*: encode X again, because repaired shards"):
         SessionOptions(check=True).checked(repaired)
-    slightly = replace(first, rebuilt=(Rebuilt(0, 2, 1e-12),))
+    slightly = structs.replace(first, rebuilt=(Rebuilt(0, 2, 1e-12),))
     SessionOptions(check=True).checked(replace(manifest, shards=(slightly, *manifest.shards[1:])))
 
 
