@@ -25,7 +25,8 @@ a process forked from one with MPI     its own   `leave_forks_without_mpi`
 
 In an elastic run no process waits for another one to leave. The master tells machines to leave,
 and they do so with 0; those that have lost it end with 3. `end_ranks` ends those on this node that
-do not leave in time, and ``session.elastic`` those that it has started.
+do not leave in time, and ``session.elastic`` those that it has started. If one on another node does
+not leave, the master ends the job with 3 when it leaves.
 
 SIGTERM or SIGUSR1 ends a run on rank 0 with exit code 6 at the next step, and warns a machine that
 it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, work as in any program.

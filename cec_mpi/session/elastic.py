@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -14,7 +15,13 @@ from pathlib import Path
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.files.durable import locked
 from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import end_ranks, end_with_launcher, this_process
+from cec_mpi.processes.ending import (
+    FAILED_MACHINE,
+    end_job,
+    end_ranks,
+    end_with_launcher,
+    this_process,
+)
 from cec_mpi.processes.launcher import (
     Launcher,
     continuity,
@@ -156,7 +163,9 @@ def elastic(
                     wait = BYE_SECONDS if ranks else LEAVING_SECONDS
                     closing = partial(telling_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
-                    end_ranks([rank for rank in hub.stuck_ranks if rank <= ranks])
+                    stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
+                    if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
+                        atexit.register(end_job, FAILED_MACHINE, by_mpi=False)
 
 
 @contextmanager
