@@ -97,9 +97,10 @@ class Awaited:
     Attributes
     ----------
     opening : frozenset of int
-        Machines whose processes open their shards.
+        Machines whose processes open their shards. A spare that replaces a lost machine is here as
+        soon as the loss is reported.
     vacant : frozenset of int
-        Machines without a process, for which the run waits.
+        Machines without a process, if the run waits for processes; others may join at any time.
     """
 
     opening: frozenset[int] = frozenset()
@@ -262,7 +263,7 @@ class Decode(Rows):
 
 @dataclass(frozen=True)
 class MarkLate:
-    """Wait for this machine no longer; if its answer comes in time, it is used."""
+    """Have others compute the rows of this machine too; its answer is used if it is the first."""
 
     machine: int
 

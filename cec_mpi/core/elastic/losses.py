@@ -6,7 +6,10 @@ The state of a machine says what the step can expect of it:
 - busy: it computes for an earlier step.
 - idle: it can be asked.
 - computing: it has a request of this step.
-- late: it has a request of this step, and others compute the same rows.
+- late: it has a request of this step, and others compute the same rows. Its answer still counts if
+  it is the first, and the machine gets no other rows until it has answered.
+
+These states last for one step. `cec_mpi.roster.State` is that of a process; records have events.
 
 An event changes the state, and has a consequence for the step:
 
@@ -44,7 +47,8 @@ joined                any              idle       offer rows
 - exclude: as `reassign rows`, and it is excluded.
 - nothing: among others, the answer to a request that was reassigned because its machine was lost.
 
-A machine that was excluded may be joined by another process, which can be asked like any other.
+After `exclude` and `drop answers` the roster reports `lost` or `excluded`; the machine is absent
+already. It may be joined by another process, which can be asked like any other.
 """
 
 from __future__ import annotations
@@ -96,7 +100,7 @@ class Consequence(Enum):
 
 ASKED = State.COMPUTING, State.LATE
 
-# For a state that is not listed: the state stays, and nothing follows.
+# For a cause that is not in `_IN_ANY_STATE` either: the state stays, and nothing follows.
 _BY_STATE = {
     (Cause.ANSWERED, State.COMPUTING): (State.IDLE, Consequence.USE),
     (Cause.ANSWERED, State.LATE): (State.IDLE, Consequence.USE),

@@ -94,7 +94,7 @@ class Ledger(Protocol):
         """Assign what is missing to helpers, some of them idle; False if they are too few."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect nothing more of a machine."""
+        """Do not rely on a machine, whose answer may be used if it is the first."""
 
     def drop(self, machine: int) -> None:
         """Expect nothing more of a machine, and do not use its answers."""
@@ -283,7 +283,7 @@ class ElasticStep:
         """Return what is to be done now, in this order.
 
         The last call for the time being returns one instruction: `Done`, `Failed`, `Begin` or
-        `WaitUntil`.
+        `WaitUntil`. What changes the ledger after `is_done` is read must also give an instruction.
         """
         if self._failed is not None:
             return [self._failed]

@@ -463,7 +463,7 @@ class World(RuleBasedStateMachine):
             return
         self.vacant = False
         self.step._waits_for_vacant = False
-        for _ in range(300):
+        for _ in range(10_000):  # each loss of a replacement makes L terms of one
             if not self.is_running:
                 return
             if self.computing():
