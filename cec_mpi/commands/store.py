@@ -50,7 +50,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             part = f"{len(damaged)} of {plural(len(shards), 'shard')}"
             raise DamagedStoreError(
                 f"{arguments.store}: {part} {'is' if len(damaged) == 1 else 'are'} damaged: "
-                f"{', '.join(damaged)}"
+                f"{', '.join(damaged)}; cec-mpi repair rebuilds them"
             )
         if condition.other_problems:
             after = "cec-mpi repair restores them"
@@ -111,8 +111,8 @@ def _repair(arguments: argparse.Namespace) -> int:
             say(f"{shard_name(n)}: {rows} {how}{why}")
         if done.rebuilt and manifest.copies is None:
             say(
-                f"error: at most {done.error_bound:.1e} times the largest of the entries of X "
-                f"that are coded together{_as_encoded(arguments.store)}"
+                f"rebuilt numbers: error at most {done.error_bound:.1e} times the largest entry of "
+                f"X in the rows that are coded together{_as_encoded(arguments.store)}"
             )
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
@@ -176,8 +176,8 @@ def _decode(arguments: argparse.Namespace) -> int:
             say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0
         say(
-            f"{arguments.out}: error at most {bound:.1e} times the largest of the entries of X "
-            f"that are coded together{_as_encoded(arguments.store)}"
+            f"{arguments.out}: error at most {bound:.1e} times the largest entry of X "
+            f"in the rows that are coded together{_as_encoded(arguments.store)}"
         )
         return 0
 

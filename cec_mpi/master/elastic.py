@@ -296,6 +296,8 @@ class ElasticExecutor:
         hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
         if hint and copies is not None and copies < enough:
             hint = f" ({enough} answers tell which: encode with --copies {enough})"
+        elif hint and len(self._manifest.shards) < enough:
+            hint = f" ({enough} answers tell which: encode with --machines {enough})"
         names = " or ".join(" and ".join(map(str, each)) for each in found.candidates)
         if not names:
             who = f"several are wrong{hint}"

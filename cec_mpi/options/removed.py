@@ -3,7 +3,7 @@
 _ONE_SHARD = "a machine holds one shard; start more ranks on this node"
 _COSTS = "take rates from a run (--rates-of DIR), or give --rate, --latency and --bandwidth"
 _TABLE = "use --csv FILE, a table with a row for each step"
-_CHECK = "use check (--check), which compares all rows and has no value"
+_CHECK = "--check has no value and compares all rows (check=True in Python)"
 _INSTEAD = {
     "stage": "give runs --cache DIR, to which each machine copies its shard",
     "hostfile": "copy an example from hostfiles/ in a clone of the project, one for each MPI",

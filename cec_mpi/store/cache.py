@@ -125,8 +125,8 @@ def _reserved(root: Path, place: Path, size: int, limit: int | None) -> int:
             if (not is_whole or (limit is not None and total > limit)) and _remove_unused(other):
                 total -= _size(other)
         if limit is not None and total > limit:
-            used = f", of which other machines use {total - size}" if total > size else ""
-            raise InputError(f"{root} needs {size} bytes more than --cache-limit {limit}{used}")
+            used = f", and copies that are in use have {total - size}" if total > size else ""
+            raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{used}")
         place.mkdir(exist_ok=True)
         os.utime(place)
         held = os.open(place, _DIRECTORY)

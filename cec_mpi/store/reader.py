@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,9 @@ class Store:
                 raise DamagedStoreError(f"{self.path / entry.file}: {problem}")
 
     def _entry(self, machine: int) -> ShardEntry:
-        if not 1 <= machine <= len(self.manifest.shards):
+        if not isinstance(machine, Integral) or not 1 <= machine <= len(self.manifest.shards):
             raise InputError(
-                f"machine {machine}: expected 1 to {len(self.manifest.shards)}, the machines of "
+                f"machine {machine!r}: expected 1 to {len(self.manifest.shards)}, the machines of "
                 f"{self.path}"
             )
         return self.manifest.shards[machine - 1]

@@ -74,7 +74,7 @@ def test_the_life_of_a_store(cec, matrix, copy, tmp_path):
     done = cec("repair", copy)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "shard-0001.npy: rows 0..20000 rebuilt"
-    assert "error: at most" in done.stdout
+    assert "rebuilt numbers: error at most" in done.stdout
     info = cec("info", copy)
     assert "shard-0001.npy  rows 0..20000 were computed from other shards" in info.stdout
     done = cec("add-machine", copy)

@@ -293,7 +293,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"ports": (1, 2)}, "ports: this option needs an elastic run (--elastic)"),
         ({"encryption": False}, "no encryption: this option needs an elastic run (--elastic)"),
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
-        ({"check": "parity"}, "check 'parity': it was removed; use check (--check), which"),
+        ({"check": "parity"}, "check 'parity': it was removed; --check has no value and compares"),
         ({"check": "all"}, "check 'all': expected True or False"),
         ({"check": True, "stragglers": 1}, "stragglers 1: expected 0 to 0 (N - L, less 1 with"),
         ({"deadline": 0}, "deadline 0: expected "),

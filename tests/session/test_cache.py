@@ -199,7 +199,7 @@ def test_without_a_place_for_copies_the_store_is_read(make, tmp_path, cache):
 
 def test_a_limit_below_the_size_of_a_shard_and_a_full_disk(tmp_path, cache, monkeypatch):
     path = coded(tmp_path / "store")
-    with pytest.warns(SlowWarning, match=f"needs {SHARD} bytes more than --cache-limit 1000"):
+    with pytest.warns(SlowWarning, match=f"--cache-limit is 1000 bytes, the shard has {SHARD}"):
         product(path, cache, cache_limit=1000)
     assert copies(cache) == []
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
