@@ -83,7 +83,7 @@ def test_a_store_can_be_moved_and_linked(path, tmp_path):
     assert found(tmp_path / "link") == {}
 
 
-@pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1])
+@pytest.mark.parametrize("machine", [-1, 0, MACHINES + 1, 1.5])
 def test_a_machine_that_the_store_does_not_have(path, machine):
     with pytest.raises(InputError, match=f"machine {machine}: expected 1 to {MACHINES}"):
         open_store(path).shard(machine)
