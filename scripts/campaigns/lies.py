@@ -39,7 +39,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lies", type=int, default=150)
     parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=3600, help="after which no lie begins")
     options = parser.parse_args()
+    end = time.monotonic() + options.seconds
     warnings.simplefilter("ignore")
     random = np.random.default_rng(options.seed)
     X = random.standard_normal((240, 40))
@@ -55,6 +57,7 @@ def main() -> int:
                 check,
                 lies,
                 options.limit,
+                end,
                 totals,
                 random,
             )
@@ -69,15 +72,16 @@ def _campaign(
     check: bool,
     lies: int,
     limit: float,
+    end: float,
     totals: Counter[str],
     random: np.random.Generator,
 ) -> None:
     done = 0
-    while done < lies:
+    while done < lies and time.monotonic() < end:
         options = {"local": MACHINES - 1, "accept": str(file), "threads": 1, "deadline": "1"}
         options["speeds"] = (1.0,) * MACHINES  # so that liars get jobs, whatever they report
         with cec_mpi.open_operator(store, check=check, **options) as operator:
-            while done < lies:
+            while done < lies and time.monotonic() < end:
                 lie = ANSWERS[done % len(ANSWERS)]
                 done += 1
                 totals["lies"] += 1

@@ -221,8 +221,8 @@ def attack(world: World, guilty: list[int], rng: np.random.Generator) -> tuple[s
 class Campaign:
     """Counts what happens."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
+    def __init__(self, rng: np.random.Generator, end: float) -> None:
+        self.rng, self._end = rng, end
         self.counts: Counter[tuple[str, str]] = Counter()
         self.largest: dict[str, float] = {}
 
@@ -313,7 +313,7 @@ class Campaign:
     def honest(self, path: Path, steps: int) -> None:
         """Steps with right answers."""
         number = 0
-        while self.counts["honest", "steps"] < steps:
+        while self.counts["honest", "steps"] < steps and time.monotonic() < self._end:
             number += 1
             world = World(path / f"honest-{number}", self.rng)
             try:
@@ -330,7 +330,7 @@ class Campaign:
     def attacks(self, path: Path, row: str, count: int, machines: int) -> None:
         """Steps in which one machine or two are wrong."""
         number = 0
-        while self.counts[row, "attacks"] < count:
+        while self.counts[row, "attacks"] < count and time.monotonic() < self._end:
             number += 1
             world = World(path / f"{row}-{number}", self.rng)
             for _ in range(20):
@@ -378,9 +378,10 @@ def main() -> int:
     parser.add_argument("--honest", type=int, default=10_000)
     parser.add_argument("--one", type=int, default=2_000)
     parser.add_argument("--two", type=int, default=2_000)
+    parser.add_argument("--seconds", type=float, default=7200, help="after which no store is made")
     arguments = parser.parse_args()
-    campaign = Campaign(np.random.default_rng(arguments.seed))
     begin = time.monotonic()
+    campaign = Campaign(np.random.default_rng(arguments.seed), begin + arguments.seconds)
     with tempfile.TemporaryDirectory() as directory:
         campaign.honest(Path(directory), arguments.honest)
         campaign.attacks(Path(directory), "one", arguments.one, 1)
