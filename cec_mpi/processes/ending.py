@@ -247,6 +247,17 @@ def end_job(code: int, by_mpi: bool = True) -> NoReturn:
     os._exit(code)
 
 
+def end_job_at_exit() -> None:
+    """End all processes of the job when this one leaves, not when one forked from it does."""
+    process = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == process:
+            end_job(FAILED_MACHINE, by_mpi=False)
+
+    atexit.register(end)
+
+
 def _abort_by_launcher(launcher: Launcher, code: int) -> None:
     """Make the launcher end all processes with this exit code, without MPI.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import subprocess
 import sys
@@ -16,8 +15,7 @@ from cec_mpi.errors import InputError, MachineError
 from cec_mpi.files.durable import locked
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.processes.ending import (
-    FAILED_MACHINE,
-    end_job,
+    end_job_at_exit,
     end_ranks,
     end_with_launcher,
     this_process,
@@ -165,7 +163,7 @@ def elastic(
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
                     if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
-                        atexit.register(end_job, FAILED_MACHINE, by_mpi=False)
+                        end_job_at_exit()
 
 
 @contextmanager

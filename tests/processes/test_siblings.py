@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +85,19 @@ def test_who_does_not_know_its_job_ends_nobody(variables, start, launched):
     processes = [start(each) for each in (variables | {"PMI_RANK": "1"}, open_mpi(1), {})]
     end_ranks([0, 1])
     assert [process.poll() for process in processes] == [None] * 3
+
+
+FORKING = """
+import os, sys
+from cec_mpi.processes.ending import end_job_at_exit
+end_job_at_exit()
+child = os.fork()
+if not child:
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_does_not_end_the_job_that_its_parent_will_end(run):
+    done = run([sys.executable, "-c", FORKING])
+    assert (done.stdout, done.returncode) == ("0\n", 3)
