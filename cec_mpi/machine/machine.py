@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.machine.emulation import Emulation, measure_rate
@@ -89,7 +90,7 @@ class Machine:
     def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
         """Assign rows: intervals ``start <= row < stop``, ascending."""
         self._intervals = intervals
-        self.count = sum(stop - start for start, stop in intervals)
+        self.count = count_rows(intervals)
         self._loaded = False
 
     def load(self) -> Loaded:

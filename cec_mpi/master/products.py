@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination
-from cec_mpi.core.checks.parity import ParityChecker
+from cec_mpi.core.checks.parity import ParityChecker, Verdict
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.events import (
     Compare,
@@ -23,7 +23,7 @@ from cec_mpi.core.elastic.events import (
     RowsDisagree,
 )
 from cec_mpi.core.elastic.terms import Term
-from cec_mpi.core.plan.assignment import Intervals
+from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
 
@@ -83,10 +83,7 @@ class ForwardProducts:
         if isinstance(instruction, Compare):
             disagrees = self._answers.disagree(*rows)
             return RowsDisagree(*rows) if disagrees else RowsAgree(*rows)
-        verdict = self._answers.find_wrong(*rows)
-        if verdict.agree:
-            return RowsAgree(*rows)
-        return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)
+        return _outcome(rows, self._answers.find_wrong(*rows))
 
 
 class AdjointProducts:
@@ -112,7 +109,7 @@ class AdjointProducts:
         checks: TermChecks | None = None,
     ) -> None:
         self.product, self._generator, self._checks = product, generator, checks
-        sizes = [_count(rows) * product.columns for rows in intervals.values()]
+        sizes = [count_rows(rows) * product.columns for rows in intervals.values()]
         ends = accumulate(sizes)
         self._planned = {
             machine: coded[end - size : end]
@@ -222,16 +219,17 @@ class ProbeProducts:
         known = self._checks.products | self._new
         answers = np.array([known[n][rows[0] : rows[1]] for n in instruction.machines])
         verdict = self._checker.find_wrong(instruction.machines, answers, self._checks.scale)
-        if verdict.agree:
-            return RowsAgree(*rows)
         for machine in verdict.wrong:
             self._checks.products.pop(machine, None)
-        return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)
+        return _outcome(rows, verdict)
 
     def keep(self, machines: Collection[int]) -> None:
         """Keep the products of these machines, which agree."""
         self._checks.products |= {machine: self._new[machine] for machine in machines}
 
 
-def _count(intervals: Intervals) -> int:
-    return sum(stop - start for start, stop in intervals)
+def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Verdict) -> Outcome:
+    """Return the event that follows from comparing answers to rows."""
+    if verdict.agree:
+        return RowsAgree(*rows)
+    return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)

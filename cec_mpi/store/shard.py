@@ -10,6 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.plan.assignment import count_rows
+
 Holding = Literal["mmap", "ram"]
 """Rows in the page cache, or in memory."""
 Verify = Literal["first-read", "never"]
@@ -98,7 +100,7 @@ class Shard(Protocol):
 
     def amount(self, intervals: Intervals) -> float:
         """How many rows of mean cost these rows are."""
-        return sum(stop - start for start, stop in intervals)
+        return count_rows(intervals)
 
     def load(self, intervals: Intervals) -> Loaded:
         """Load rows, and return what was read for the first time, or again.

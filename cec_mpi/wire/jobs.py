@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Change
+from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
@@ -24,7 +25,6 @@ _NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how 
 # Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
 _STEPS, _LEAST = 4, 16 << 20
 _OVERHEAD = 1024  # bytes of a buffer beside its numbers
-Intervals = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Job:
     @property
     def count(self) -> int:
         """The number of rows."""
-        return sum(stop - start for start, stop in self.intervals)
+        return count_rows(self.intervals)
 
     @property
     def reported(self) -> Reported[float]:
@@ -279,7 +279,7 @@ class JobsEnd:
         if product.adjoint:
             size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
         else:
-            rows = sum(stop - start for start, stop in intervals)
+            rows = count_rows(intervals)
             size, dtype = rows * product.columns, self._arithmetic
         kept = self._buffers.get((size, dtype))
         if kept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -283,6 +283,17 @@ def _check_machines(plan: Assignment) -> None:
 
 
 # Arrays of whole numbers, checked and read-only.
+
+
+def count_rows(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return the number of rows of some intervals.
+
+    Examples
+    --------
+    >>> count_rows([(0, 2), (5, 9)])
+    6
+    """
+    return sum(stop - start for start, stop in intervals)
 
 
 def whole_numbers(name: str, values: ArrayLike) -> Ints:

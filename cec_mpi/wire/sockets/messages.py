@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
-from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.assignment import Ints, count_rows
 from cec_mpi.processes.packing import unpack
 from cec_mpi.processes.places import Place
 from cec_mpi.processes.start import fingerprint
@@ -162,7 +162,7 @@ def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
     """Return the shape of the vector of a job."""
     adjoint, columns = order.product
     assert order.intervals is not None
-    rows = sum(stop - start for start, stop in order.intervals)
+    rows = count_rows(order.intervals)
     return (rows, columns) if adjoint else (columns, opening.manifest.columns)
 
 
