@@ -284,9 +284,10 @@ def advise(question: Question) -> Advice:
     rejected = _Rejected()
     found = []
     for choice in _choices(question):
-        sized = _sized(question, choice)
+        held = Coded(Model(_scenario(question, choice))).held
+        sized = _sized(question, choice, held)
         rejected.tried(sized)
-        if reason := _impossible(question, sized):
+        if reason := _impossible(question, sized, held):
             rejected.add(sized, *reason)
             continue
         outcomes = [_replayed(question, choice, seed) for seed in range(question.seeds)]
@@ -463,14 +464,9 @@ def _scenario(question: Question, choice: Choice) -> Scenario:
     )
 
 
-def _held(question: Question, choice: Choice) -> NDArray[np.float64]:
-    """Return the bytes that each machine holds."""
-    return Coded(Model(_scenario(question, choice))).held
-
-
-def _sized(question: Question, choice: Choice) -> Choice:
-    """Return a choice with what does not depend on time."""
-    held, machines, recovery = _held(question, choice), choice.machines, choice.recovery
+def _sized(question: Question, choice: Choice, held: NDArray[np.float64]) -> Choice:
+    """Return a choice with what does not depend on time, given the bytes of each machine."""
+    machines, recovery = choice.machines, choice.recovery
     sized = replace(choice, storage=round(held.sum()), largest=round(held.max()))
     if recovery is None:
         return replace(sized, gone=(choice.copies or 1) - 1, error=_eps(question))
@@ -496,10 +492,12 @@ def _condition(machines: int, recovery: int) -> float:
     return float(condition_numbers(matrix[sets]).max())
 
 
-def _impossible(question: Question, choice: Choice) -> tuple[str, str] | None:
+def _impossible(
+    question: Question, choice: Choice, held: NDArray[np.float64]
+) -> tuple[str, str] | None:
     """Return why a choice cannot work, and a figure; None if it can."""
-    held = _held(question, choice).tolist()
-    for n, (kind, size) in enumerate(zip(question.machines, held, strict=False), start=1):
+    sizes = held.tolist()
+    for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
             figure = f"{size_words(size)} of {size_words(kind.memory)}"
             return f"its shard does not fit into the memory of machine {n}", figure
