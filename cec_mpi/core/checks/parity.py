@@ -27,7 +27,6 @@ from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _KEPT = 1024  # sets of machines
 _ROWS = 16  # by which machines are named: those that disagree most
