@@ -57,6 +57,7 @@ MISSED_LOOK_SECONDS = 1.0  # and for those whose end was missed
 SHORTAGE_SECONDS = 0.5  # that machines may be missing before it is said
 INTERRUPT_SECONDS = 1.0  # after which a second Ctrl-C cuts off a step that has not ended
 TICK_SECONDS = 0.1  # of a wait for availability: mpirun kills 0.25 s after SIGTERM
+RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
 ANSWER_SLEEP = 1e-3  # at most, of a wait for answers
 IDLE_SLEEP = 10e-3  # at most, where nobody computes, and somebody is to come
 ORDER_SLEEP = 5e-3  # at most, of a machine in lockstep that waits for the next step

@@ -18,11 +18,11 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.master.step import Step
-from cec_mpi.processes.waiting import RESOLUTION, Clock, nap, never
+from cec_mpi.processes.waiting import Clock, nap, never
 from cec_mpi.records.step import Away, Why
 from cec_mpi.roster import Roster
 from cec_mpi.text import plural
-from cec_mpi.times import TICK_SECONDS, WARNING_SECONDS
+from cec_mpi.times import RESOLUTION, TICK_SECONDS, WARNING_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.roster import Short

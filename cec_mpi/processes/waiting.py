@@ -24,8 +24,6 @@ _SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
 _LATE = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
 
-RESOLUTION = 1e-6  # seconds after which a clock shows that a moment has passed
-
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
 _TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
 _threads = threading.local()

@@ -55,7 +55,8 @@ class TermLedger:
     ...     ledger.answered(request)
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle={1, 3})
-    True
+    >>> ledger.is_lacking
+    False
     >>> again = [ledger.next_request(n) for n in (1, 3)]
     >>> [(request.machine, request.intervals) for request in again]
     [(1, ((0, 2),)), (3, ((0, 2),))]
@@ -111,8 +112,8 @@ class TermLedger:
             term.prospect = Prospect.NONE
         return None
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:
-        """Assign missing terms to these machines; False if they are too few.
+    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+        """Assign missing terms to these machines.
 
         Parameters
         ----------
@@ -134,7 +135,6 @@ class TermLedger:
             self.is_lacking |= not term.replacements
             for other in term.replacements:
                 self._assigned[other.machine].append(other)
-        return not self.is_lacking
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Get the unanswered terms of a machine from others.
@@ -238,13 +238,12 @@ class ProbeLedger:
         """Whether all that have been asked have answered, and agree."""
         return not (self.is_lacking or self._expected or self._unjudged())
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:
-        """Ask these machines, unless their products are known or expected; returns True."""
+    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+        """Ask these machines, unless their products are known or expected."""
         self.is_lacking = False
         new = set(helpers) - self._known - self.answered_by - self._expected
         self._assigned |= new
         self._expected |= new
-        return True
 
     @property
     def assigned(self) -> Collection[int]:

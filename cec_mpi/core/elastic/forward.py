@@ -78,7 +78,8 @@ class RowLedger:
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle={1, 3})
-    True
+    >>> ledger.is_lacking
+    False
     >>> ledger.answered(first[0])
     >>> ledger.answered(first[2])
     >>> ledger.instructions()
@@ -145,14 +146,13 @@ class RowLedger:
         rows = [(each.start, each.stop) for each in segments if not each.is_decoded]
         return Request(machine, merged(rows)) if rows else None
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:
-        """Assign rows that lack answers to these machines; False if some have too few."""
+    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+        """Assign rows that lack answers to these machines."""
         missing = self._missing(helpers)
         possible = [rows for rows in missing if len(rows.eligible) >= rows.needed]
         self.is_lacking = len(possible) < len(missing)
         for machine, start, stop in replan(possible, self._speeds):
             self._assign(machine, start, stop)
-        return not self.is_lacking
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Expect nothing more of a machine, whose answers are kept.

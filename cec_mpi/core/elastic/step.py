@@ -62,9 +62,8 @@ from cec_mpi.core.elastic.losses import (
     seconds_until_given_up,
     seconds_until_late,
 )
-from cec_mpi.times import DISPUTE_SECONDS
+from cec_mpi.times import DISPUTE_SECONDS, RESOLUTION
 
-_RESOLUTION = 1e-6  # seconds after which a clock shows that a moment has passed
 _CAUSES = {
     Lost: Cause.LOST,
     GivenUp: Cause.GIVEN_UP,
@@ -90,8 +89,8 @@ class Ledger(Protocol):
     def next_request(self, machine: int) -> Request | None:
         """Return the next request for an idle machine."""
 
-    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> bool:
-        """Assign what is missing to helpers, some of them idle; False if they are too few."""
+    def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
+        """Assign what is missing to helpers, some of them idle; sets `is_lacking`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
         """Do not rely on a machine, whose answer may be used if it is the first."""
@@ -389,7 +388,7 @@ class ElasticStep:
     def _next_silent(self) -> float:
         """Return when a machine will be given up, unless it answers before."""
         first = min(self._begun.values(), default=float("inf"))
-        return first + seconds_until_given_up(self._deadline, self.allowed) + _RESOLUTION
+        return first + seconds_until_given_up(self._deadline, self.allowed) + RESOLUTION
 
     def _next_late(self) -> float:
         """Return when a machine will be late, unless it answers before."""
@@ -398,4 +397,4 @@ class ElasticStep:
             return float("inf")
         computing = (n for n, state in self._states.items() if state is State.COMPUTING)
         begun = (self._begun[n] for n in computing if n in self._begun)
-        return min(begun, default=float("inf")) + allowed + _RESOLUTION
+        return min(begun, default=float("inf")) + allowed + RESOLUTION
