@@ -48,7 +48,7 @@ import mpi4py.rc
 mpi4py.rc.initialize = False
 from cec_mpi import cli
 cli.build_parser("run").parse_args(["run", "store", "--out", "out"])
-import cec_mpi.run.ranks, cec_mpi.session.serving, cec_mpi.wire.collective.machine_end
+import cec_mpi.cli.run.ranks, cec_mpi.session.serving, cec_mpi.wire.collective.machine_end
 """
 ELASTIC = "import cec_mpi.session.machine"
 
@@ -63,7 +63,7 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
     unwanted = (
         *("scipy", "pandas"),
         *("concurrent", "difflib", "fractions", "subprocess"),
-        "cec_mpi.run.task_run",
+        "cec_mpi.cli.run.task_run",
         "cec_mpi.core.plan.load",
         "cec_mpi.core.plan.planner",
         *(f"cec_mpi.{room}" for room in rooms),
@@ -76,8 +76,10 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
 
 def test_a_command_does_not_load_the_others():
     loaded = loaded_after("from cec_mpi import cli; cli.build_parser('info')")
-    assert "cec_mpi.commands.info" in loaded
-    assert not loaded & {f"cec_mpi.commands.{name}" for name in ("doctor", "encode", "plan", "run")}
+    assert "cec_mpi.cli.commands.info" in loaded
+    assert not loaded & {
+        f"cec_mpi.cli.commands.{name}" for name in ("doctor", "encode", "plan", "run")
+    }
 
 
 def test_what_one_process_does_never_starts_mpi(tmp_path):

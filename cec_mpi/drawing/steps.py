@@ -26,7 +26,7 @@ def steps_table(
 
     Examples
     --------
-    >>> from cec_mpi.commands.explain import explain_plan
+    >>> from cec_mpi.cli.commands.explain import explain_plan
     >>> plan = explain_plan((1, 2, 3), [1, 1, 2], 2, 4, steps=True)
     >>> print(*steps_table((1, 2, 3), plan["iterations"]), sep="\n")
     f  alpha  P_f  alpha is                                m[1]  m[2]  m[3]  L'

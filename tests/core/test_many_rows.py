@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cec_mpi.commands.explain import explain_plan
+from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.flow import Network

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from cec_mpi.commands.explain import explain_plan
+from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.drawing.lanes import draw
 from cec_mpi.drawing.pictures import style

@@ -1,4 +1,4 @@
-"""Bad input of several ranks ends like that of one process (`tests/commands`)."""
+"""Bad input of several ranks ends like that of one process (`tests/cli/commands`)."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import build_parser, main
+from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.available import AvailabilityFlags
@@ -23,7 +24,6 @@ from cec_mpi.options.option import from_flags, own_options
 from cec_mpi.options.session import GROUPS, SessionOptions
 from cec_mpi.options.sharing import as_speeds
 from cec_mpi.processes.launcher import without_launcher
-from cec_mpi.run.options import RunOptions
 from helpers.sparse import sparse
 
 # What no other function of Python has: the first three say what to open, and for whom.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cec_mpi.doctor.advice import advise_binding, different_versions
+from cec_mpi.cli.doctor.advice import advise_binding, different_versions
 from cec_mpi.processes.launcher import Launcher
 from cec_mpi.processes.places import (
     Place,

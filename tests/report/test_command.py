@@ -84,7 +84,7 @@ def test_a_page_of_a_run(run, tmp_path, capsys):
 
 def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     """The page says that there will be another one, until there is none."""
-    monkeypatch.setattr("cec_mpi.commands.report.PAGE_SECONDS", 0.02)
+    monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
     out, seen = tmp_path / "report.html", []
 
     def hold_until_it_was_written_twice():
@@ -137,7 +137,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("cec_mpi.commands.report.PAGE_SECONDS", 0.02)
+    monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
     monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.1))
     out, told = tmp_path / "report.html", [""]
 

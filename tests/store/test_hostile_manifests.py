@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cec_mpi.cli import main
 from cec_mpi.store.format.manifest import own_sum, shard_header
-import cec_mpi.run.task_run, cec_mpi.store.operations.repair  # before memory is limited
+import cec_mpi.cli.run.task_run, cec_mpi.store.operations.repair  # before memory is limited
 
 good, scratch, seed, count = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])
 written = json.loads((good / "manifest.json").read_text())

@@ -1,0 +1,156 @@
+"""Slurm batch scripts, filled into the templates beside this module."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from textwrap import wrap
+from typing import Literal
+
+from cec_mpi.errors import InputError
+
+# Commands that start the ranks of a lockstep run in the allocation.
+LAUNCHERS = {
+    "mpirun": 'mpirun -n "$SLURM_NTASKS"',
+    "hydra": 'mpiexec.hydra -n "$SLURM_NTASKS"',  # Intel's mpirun does not forward signals
+    "pmix": 'srun --mpi=pmix --cpus-per-task="$SLURM_CPUS_PER_TASK"',
+    "pmi2": 'srun --mpi=pmi2 --cpus-per-task="$SLURM_CPUS_PER_TASK"',
+}
+
+# Variables of a step of srun, which sbatch gives to its job, and the option of sbatch that sets
+# them for the job; the memory of a step without them is that of its job.
+_LEFT_BEHIND = {
+    "${!SLURM_CPU_BIND*}": "",
+    "${!SLURM_DIST*}": "distribution",
+    "${!SLURM_GPU*}": "",
+    "SLURM_HINT": "hint",
+    "${!SLURM_MEM_BIND*}": "mem-bind",
+    "${!SLURM_MEM_PER*}": "",
+    "${!SLURM_NTASKS_PER*}": "ntasks-per-node",
+    "${!SLURM_STEP*}": "",
+    "SLURM_THREADS_PER_CORE": "threads-per-core",
+    "${!SLURM_TRES*}": "",
+    "PMI_FD PMI_JOBID PMI_RANK PMI_SIZE": "",
+    "PMIX_NAMESPACE PMIX_RANK ${!PMIX_SERVER*}": "",
+}
+
+_WARNING = 120  # seconds before the end of the time, as in the templates
+
+
+def batch_script(
+    template: Literal["lockstep", "elastic", "machines"],
+    options: Mapping[str, object],
+    sbatch: Mapping[str, str | None] | None = None,
+    *,
+    words: Sequence[str] = (),
+    out: str = "",
+    file: str = "",
+    launcher: str = "mpirun",
+    setup: Sequence[str] = (),
+) -> str:
+    """Return a batch script.
+
+    Parameters
+    ----------
+    template : {"lockstep", "elastic", "machines"}
+        A run in lockstep, an elastic run, or an array of machines that join one.
+    options : mapping
+        Options of sbatch without hyphens. Options with value None are left out.
+    sbatch : mapping
+        Further options of sbatch from the user; None for an option without value.
+    words : sequence of str
+        Arguments of ``cec-mpi run`` except its ``--out``: the store, the task and options.
+    out : str
+        Directory for results.
+    file : str
+        Connection file that machines join.
+    launcher : str
+        A key of `LAUNCHERS`, which starts a run in lockstep.
+    setup : sequence of str
+        Shell commands before the run.
+
+    Raises
+    ------
+    InputError
+        Options contradict each other, or cannot be part of a script.
+    """
+    _check_printable(*words, out, file, *setup)
+    if (time := options.get("time")) is not None and seconds_of(str(time)) <= _WARNING:
+        raise InputError(
+            f"--time {time}: expected more than {_WARNING // 60} minutes, because a job is warned "
+            "so long before its end"
+        )
+    launch = LAUNCHERS[launcher]
+    if launcher == "mpirun" and options.get("cpus-per-task", 1) != 1:
+        launch += " --bind-to none"  # Open MPI binds ranks to one core each
+    left = [name for name, option in _LEFT_BEHIND.items() if option not in (sbatch or {})]
+    values = {
+        "directives": _directives(options, sbatch or {}),
+        "left": " \\\n    ".join(wrap(" ".join(left), 90)),
+        "setup": "\n".join(setup),
+        "out": shlex.quote(out),
+        "words": shlex.join(words),
+        "file": shlex.quote(file),
+        "launch": launch,
+    }
+    text = (files("cec_mpi.cli.batch") / "templates" / f"{template}.sbatch").read_text()
+    return re.sub(r"@\{(\w+)\}", lambda found: values[found[1]], text)
+
+
+def _check_printable(*texts: str) -> None:
+    for text in texts:
+        if not text.isprintable():
+            raise InputError(
+                f"{text!r} cannot be part of a batch script: expected one line of text"
+            )
+
+
+def _directives(given: Mapping[str, object], more: Mapping[str, str | None]) -> str:
+    """Return the lines of a script with its own options of sbatch and those of the user."""
+    found = {key: str(value) for key, value in given.items() if value}
+    for key in more:
+        if key in found:
+            raise InputError(f"--sbatch {key}: the script has --{key} already")
+    return "\n".join(_directive(key, value) for key, value in {**found, **more}.items())
+
+
+def _directive(key: str, value: str | None) -> str:
+    if not re.fullmatch("[a-z][a-z0-9-]+", key):
+        raise InputError(f"--sbatch {key!r}: expected a long option of sbatch, such as mem=4G")
+    if value is None:
+        return f"#SBATCH --{key}"
+    _check_printable(value)
+    value = value.replace("\\", "\\\\")  # sbatch interprets it also within quotes
+    return f"#SBATCH --{key}={shlex.quote(value)}"
+
+
+_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
+
+
+def seconds_of(time: str) -> int:
+    """Return the seconds of a time limit in one of Slurm's formats.
+
+    Raises
+    ------
+    InputError
+        The text has another format.
+
+    Examples
+    --------
+    >>> [seconds_of(text) for text in ("30", "30:15", "1:30:15", "1-2", "1-02:30")]
+    [1800, 1815, 5415, 93600, 95400]
+    """
+    found = _TIME.fullmatch(time)
+    if found:
+        a, b, c = (int(found[name] or 0) for name in "abc")
+        if found["d"]:
+            hours, minutes, seconds = 24 * int(found["d"]) + a, b, c
+        elif found["c"]:
+            hours, minutes, seconds = a, b, c
+        else:
+            hours, minutes, seconds = 0, a, b
+        if total := 3600 * hours + 60 * minutes + seconds:
+            return total
+    raise InputError(f"--time {time!r}: expected 30 (minutes), 30:00, 1:30:00 or 1-12:00:00")

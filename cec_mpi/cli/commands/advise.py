@@ -1,0 +1,201 @@
+"""Say which store to make, before there is one: advise."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import textwrap
+from dataclasses import asdict
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.cli.commands.shared import add_json
+from cec_mpi.errors import InputError
+from cec_mpi.options import values
+from cec_mpi.options.available import AvailabilityFlags, Available
+from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.simulation.options import SimulateOptions
+from cec_mpi.tables import aligned
+from cec_mpi.terminal import put
+from cec_mpi.text import counted, duration, plural, size_words
+
+if TYPE_CHECKING:
+    from cec_mpi.simulation.advise import Advice, Choice, Kind, Question
+
+
+def add_advise(commands: Any) -> None:
+    """``cec-mpi advise``."""
+    p = commands.add_parser("advise", help="say which code or copies to choose for machines")
+    add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
+    for name in ("density", "dtype"):
+        add_option(p, SimulateOptions, name)
+    add_flag(
+        p,
+        "--machines COUNT:SPEED:MEMORY:PRICE",
+        "machines, such as 16 or 4:2:64G:0.30: how many, their relative speed (default: 1), memory "
+        "of each (default: enough), price of each for an hour; may be repeated for machines of "
+        "several kinds",
+        default=(),
+        required=True,
+    )
+    add_flag(
+        p,
+        "--free-memory SHARE",
+        "share of its memory that each machine keeps free (default: 0.1)",
+        values.number,
+        default=0.1,
+    )
+    add_flag(p, "--steps T", "steps of the run", values.positive, required=True)
+    add_flag(
+        p,
+        "--error E",
+        "largest acceptable error, relative to |X| |w|, such as 1e-6 (default: 1e-2)",
+        values.number,
+    )
+    alone = p.add_mutually_exclusive_group()
+    add_option(
+        alone,
+        AvailabilityFlags,
+        "availability",
+        text="trace of the machines, spot instances or jobs; counts of several files are added; "
+        "'example' is one that is installed (default: all machines stay)",
+    )
+    add_option(
+        alone,
+        AvailabilityFlags,
+        "available_probability",
+        text="probability with which each machine is up in each tick",
+    )
+    add_option(
+        p, Available, "tick_seconds", text="duration of a tick (default: that of the trace, or 5m)"
+    )
+    add_flag(
+        p,
+        "--noise SIGMA",
+        "standard deviation of the logarithm of each speed in each step (default: 0)",
+        values.number,
+        default=0.0,
+    )
+    for name in ("rates_of", "rate", "latency", "bandwidth", "disk", "decode"):
+        add_option(p, SimulateOptions, name)
+    add_flag(p, "--seeds K", "replayed runs of each choice (default: 8)", values.positive)
+    add_json(p)
+    p.set_defaults(command=_advise)
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    from cec_mpi.simulation.advise import advise
+
+    question = _question(arguments)
+    advice = advise(question)
+    if arguments.json:
+        put(json.dumps(_told(question, advice), allow_nan=False))
+    else:
+        put(_text(question, advice))
+    return 0
+
+
+def _question(arguments: argparse.Namespace) -> Question:
+    from cec_mpi.availability.given import read_availability
+    from cec_mpi.simulation.advise import SEEDS, Question
+    from cec_mpi.simulation.asked import model_of
+
+    rows, columns = arguments.shape
+    free = arguments.free_memory
+    if not 0 <= free < 1:
+        raise InputError(f"--free-memory {free}: expected a number from 0 to below 1")
+    rate, costs = model_of(from_flags(SimulateOptions, arguments))
+    files = arguments.availability
+    return Question(
+        rows=rows,
+        columns=columns,
+        density=1.0 if arguments.density is None else arguments.density,
+        dtype=arguments.dtype or "float64",
+        kinds=[_kind(text, 1 - free) for text in arguments.machines],
+        availability=cache(partial(read_availability, files)) if files else None,
+        probability=arguments.available_probability,
+        tick_seconds=arguments.tick_seconds,
+        steps=arguments.steps,
+        error=arguments.error,
+        noise=arguments.noise,
+        rate=rate,
+        costs=costs,
+        seeds=arguments.seeds or SEEDS,
+    )
+
+
+def _kind(text: str, share: float) -> Kind:
+    """Parse ``COUNT:SPEED:MEMORY:PRICE``; shards may take a share of the memory."""
+    from cec_mpi.simulation.advise import Kind
+
+    words = text.split(":")
+    try:
+        if not 1 <= len(words) <= 4:
+            raise ValueError
+        given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
+        kind = Kind(
+            values.positive(given["count"]),
+            float(given.get("speed") or 1),
+            int(values.size(given["memory"]) * share) if given.get("memory") else None,
+            float(given["price"]) if given.get("price") else None,
+        )
+        if not kind.is_possible:
+            raise ValueError
+    except (ValueError, argparse.ArgumentTypeError):
+        raise InputError(
+            f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with numbers from "
+            f"{values.LEAST:.0e} to {values.MOST:.0e}, and a price of at least 0"
+        ) from None
+    return kind
+
+
+def _text(question: Question, advice: Advice) -> str:
+    from cec_mpi.simulation.advise import percent
+
+    first = f"cec-mpi encode X store --dtype {question.dtype}"
+    priced = advice.recommended.cost is not None
+    runs = any(choice.run() for choice in advice.front)
+    head = ["", first, *["with run"] * runs, "store", "machine", "gone", "digits", "step"]
+    head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * priced]
+    rows = []
+    for choice in advice.front:
+        waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
+        cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
+        cells += [choice.run()] * runs
+        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.gone)]
+        cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
+        cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
+        cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]
+        cells += ["-" if choice.simulated is None else duration(choice.simulated.mean)]
+        cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
+        rows.append(cells)
+    lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
+    right = {*head} - {"", first, "with run", "95 %"}
+    lines += aligned(head, rows, right)
+    texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
+    for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
+        lines += [""] if paragraph else []
+        for text in paragraph:
+            lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
+    return "\n".join(lines)
+
+
+def _told(question: Question, advice: Advice) -> dict[str, Any]:
+    def told(choice: Choice) -> dict[str, Any]:
+        return {
+            **asdict(choice),
+            **{name: getattr(choice, name)._asdict() for name in ("step", "waiting", "total")},
+            "simulated": None if choice.simulated is None else choice.simulated._asdict(),
+            "encode": choice.encode(question.dtype, advice.speeds),
+            "run": choice.run(),
+            "recommended": choice is advice.recommended,
+        }
+
+    return {
+        "choices": [told(choice) for choice in advice.front],
+        "sentence": advice.sentence,
+        "instead": advice.instead,
+        "rejected": advice.rejected,
+    }

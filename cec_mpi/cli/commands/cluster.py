@@ -1,0 +1,222 @@
+"""Write batch scripts for clusters: slurm."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script
+from cec_mpi.cli.run.options import run_options
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.files.regular import read_given
+from cec_mpi.options import values
+from cec_mpi.options.elastic import CONNECTION, Elastic
+from cec_mpi.options.option import add_flag, from_flags
+from cec_mpi.terminal import put
+
+
+def add_slurm(commands: Any) -> None:
+    """``cec-mpi slurm``."""
+    p = commands.add_parser(
+        "slurm",
+        help="write a Slurm batch script for cec-mpi run",
+        usage="%(prog)s [OPTIONS] run STORE --out DIR ...",
+        description="Write a Slurm batch script for this run to standard output. With --elastic, "
+        "write two scripts into the current directory.",
+    )
+    add_flag(
+        p,
+        "--launcher",
+        "how the job starts the ranks of a run in lockstep: mpirun, mpiexec.hydra (Intel MPI), or "
+        "srun with pmix or pmi2 (default: mpirun)",
+        choices=LAUNCHERS,
+    )
+    add_flag(
+        p,
+        "--elastic N",
+        "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: an elastic run, and N "
+        "jobs of one machine each that join it",
+        values.positive,
+    )
+    add_flag(
+        p,
+        "--ntasks RANKS",
+        "number of ranks (default: one for the master and one for each machine of the store); in "
+        "an elastic run further ranks are spares",
+        values.positive,
+    )
+    add_flag(p, "--job-name NAME", "name of the job (default: cec-mpi)", default="cec-mpi")
+    add_flag(p, "--time TIME", "time limit of the job, such as 30 (minutes), 1:30:00 or 1-12:00:00")
+    add_flag(p, "--nodes K", "number of nodes (default: Slurm decides)", values.positive)
+    add_flag(p, "--cpus-per-task K", "CPUs for each rank (default: 1)", values.positive, default=1)
+    add_flag(p, "--partition NAME", "partition of the job")
+    add_flag(p, "--account NAME", "account of the job")
+    add_flag(
+        p,
+        "--sbatch KEY=VALUE",
+        "any other option of sbatch, such as mem=4G or exclusive; may be repeated",
+        default=(),
+    )
+    add_flag(
+        p,
+        "--setup LINE",
+        "shell command before the run, such as 'module load openmpi'; may be repeated",
+        default=(),
+    )
+    p.add_argument(
+        "run", nargs=argparse.REMAINDER, help="the run of the job: run STORE --out DIR ..."
+    )
+    p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
+
+
+def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -> int:
+    words = arguments.run
+    if words[:1] != ["run"]:
+        found = f"found {words[0]!r}" if words else "found nothing"
+        raise InputError(f"{found} after the options, expected run STORE --out DIR ...")
+    run = _parsed(run_parser, words[1:])
+    if run.serial:
+        raise InputError("--serial: expected a run of several processes in a job of Slurm")
+    if run.overwrite:
+        raise InputError(
+            "--overwrite would discard the progress when the job is queued again: remove DIR first"
+        )
+    options = {
+        "job-name": arguments.job_name,
+        "ntasks": arguments.ntasks,
+        "nodes": arguments.nodes,
+        "cpus-per-task": arguments.cpus_per_task,
+        "time": arguments.time,
+        "partition": arguments.partition,
+        "account": arguments.account,
+    }
+    rest = _without_out(words[1:])
+    if arguments.elastic:
+        return _write_elastic(arguments, run, rest, options)
+    if run.local is not None and arguments.ntasks != 1:
+        raise InputError("--local: the ranks of the job are the machines (or give --ntasks 1)")
+    # A job of one process starts its machines itself, without MPI.
+    elastic = arguments.ntasks == 1 or from_flags(Elastic, run).is_elastic
+    if elastic and arguments.launcher:
+        raise InputError("--launcher: srun starts an elastic run, which needs no MPI")
+    text = batch_script(
+        "elastic" if elastic else "lockstep",
+        {**options, "ntasks": arguments.ntasks or _ranks(run)},
+        _pairs(arguments.sbatch),
+        words=rest,
+        out=run.out,
+        launcher=arguments.launcher or "mpirun",
+        setup=arguments.setup,
+    )
+    put(text.removesuffix("\n"))
+    return 0
+
+
+def _write_elastic(
+    arguments: argparse.Namespace,
+    run: argparse.Namespace,
+    words: Sequence[str],
+    options: dict[str, Any],
+) -> int:
+    """Write the scripts of the master and of machines into the current directory."""
+    for name in ("launcher", "ntasks", "nodes"):
+        if getattr(arguments, name):
+            raise InputError(
+                f"--{name} cannot be combined with --elastic, whose machines are jobs of one "
+                "process each"
+            )
+    if run.local is not None:
+        raise InputError("--local with --elastic: machines join from jobs of their own")
+    name = arguments.job_name
+    if "/" in name or name[:1] in ("", "-"):
+        raise InputError(f"--job-name {name!r}: expected a name that files can have")
+    file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
+    replace(from_flags(Elastic, run), accept=file).check_listening()
+    accept = [] if run.accept else ["--accept", file]
+    of_master = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
+    of_machines = {"ntasks": 1, "array": f"1-{arguments.elastic}"}
+    scripts = {
+        f"{name}-master.sbatch": batch_script(
+            "elastic",
+            {**options, "job-name": f"{name}-master", **of_master},
+            words=[*words, *accept],
+            out=run.out,
+            setup=arguments.setup,
+        ),
+        f"{name}-machines.sbatch": batch_script(
+            "machines",
+            {**options, "job-name": f"{name}-machines", **of_machines},
+            _pairs(arguments.sbatch),
+            file=file,
+            setup=arguments.setup,
+        ),
+    }
+    for path, text in scripts.items():
+        if Path(path).exists() and read_given(Path(path)) != text.encode():  # somebody's changes
+            raise InputError(
+                f"{path} exists with other content: remove it, or choose another --job-name"
+            )
+    for path, text in scripts.items():
+        Path(path).write_text(text)
+    master, machines = map(shlex.quote, scripts)
+    put(f"sbatch {machines} $(sbatch --parsable {master})")
+    return 0
+
+
+# --- words of another command ---------------------------------------------------------------
+
+
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse words as ``cec-mpi run`` does, so that errors are found before the job starts."""
+    from cec_mpi.cli.run.settings import task_options
+    from cec_mpi.tasks import find_task
+
+    arguments = parser.parse_args(words)
+    run = run_options(arguments)
+    if ":" not in run.task:  # a user's task may exist only on the cluster
+        task_options(find_task(run.task), run, 0)
+    return arguments
+
+
+def _without_out(words: Sequence[str]) -> list[str]:
+    """Return the words of a run without its --out."""
+    kept: list[str] = []
+    after_out = False
+    for word in words:
+        if not (after_out or word == "--out" or word.startswith("--out=")):
+            kept.append(word)
+        after_out = word == "--out" and not after_out
+    return kept
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str | None]:
+    """Parse options of sbatch, each written KEY=VALUE or KEY."""
+    found: dict[str, str | None] = {}
+    for text in texts:
+        key, equals, value = text.removeprefix("--").partition("=")
+        if key in found:
+            raise InputError(f"--sbatch {key} was given twice, expected it once")
+        if key == "array":
+            raise InputError("--sbatch array: submit the script once for each run instead")
+        found[key] = value if equals else None
+    return found
+
+
+def _ranks(run: argparse.Namespace) -> int:
+    """Return the number of ranks that a run needs, with the master, according to its store."""
+    from cec_mpi.files.paths import node_directory
+    from cec_mpi.store.reader import open_store
+
+    if run.machines:
+        return 1 + len(run.machines)
+    try:
+        return 1 + open_store(node_directory(run.store)).manifest.code.machines
+    except CecError as error:
+        raise type(error)(
+            f"{error}; give --ntasks RANKS if the store cannot be read here"
+        ) from None

@@ -1,0 +1,39 @@
+"""Check launcher, ranks, cores and store: doctor."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cec_mpi.cli.commands.parser import Processes
+from cec_mpi.cli.commands.shared import add_json
+from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.option import add_option
+from cec_mpi.options.sharing import Sharing
+from cec_mpi.processes.start import run_together
+
+
+def add_doctor(commands: Any) -> None:
+    """``cec-mpi doctor``."""
+    p = commands.add_parser(
+        "doctor", help="check MPI, ranks, cores, threads and nodes before a run"
+    )
+    p.add_argument(
+        "store",
+        metavar="STORE",
+        nargs="?",
+        help="also check that each machine can read its shard; {host} stands for the name of the "
+        "node",
+    )
+    add_option(p, Sharing, "threads", text="BLAS threads of each machine, the same as for run")
+    add_json(p, "print one JSON object, with values for each rank")
+    add_option(p, Elastic, "start_timeout")
+    p.processes = Processes.RANKS
+    p.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from cec_mpi.cli.doctor.examine import examine
+
+    given = arguments.store, arguments.json, arguments.threads
+    return run_together(lambda comm: examine(comm, *given), arguments.start_timeout)

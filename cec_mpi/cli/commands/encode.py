@@ -1,0 +1,74 @@
+"""Make stores: encode."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.cli.commands.parser import Processes
+from cec_mpi.cli.commands.shared import column_line, described, missing_line, with_runner
+from cec_mpi.encoding.options import GROUPS, EncodeOptions
+from cec_mpi.files.paths import as_path
+from cec_mpi.options.option import add_options, from_flags
+from cec_mpi.terminal import say
+from cec_mpi.text import printable
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+    from cec_mpi.store.work import Runner
+
+
+def add_encode(commands: Any) -> None:
+    """``cec-mpi encode``."""
+    from cec_mpi.encoding.sources import FORMATS  # with NumPy
+
+    p = commands.add_parser(
+        "encode",
+        help="encode a matrix on disk into a store: coded shards, or copies of sparse rows",
+        description="Encode a matrix into a store: with --recovery L as coded shards, a sparse "
+        "one without it as copies of its rows. Under mpirun all ranks share the "
+        "work of a code, and one writes copies.",
+    )
+    p.add_argument("source", metavar="X", help=FORMATS)
+    p.add_argument("store", metavar="STORE", help="directory to create")
+    for group in GROUPS:
+        add_options(p, group)
+    p.processes = Processes.SHARED
+    p.set_defaults(command=_encode)
+
+
+def _encode(arguments: argparse.Namespace) -> int:
+    from cec_mpi.encoding.encode import encode_with
+
+    options = from_flags(EncodeOptions, arguments).checked()
+
+    def body(runner: Runner) -> int:
+        manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
+        say(f"{arguments.store}: {described(manifest)}")
+        if manifest.column_names or _is_table(arguments):
+            say(column_line(manifest) + _header_note(arguments, manifest))
+        if manifest.missing is not None:
+            say(f"missing values: {missing_line(manifest.missing)}")
+        for column, file in options.target:
+            say(printable(f"{file}: column {column}, {manifest.rows} numbers"))
+        return 0
+
+    return with_runner("encoding", body, arguments)
+
+
+def _header_note(arguments: argparse.Namespace, manifest: Manifest) -> str:
+    """Return what the first row of a table was taken as, if it has only numbers."""
+    from cec_mpi.encoding.sources.table import is_number
+
+    if arguments.header is not None or not _is_table(arguments):
+        return ""
+    if not manifest.column_names:
+        return "; the first row was taken as data (--header yes if it has names)"
+    if all(map(is_number, manifest.column_names)):
+        return "; the first row was taken as names (--header no if it is data)"
+    return ""
+
+
+def _is_table(arguments: argparse.Namespace) -> bool:
+    suffixes = (".csv", ".tsv")
+    return bool(arguments.delimiter) or arguments.source.lower().endswith(suffixes)

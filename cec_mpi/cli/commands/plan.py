@@ -1,0 +1,286 @@
+"""Show which machine would compute which rows, without starting any: plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.cli.commands.shared import add_json, balance_of, losses_of
+from cec_mpi.drawing.shares import Shares, letter
+from cec_mpi.drawing.steps import steps_table
+from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.options import values
+from cec_mpi.options.elastic import Elastic
+from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.options.sharing import Sharing
+from cec_mpi.tables import aligned, facts_table
+from cec_mpi.terminal import put
+from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    from cec_mpi.core.replicas.holders import Holders
+    from cec_mpi.core.replicas.parts import Parts
+
+_MOST_DRAWN = 2000  # machines
+
+
+def add_plan(commands: Any) -> None:
+    """``cec-mpi plan``."""
+    p = commands.add_parser(
+        "plan",
+        help="show which machine would compute which rows, and which losses end a run",
+        description="Show which machine would compute which rows: with a store, or with --speeds, "
+        "--rows and either --recovery (a code) or --copies (of sparse rows) before there is one.",
+    )
+    p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
+    add_flag(
+        p,
+        "--speeds LIST",
+        "relative speeds of machines 1 to N, such as 2,2,3 or 1/3,1,1 (default with STORE: equal)",
+        values.fractions,
+    )
+    add_flag(p, "--recovery L", "number of machines that compute each row", values.positive)
+    add_flag(
+        p, "--copies J", "number of machines that hold each row of a sparse X", values.positive
+    )
+    add_option(p, EncodeOptions, "spread")
+    add_flag(p, "--rows R", "rows per shard; with --copies, rows of X", values.positive)
+    add_flag(
+        p,
+        "--available LIST",
+        "machines that are available, such as 1-3,5 (default: all)",
+        values.machines,
+    )
+    add_option(p, Elastic, "stragglers", text="compute each row on L + S machines (default: 0)")
+    add_option(p, Sharing, "scheme")
+    add_flag(p, "--exact", "also print the exact fractions of the paper", default=False)
+    add_flag(p, "--steps", "also print the iterations of Algorithm 1", default=False)
+    add_flag(
+        p, "--figure FILE", "also write a figure: out.svg, out.pdf or out.png (needs matplotlib)"
+    )
+    add_flag(
+        p,
+        "--before LIST",
+        "machines that were available in the previous step; the figure shows what changes",
+        values.machines,
+    )
+    add_json(p)
+    p.set_defaults(command=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    copied = _with_store(arguments)
+    everyone = tuple(range(1, len(arguments.speeds) + 1))
+    if arguments.before and arguments.figure is None:
+        raise InputError("--before needs --figure FILE, which shows what changes")
+    speeds = plural(len(everyone), "speed", "is", "are")
+    for flag in ("available", "before"):
+        given = getattr(arguments, flag)
+        if given and max(given) > len(everyone):
+            raise InputError(
+                f"--{flag}: found machine {max(given)}, but {speeds} given: expected machines "
+                f"from 1 to {len(everyone)}"
+            )
+    if copied is not None:
+        return _plan_of_copies(arguments, *copied, arguments.available or everyone)
+    plan = _explained(arguments, arguments.available or everyone)
+    if arguments.figure is not None:
+        _write_figure(arguments, plan)
+    put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
+    return 0
+
+
+def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
+    """Complete the arguments with what a store says; returns parts and holders if it has copies."""
+    given = ("recovery", "copies", "rows")
+    if arguments.store is None:
+        missing = [name for name in ("speeds", "rows") if getattr(arguments, name) is None]
+        if missing or (arguments.recovery is None) == (arguments.copies is None):
+            raise InputError(
+                "expected a store, or --speeds, --rows and one of --recovery and --copies"
+            )
+        if arguments.copies is None:
+            return None
+        return _copies_of(arguments)
+    for name in given:
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name} cannot be combined with a store, which has its own")
+    from cec_mpi.store import open_store
+    from cec_mpi.store.format.manifest import CopiesManifest
+
+    store = open_store(arguments.store)
+    code = store.manifest.code
+    if arguments.speeds is None:
+        arguments.speeds = (Fraction(1),) * code.machines
+    if len(arguments.speeds) != code.machines:
+        raise InputError(
+            f"--speeds: found {plural(len(arguments.speeds), 'speed')}, expected one for each of "
+            f"the {code.machines} machines of {arguments.store}"
+        )
+    if isinstance(store.manifest, CopiesManifest):
+        from cec_mpi.store.replicas.parts import read_parts
+
+        return read_parts(store.path, store.manifest), store.manifest.replicas.holders
+    arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
+    return None
+
+
+def _copies_of(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
+    """Return what encode would choose for rows that all cost the same."""
+    import numpy as np
+
+    from cec_mpi.core.replicas.holders import spread_copies
+    from cec_mpi.core.replicas.parts import PARTS, cut_parts
+
+    speeds = [float(speed) for speed in arguments.speeds]
+    parts = cut_parts(np.arange(arguments.rows + 1), PARTS * len(speeds))
+    return parts, spread_copies(parts.count, speeds, arguments.copies, arguments.spread)
+
+
+def _plan_of_copies(
+    arguments: argparse.Namespace, parts: Parts, holders: Holders, available: Sequence[int]
+) -> int:
+    """Print the plan of machines that hold copies of sparse rows."""
+    for flag in ("figure", "steps", "exact"):
+        if getattr(arguments, flag):
+            raise InputError(f"--{flag} is only for a code, not for copies")
+    if arguments.scheme != "heterogeneous":
+        raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
+    from cec_mpi.cli.commands.explain import explain_copies
+
+    speeds = [float(speed) for speed in arguments.speeds]
+    plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)
+    if arguments.json:
+        put(json.dumps(plan, allow_nan=False))
+        return 0
+    there = set(available)
+    rows = [
+        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in there else "preempted"]
+        for n, (speed, held, load) in enumerate(
+            zip(speeds, plan["held"], plan["loads"], strict=True), start=1
+        )
+    ]
+    makespan = _makespan(plan).removeprefix("makespan ")
+    fewest = min(map(len, plan["fatal"]))
+    facts = losses_of(fewest, plan["lost"] if len(there) == len(speeds) else {}, plan["fatal"])
+    put(
+        "\n".join(
+            [
+                *aligned(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
+                "",
+                facts_table([*facts, balance_of(**plan["over_optimum"]), ("makespan", makespan)]),
+            ]
+        )
+    )
+    return 0
+
+
+def _fractions(plan: dict[str, Any]) -> list[str]:
+    if "mu" not in plan:
+        return []
+    k_star = "-" if plan["k_star"] is None else plan["k_star"]  # none where N_t = L
+    return [
+        f"mu     {' '.join(plan['mu'])}",
+        f"alpha  {' '.join(plan['alpha'])}",
+        f"c*     {plan['c_star']}   k* {k_star} (of the best assignment)",
+    ]
+
+
+def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
+    from cec_mpi.cli.commands.explain import explain_plan
+
+    return explain_plan(
+        available,
+        arguments.speeds,
+        arguments.recovery,
+        arguments.rows,
+        stragglers=arguments.stragglers,
+        scheme=arguments.scheme,
+        exact=arguments.exact,
+        steps=arguments.steps,
+    )
+
+
+def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from cec_mpi.drawing.lanes import draw
+    from cec_mpi.drawing.pictures import check_suffix, style, write_picture
+    from cec_mpi.drawing.shares import new_rows
+
+    check_suffix(arguments.figure)
+    machines = len(arguments.speeds)
+    if machines > _MOST_DRAWN:
+        raise InputError(f"--figure: found {machines} machines, expected at most {_MOST_DRAWN}")
+    panels = [_shares(plan, arguments.speeds)]
+    if arguments.before:
+        try:
+            before = _shares(_explained(arguments, arguments.before), arguments.speeds)
+        except (InputError, InfeasibleError) as error:
+            raise type(error)(f"--before: {error}") from None
+        new = new_rows(before.blocks, panels[0].blocks)
+        panels = [before, replace(panels[0], new=new)]
+    copies = arguments.recovery + arguments.stragglers
+    some = f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
+    heading = f"{some} {'computes' if copies == 1 else 'compute'} each row"
+    with style():
+        figure = draw(panels, heading, plan.get("iterations", ()))
+        write_picture(figure, arguments.figure, heading)
+
+
+def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
+    from cec_mpi.core.plan.assignment import Block
+    from cec_mpi.text import few
+
+    labels = [f"{n} (speed {float(speed):.4g})" for n, speed in enumerate(speeds, start=1)]
+    blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
+    available = tuple(plan["available"])
+    away = sorted(set(range(1, len(speeds) + 1)) - set(available))
+    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
+    title = title if away else "All machines available"
+    return Shares(len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels)
+
+
+def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
+    """Return a plan as text: machines, then blocks in the order of their rows."""
+    lines = [*_machines(plan, arguments.speeds), "", *_blocks(plan), "", _makespan(plan)]
+    lines += _fractions(plan)
+    if "iterations" in plan:
+        # Standard output is None if it was closed before.
+        is_seen = sys.stdout is not None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_seen else None
+        lines += ["", *steps_table(plan["available"], plan["iterations"], width)]
+    return "\n".join(lines)
+
+
+def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
+    """What each machine computes."""
+    available = set(plan["available"])
+    rows = [
+        [str(n), f"{float(speed):g}", str(load) if n in available else "preempted"]
+        for n, (speed, load) in enumerate(zip(speeds, plan["loads"], strict=True), start=1)
+    ]
+    return aligned(["machine", "speed", "rows"], rows, ["machine", "speed"])
+
+
+def _blocks(plan: dict[str, Any]) -> list[str]:
+    """The blocks in the order of the rows, with their machines."""
+    rows = []
+    for f, block in enumerate(plan["blocks"], start=1):
+        members = " ".join(map(str, block["machines"]))
+        span = f"{block['start']}..{block['stop'] - 1}"
+        rows.append((block["start"], [letter(f), span, members]))
+    return aligned(["block", "rows", "machines"], [row for _, row in sorted(rows)])
+
+
+def _makespan(plan: dict[str, Any]) -> str:
+    makespan, bound = plan["makespan"], plan["bound"]
+    if makespan is None or bound is None:
+        return f"makespan more than {sys.float_info.max:.3g}"
+    return f"makespan {makespan:g} (lower bound {bound:g})"

@@ -1,0 +1,225 @@
+"""Show finished and current runs: report, top."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import is_locked
+from cec_mpi.files.regular import open_regular
+from cec_mpi.files.saving import store_all
+from cec_mpi.live.shown import shown
+from cec_mpi.options import values
+from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.records.directory import STEPS, SUMMARY
+from cec_mpi.records.reading import LONGEST_LINE
+from cec_mpi.terminal import say, tell, warn
+from cec_mpi.text import few, listed, printable
+from cec_mpi.times import PAGE_SECONDS
+
+if TYPE_CHECKING:
+    from cec_mpi.report.gathered import Run
+
+_LOOK = 0.2  # seconds between two looks whether a run has begun
+_SMALLEST_PAUSE = 2.0  # times what a page took to make
+
+
+def add_report(commands: Any) -> None:
+    """``cec-mpi report``."""
+    p = commands.add_parser("report", help="write a report on runs, as a page of HTML")
+    p.add_argument(
+        "runs", metavar="DIR", nargs="+", help="directory of a run, which may still be running"
+    )
+    add_flag(p, "--out FILE", "write the page to this file, such as report.html", values.path)
+    add_flag(p, "--title TEXT", "title of the page (default: the names of the runs)")
+    add_flag(
+        p, "--step LIST", "also show the assignments of these steps, such as 7,300-302", _steps
+    )
+    add_flag(p, "--watch", "update the files every few seconds until the runs end", default=False)
+    add_flag(p, "--csv FILE", "write a table with a row for each step", values.path)
+    add_option(
+        p,
+        RunOptions,
+        "progress",
+        text="how --watch shows progress: auto, plain (lines) or off (default: auto)",
+    )
+    p.set_defaults(command=_report)
+
+
+def _steps(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        low = values.whole(first)
+        high = values.whole(last) if dash else low
+        if not low <= high < low + 1000:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected step numbers, such as 7,300-302")
+        found.update(range(low, high + 1))
+    return frozenset(found)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    named = {flag: getattr(arguments, flag) for flag in ("out", "csv")}
+    wanted = {flag: Path(name) for flag, name in named.items() if name}
+    _check(arguments, wanted)
+    made = list(wanted.values())
+    if arguments.watch:
+        _watch(arguments, wanted, listed(made, 4))
+    else:
+        for run in _write(arguments, wanted):
+            if not run.steps:
+                warn(f"{run.name} has no steps")
+    say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
+    return 0
+
+
+class _Anew:
+    """The display of ``report --watch``: one line."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def line(self) -> str:
+        return printable(self.words)
+
+    def lines(self, width: int, height: int) -> Iterable[str]:
+        return [self.line()]
+
+
+def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) -> None:
+    """Write the files until the runs end, and show it as --progress says."""
+    runs = listed(arguments.runs, 5)
+    view = _Anew(f"{made}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
+    with shown(view, arguments.progress) as lock:
+        if lock is not None:
+            tell(f"cec-mpi: {view.line()}")
+        while any(map(_is_beginning, arguments.runs)):
+            time.sleep(_LOOK)
+        while True:
+            begin = time.monotonic()
+            found = _write(arguments, wanted)
+            if not _are_going(found):
+                break
+            if lock is not None:
+                with lock:
+                    steps = listed([run.steps for run in found], 5)
+                    view.words = f"{made}: written at {time.strftime('%X')}, {runs} at step {steps}"
+            time.sleep(max(PAGE_SECONDS, _SMALLEST_PAUSE * (time.monotonic() - begin)))
+
+
+def _is_beginning(run: str) -> bool:
+    """Whether a run has its directory, but no records yet."""
+    try:
+        with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
+            begun = stream.readline(LONGEST_LINE).endswith(b"\n")
+    except FileNotFoundError:
+        begun = False
+    except OSError:
+        return False  # whoever reads it says why
+    return not begun and bool(is_locked(Path(run)))
+
+
+def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
+    if not wanted:
+        raise InputError("nothing to write: expected --out FILE, such as --out report.html")
+    if arguments.step and not arguments.out:
+        raise InputError("--step needs --out FILE, the page with these assignments")
+    if arguments.title and not arguments.out:
+        raise InputError("--title needs --out FILE, the page with this title")
+    homes = {Path(os.path.realpath(run)) for run in arguments.runs}
+    names: set[Path] = set()
+    for flag, path in wanted.items():
+        real = Path(os.path.realpath(path))
+        if real.parent in homes and _is_of_a_run(real.name):
+            raise InputError(
+                f"--{flag} {path} would replace a file of the run: expected another name"
+            )
+        if real in names:
+            raise InputError(f"--{flag} {path} is named twice: expected a file of its own")
+        names.add(real)
+    if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
+        raise InputError(
+            f"--out {arguments.out}: a report is a page of HTML, expected a name that ends with "
+            ".html"
+        )
+
+
+def _is_of_a_run(name: str) -> bool:
+    """Whether a file in a directory of results has such a name as a run gives its own."""
+    return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
+
+
+def _are_going(runs: Sequence[Run]) -> bool:
+    from cec_mpi.report.gathered import GOING
+
+    return any(run.state == GOING for run in runs)
+
+
+def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
+    """Raise or warn if steps of --step are missing and no more are expected."""
+    missing = sorted(t for t in asked if not any((run.numbers["step"] == t).any() for run in runs))
+    if not missing or (is_watching and _are_going(runs)):
+        return
+    there = []
+    for run in runs:
+        numbers = run.numbers["step"]
+        has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
+        there.append(f"{run.name} has {has}")
+    problem = f"--step {few(missing, 5)}: {listed(there, 5)}"
+    if not is_watching:
+        raise InputError(problem)
+    warn(problem)
+
+
+def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
+    """Write all files or none; return the runs as they were then."""
+    from cec_mpi.report.data import About, data_of
+    from cec_mpi.report.gathered import Run
+    from cec_mpi.report.page import page
+    from cec_mpi.report.tables import table_of
+
+    asked = arguments.step or frozenset()
+    runs = [Run(name, asked) for name in arguments.runs]
+    going = _are_going(runs)
+    _check_asked(asked, runs, arguments.watch)
+    about = About(
+        arguments.title or listed(arguments.runs, 5),
+        PAGE_SECONDS if arguments.watch and going else None,
+    )
+    make: dict[str, Callable[[], bytes]] = {
+        "out": lambda: page(data_of(runs, about)).encode(),
+        "csv": lambda: table_of(runs),
+    }
+    store_all({wanted[flag]: make[flag]() for flag in wanted})
+    return runs
+
+
+def add_top(commands: Any) -> None:
+    """``cec-mpi top``."""
+    p = commands.add_parser(
+        "top",
+        help="show a current run, from its files",
+        description="Show the progress of a run and what its machines do, until it ends. "
+        "Ctrl-C leaves.",
+    )
+    p.add_argument(
+        "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"
+    )
+    add_flag(
+        p, "--every TIME", "time between two updates (default: 1s)", values.seconds, default=1.0
+    )
+    add_flag(p, "--once", "print the current state and exit", default=False)
+    p.set_defaults(command=_top)
+
+
+def _top(arguments: argparse.Namespace) -> int:
+    from cec_mpi.live.top import top
+
+    top(Path(arguments.out), arguments.every, arguments.once)
+    return 0

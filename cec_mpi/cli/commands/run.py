@@ -1,0 +1,143 @@
+"""Compute with a store: run and join."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from cec_mpi.cli.commands.parser import Processes
+from cec_mpi.cli.commands.task import option_of_task, task_text
+from cec_mpi.cli.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
+from cec_mpi.errors import InputError
+from cec_mpi.options import values
+from cec_mpi.options.option import add_options, common_options, from_flags
+from cec_mpi.options.session import GROUPS, SessionOptions
+from cec_mpi.options.sharing import Caching
+from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.processes.start import run_together
+
+
+def add_run(commands: Any) -> None:
+    """``cec-mpi run``."""
+    p = commands.add_parser(
+        "run",
+        help="compute with a store",
+        usage="%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]",
+        description="Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
+        "starts machines on this computer and continues if some of them are lost. Under mpirun -n "
+        "N+1 every rank is a process of the run: by default all ranks take part in every step by "
+        "MPI; with --elastic the run continues without lost ranks.",
+    )
+    p.special_help = _help_of_task
+    p.hint = option_of_task
+    groups = (RunOptions, SessionOptions, *GROUPS)
+    p.show_common(name for group in groups for name in common_options(group))
+    p.add_argument(
+        "store",
+        metavar="STORE",
+        help="directory made by encode; {host} stands for the name of the node",
+    )
+    p.add_argument(
+        "task",
+        nargs="?",
+        metavar="TASK",
+        default=DEFAULT,
+        help="svd, ridge, ... (cec-mpi task lists them) or my_module:function (default: matvec)",
+    )
+    p.add_argument(
+        "settings",
+        nargs="*",
+        metavar="KEY=VALUE",
+        default=[],
+        help="options of the task (cec-mpi task TASK lists them)",
+    )
+    for group in groups:
+        add_options(p, group)
+    p.processes = Processes.RANKS
+    p.set_defaults(command=_run)
+
+
+def add_join(commands: Any) -> None:
+    """``cec-mpi join``."""
+    p = commands.add_parser(
+        "join",
+        help="join an elastic run as a machine",
+        description="Join an elastic run as a machine. The process ends when the run ends (exit "
+        "code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be reached "
+        "or this machine cannot compute (3), or when its answers were wrong (7). MPI is not "
+        "needed: srun -n K or mpiexec -n K starts K machines.",
+    )
+    p.add_argument(
+        "file",
+        metavar="FILE",
+        type=values.path,
+        help="connection file of the run (DIR/connection.json, or its --accept FILE); or "
+        "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run was given "
+        "--listen",
+    )
+    add_options(p, JoinOptions)
+    add_options(p, Caching)
+    p.processes = Processes.EACH
+    p.set_defaults(command=_join)
+
+
+def _help_of_task(given: Mapping[str, str]) -> str:
+    """Return the help of the task, if the words name one."""
+    task = given.get("TASK", "")
+    return task_text(task) if task and not is_setting(task) else ""
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    from cec_mpi.session.machine import join, source_of
+
+    given = from_flags(JoinOptions, arguments)
+    given.check_cache()
+    options = asdict(given)
+    source = source_of(arguments.file, options.pop("encryption"))
+    with NotedSignals() as signals:
+        join(source, signals, **options)
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cec_mpi.cli.run.ranks import (
+        read_ahead,
+        run_alone,
+        run_elastic,
+        run_in_lockstep,
+        tell_ending,
+    )
+
+    run, options = run_options(arguments), from_flags(SessionOptions, arguments)
+    launcher = detect_launcher()
+    if launcher is not None and launcher.size == 1:  # srun --pty bash, for example
+        launcher = None
+    if run.serial:
+        if launcher is not None:
+            raise InputError(
+                f"--serial runs in one process, but {launcher.name} started {launcher.size}"
+            )
+        if options.is_elastic or options.start_timeout is not None:
+            raise InputError(
+                "--serial cannot be combined with options for processes (--start-timeout, "
+                "--elastic and options that imply it)"
+            )
+    if run.serial or options.is_elastic or launcher is None:
+        perform = run_alone if run.serial else run_elastic
+        with NotedSignals(second_ends=True, with_hangup=launcher is None) as signals:
+            return perform(run, options, signals)
+    is_first = launcher.rank == 0
+    # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
+    tell = partial(tell_ending, run.out) if is_first and launcher.maker == "Open MPI" else None
+    with NotedSignals(second_ends=is_first, at_first=tell) as signals:
+        if is_first:
+            read_ahead()
+
+        def together(comm: Any) -> int:
+            return run_in_lockstep(comm, run, options, signals)
+
+        return run_together(together, options.start_timeout)

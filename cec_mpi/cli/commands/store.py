@@ -1,0 +1,218 @@
+"""Commands on existing stores: verify, repair, decode, add-machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.cli.commands.shared import add_memory, add_store_command, described, with_runner
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.options import values
+from cec_mpi.options.option import add_flag, add_option
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.terminal import put, say
+from cec_mpi.text import plural, printable
+
+if TYPE_CHECKING:
+    from cec_mpi.store.work import Runner
+
+
+def add_verify(commands: Any) -> None:
+    """``cec-mpi verify``."""
+    add_store_command(
+        commands,
+        "verify",
+        _verify,
+        help="read a store and check every block",
+        description="Read all shards of a store and check every block. Under mpirun all ranks "
+        "share the work.",
+    )
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import verify
+
+    def body(runner: Runner) -> int:
+        condition = verify(arguments.store, runner)
+        shards = condition.manifest.shards
+        problems = {
+            shard.file: problem for shard, problem in zip(shards, condition.problems, strict=True)
+        }
+        for file, problem in problems.items():
+            if problem:
+                put(printable(f"{file}: {problem}"))
+            else:
+                say(f"{file}: good")
+        for file, problem in condition.other_problems.items():
+            put(printable(f"{file}: {problem}"))
+        damaged = [file for file, problem in problems.items() if problem]
+        if damaged:
+            part = f"{len(damaged)} of {plural(len(shards), 'shard')}"
+            raise DamagedStoreError(
+                f"{arguments.store}: {part} {'is' if len(damaged) == 1 else 'are'} damaged: "
+                f"{', '.join(damaged)}; cec-mpi repair rebuilds them"
+            )
+        if condition.other_problems:
+            after = "cec-mpi repair restores them"
+            if condition.lost:
+                lost = " and ".join(condition.lost)
+                after = f"{lost} cannot be restored: copy one back from a backup, or encode X again"
+            raise DamagedStoreError(
+                f"{arguments.store}: all shards are good, but not all other files: "
+                f"{', '.join(condition.other_problems)} ({after})"
+            )
+        return 0
+
+    return with_runner("verifying", body, arguments)
+
+
+def add_repair(commands: Any) -> None:
+    """``cec-mpi repair``."""
+    p = add_store_command(
+        commands,
+        "repair",
+        _repair,
+        help="rebuild damaged and missing blocks of a store",
+        description="Rebuild damaged blocks from any L good shards, of a sparse X from another "
+        "copy. If more than L shards are good, also compare them with each other. Under mpirun all "
+        "ranks share the work.",
+    )
+    add_flag(
+        p,
+        "--machine n",
+        "rebuild only this shard, and treat it as the wrong one if shards disagree",
+        values.positive,
+    )
+    add_memory(p)
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import open_store, repair
+
+    def body(runner: Runner) -> int:
+        done = repair(arguments.store, arguments.machine, memory=arguments.memory, runner=runner)
+        manifest = open_store(arguments.store).manifest
+
+        def shard_name(machine: int) -> str:
+            return manifest.shards[machine - 1].file
+
+        for name in done.restored:
+            say(f"{name}: restored")
+        for n, kind in done.replaced.items():
+            say(
+                f"{shard_name(n)}: replaced {kind} by a file of the store's own (its target is "
+                "unchanged)"
+            )
+        for n, rows in done.rebuilt.items():
+            why = (
+                " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
+            )
+            how = "rebuilt" if manifest.copies is None else "copied from other machines"
+            say(f"{shard_name(n)}: {rows} {how}{why}")
+        if done.rebuilt and manifest.copies is None:
+            say(
+                f"rebuilt numbers: error at most {done.error_bound:.1e} times the largest entry of "
+                f"X in the rows that are coded together{_as_encoded(arguments.store)}"
+            )
+        found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
+        if not any(found):
+            say(f"{arguments.store}: nothing to repair")
+        problems = list(done.unsettled)
+        left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
+        if left:
+            problems.append(f"still damaged: {', '.join(map(shard_name, left))}")
+        if done.lost:
+            problems.append(
+                f"{' and '.join(done.lost)} cannot be restored: copy one of them back from a "
+                "backup, or encode X again"
+            )
+        if problems:
+            raise DamagedStoreError(f"{arguments.store}: {'; '.join(problems)}")
+        return 0
+
+    return with_runner("repairing", body, arguments)
+
+
+def add_decode(commands: Any) -> None:
+    """``cec-mpi decode``."""
+    p = add_store_command(
+        commands,
+        "decode",
+        _decode,
+        help="decode the matrix X from a store",
+        description="Decode X from any L good shards, or a sparse X from its copies. Under mpirun "
+        "all ranks share the work.",
+    )
+    p.add_argument(
+        "out",
+        metavar="OUT",
+        type=values.path,
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; for a sparse X "
+        ".npz",
+    )
+    add_flag(
+        p,
+        "--delimiter CHAR",
+        "delimiter of a text table: one character, or tab, semicolon, space (default: a comma, or "
+        "a tab in .tsv)",
+    )
+    add_memory(p)
+
+
+def _decode(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import decode, open_store
+
+    def body(runner: Runner) -> int:
+        bound = decode(
+            arguments.store,
+            arguments.out,
+            delimiter=arguments.delimiter,
+            memory=arguments.memory,
+            runner=runner,
+        )
+        manifest = open_store(arguments.store).manifest
+        if manifest.copies is not None:
+            rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
+            say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
+            return 0
+        say(
+            f"{arguments.out}: error at most {bound:.1e} times the largest entry of X "
+            f"in the rows that are coded together{_as_encoded(arguments.store)}"
+        )
+        return 0
+
+    return with_runner("decoding", body, arguments)
+
+
+def _as_encoded(store: str) -> str:
+    """Return what to add to an error bound if the rows of X were scaled."""
+    from cec_mpi.store import open_store
+
+    return ", after the scaling of rows" if open_store(store).manifest.row_exponents else ""
+
+
+def add_add_machine(commands: Any) -> None:
+    """``cec-mpi add-machine``."""
+    p = add_store_command(
+        commands,
+        "add-machine",
+        _add_machine,
+        help="add a shard for one more machine",
+        description="Compute the shard of machine N + 1 from any L good shards. Under mpirun all "
+        "ranks share the work.",
+    )
+    add_option(p, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
+    add_memory(p)
+
+
+def _add_machine(arguments: argparse.Namespace) -> int:
+    from cec_mpi.store import add_machine
+
+    def body(runner: Runner) -> int:
+        manifest = add_machine(
+            arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
+        )
+        say(f"{arguments.store}: {described(manifest)}")
+        return 0
+
+    return with_runner("adding a machine", body, arguments)

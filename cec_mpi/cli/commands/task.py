@@ -1,0 +1,114 @@
+"""List tasks, and describe the options and results of one: task, and the help of run."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.terminal import put
+
+if TYPE_CHECKING:
+    from cec_mpi.tasks.common.description import Description
+
+_WIDTH = 100
+
+
+def add_task(commands: Any) -> None:
+    """``cec-mpi task``."""
+    p = commands.add_parser(
+        "task",
+        help="list the tasks, or the options and results of one",
+        description="List the tasks of cec-mpi run, or the options and results of one task.",
+    )
+    p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
+    p.special_help = lambda given: task_text(given["NAME"]) if "NAME" in given else ""
+    p.set_defaults(command=_task)
+
+
+def _task(arguments: argparse.Namespace) -> int:
+    put(_list() if arguments.name is None else task_text(arguments.name))
+    return 0
+
+
+def _list() -> str:
+    from cec_mpi.tasks import TASKS
+    from cec_mpi.tasks.common.description import describe
+
+    width = max(map(len, TASKS))
+    lines = [f"{name:{width}}  {describe(task).summary}" for name, task in TASKS.items()]
+    lines += [
+        "",
+        "cec-mpi task NAME shows the options and results of a task. NAME may also be a function",
+    ]
+    lines += ["of your own: my_module:function."]
+    return "\n".join(lines)
+
+
+def task_text(name: str) -> str:
+    """Describe the options and results of a task.
+
+    Raises
+    ------
+    InputError
+        The task does not exist, or its module cannot be imported.
+    """
+    from cec_mpi.cli.run.settings import OF_MATVEC
+    from cec_mpi.tasks import TASKS, find_task, options_of
+    from cec_mpi.tasks.common.description import describe
+
+    task = find_task(name)
+    options_of(task)  # which refuses what has no signature
+    found = describe(task)
+    lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
+    if found.summary:
+        lines += [*_wrapped(found.summary, ""), ""]
+    lines.append("options, as NAME=VALUE:")
+    if task is TASKS["matvec"]:
+        lines += [f"  {option:<15}  {text}" for option, text in OF_MATVEC.items()]
+    else:
+        lines += _options(found)
+    lines += [
+        "",
+        "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
+    ]
+    for title, meaning in found.results or [("result", "")]:
+        first, *others = _wrapped(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
+        lines += [first, *(each for other in others for each in _wrapped(other, " " * 19))]
+    return "\n".join(lines)
+
+
+def _options(found: Description) -> list[str]:
+    """Return the lines that describe the options of a task."""
+    lines = []
+    for option in found.options:
+        facts = [option.kind]
+        if option.is_required:
+            facts.append("required")
+        elif option.default:
+            facts.append(f"default {option.default}")
+        if option.name == "seed":
+            facts.append("also --seed I")
+        lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
+        lines += _wrapped(option.text, " " * 19)
+    if found.takes_any:
+        lines.append("  any other")
+    return lines or ["  none"]
+
+
+def option_of_task(option: str, given: Mapping[str, str]) -> str:
+    """Return how to write an unknown option of run if it is an option of the task."""
+    from cec_mpi.cli.run.settings import OF_MATVEC
+    from cec_mpi.tasks import TASKS, options_of
+
+    name = option.lstrip("-").replace("-", "_")
+    task = TASKS.get(given.get("TASK", "matvec"))
+    known = OF_MATVEC if task is TASKS["matvec"] else options_of(task) if task else None
+    return f" (for the option of the task, write {name}=VALUE)" if name in (known or ()) else ""
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )

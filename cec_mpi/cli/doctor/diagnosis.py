@@ -1,0 +1,133 @@
+"""Findings of doctor from its facts, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from cec_mpi.cli.doctor.advice import advise_binding, different_versions
+from cec_mpi.cli.doctor.facts import Facts
+from cec_mpi.processes.library import maker_of
+from cec_mpi.processes.places import Finding, by_node, find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.tables import aligned, facts_table
+from cec_mpi.text import plural, printable
+
+_WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Return findings: errors first, then warnings, then advice."""
+    hosts = [place.host for place in facts.places]
+    found = [
+        *_of_launchers(facts),
+        *_of_store(facts),
+        *different_versions(facts.versions, hosts),
+        *find_crowds(facts.places, facts.threads, facts.launcher),
+        *advise_binding(facts.places, facts.launcher),
+    ]
+    if any(version["BLAS"] == "unknown" for version in facts.versions):
+        text = "the threads of NumPy's BLAS cannot be limited from here: set OMP_NUM_THREADS"
+        found.append(Finding("warning", f"{text}={min(facts.threads)}"))
+    order = ("error", "warning", "advice")
+    return sorted(found, key=lambda finding: order.index(finding.kind))
+
+
+def _of_launchers(facts: Facts) -> Iterator[Finding]:
+    own = facts.library
+    on_path = maker_of(facts.mpirun)
+    if own.maker and on_path and on_path != own.maker:
+        use = f"use {own.program}" if own.program else "put the one of this MPI on PATH"
+        yield Finding("warning", f"mpirun on PATH does not belong to {own.name}: {use}")
+    if facts.srun is not None and own.maker and own.srun_kind not in facts.srun:
+        yield Finding(
+            "advice",
+            f"this Slurm does not have srun --mpi={own.srun_kind}, which {own.name} needs: use "
+            f"{own.program or 'mpirun'} in the batch script",
+        )
+    elif facts.srun is not None and own.maker and facts.srun_problem:
+        yield Finding(
+            "warning",
+            f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, but cannot "
+            f"load it: {facts.srun_problem}",
+        )
+
+
+def _of_store(facts: Facts) -> Iterator[Finding]:
+    if facts.manifest is None:
+        return
+    total, launcher = facts.machines, facts.launcher
+    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher)
+    if problem and launcher is not None:
+        yield Finding("error", problem)
+    unseen = {each.machine: each.host for each in facts.seen if each.only_here}
+    if unseen:
+        path = next(each.path for each in facts.seen if each.only_here)
+        yield Finding("error", unseen_shards(path, facts.places[0].host, unseen))
+    for each in facts.seen:
+        if each.problem and not each.only_here:
+            yield Finding(
+                "error",
+                f"machine {each.machine} on {each.host}: {each.path}: {each.problem}; cec-mpi "
+                f"repair {facts.store} rebuilds it from the others",
+            )
+
+
+def report(facts: Facts) -> str:
+    """Return the report as text: facts, a table of nodes, and findings."""
+    launcher = facts.launcher.name if facts.launcher else "none (one process)"
+    pairs = [*facts.versions[0].items(), ("launcher", launcher), ("mpirun", facts.mpirun)]
+    if facts.continuity is not None:
+        pairs.append(("losses", str(facts.continuity)))
+    if facts.srun is not None:
+        pairs.append(("srun --mpi", ", ".join(facts.srun)))
+    if facts.manifest is not None:
+        shape = f"{facts.manifest.rows} x {facts.manifest.columns} {facts.manifest.dtype}"
+        pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
+    lines = [facts_table(pairs, _WIDTH), "", *map(printable, _nodes(facts)), ""]
+    found = findings(facts)
+    lines += [printable(f"{finding.kind}: {finding.text}", kept="\n") for finding in found]
+    if not found:
+        lines.append("No problems were found.")
+    if len(facts.places) == 1:
+        ranks = facts.machines + 1 if facts.machines else 7
+        store = printable(facts.store)
+        is_full = facts.library.maker == "Open MPI" and ranks > facts.places[0].cores
+        command = f"mpirun{' --oversubscribe' * is_full} -n {ranks} cec-mpi doctor {store}"
+        lines.append(f"This was one process. To check several, run {command.rstrip()}")
+    return "\n".join(lines)
+
+
+def _nodes(facts: Facts) -> list[str]:
+    """Return a line for each node."""
+    numbers = ["ranks", "cores", "NUMA", "threads"]
+    rows = []
+    for node, ranks in by_node(facts.places).items():
+        threads = min(facts.threads[rank] for rank in ranks)
+        counts = map(str, [len(ranks), node.cores, node.domains, threads])
+        rows.append([node.host, *counts])
+    return aligned(["node", *numbers], rows, numbers)
+
+
+def to_json(facts: Facts) -> dict[str, Any]:
+    """Return facts of ranks and findings as plain values."""
+    ranks = [
+        {"rank": rank, **asdict(place), "threads": threads}
+        for rank, (place, threads) in enumerate(zip(facts.places, facts.threads, strict=True))
+    ]
+    manifest = facts.manifest
+    store: dict[str, Any] | None = None
+    if manifest is not None:
+        store = {"path": facts.store, "rows": manifest.rows, "columns": manifest.columns}
+        store |= {"machines": facts.machines, "shards": [asdict(each) for each in facts.seen]}
+    return {
+        "versions": facts.versions[0],
+        "launcher": facts.launcher.name if facts.launcher else None,
+        "continuity": asdict(facts.continuity) if facts.continuity else None,
+        "mpirun": facts.mpirun,
+        "srun": facts.srun,
+        "srun_problem": facts.srun_problem,
+        "ranks": ranks,
+        "findings": [asdict(finding) for finding in findings(facts)],
+        "store": store,
+    }

@@ -1,0 +1,137 @@
+"""Collect facts on MPI, ranks, cores, threads and nodes, and print the report."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
+from cec_mpi.cli.doctor.facts import Facts, Seen
+from cec_mpi.files.paths import node_directory
+from cec_mpi.processes.launcher import (
+    detect_launcher,
+    present_continuity,
+    said_by,
+    srun_list,
+    srun_load_problem,
+)
+from cec_mpi.processes.library import library
+from cec_mpi.processes.packing import gather
+from cec_mpi.processes.places import place_of_ranks
+from cec_mpi.processes.start import meet, on_master
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.reader import open_store
+from cec_mpi.terminal import put
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def examine(
+    comm: MPI.Intracomm,
+    store: str | None = None,
+    as_json: bool = False,
+    threads: int | None = None,
+) -> int:
+    """Print the report on rank 0 (collective); return 2 if there are errors, else 0.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    store : path, optional
+        Also check that each machine can read its shard; ``{host}`` stands for the name of the node.
+    as_json : bool
+        Whether to print one JSON object, with values for each rank.
+    threads : int, optional
+        BLAS threads of each rank, as for a run. By default its share of the cores.
+
+    Raises
+    ------
+    CecError
+        The store cannot be opened. All ranks raise it.
+    """
+    places = place_of_ranks(comm)
+    manifest = None
+    if store is not None:
+        manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest)
+    meet(comm)
+    threads_of_ranks = [threads or place.threads for place in places]
+    versions = gather(comm, _versions(), dict[str, str])
+    seen = gather(comm, _shards_here(comm, store, manifest), list[Seen])
+    if comm.rank:
+        return 0
+    facts = Facts(
+        detect_launcher(),
+        library(),
+        _mpirun(),
+        srun_list(),
+        versions,
+        places,
+        threads_of_ranks,
+        store or "",
+        manifest,
+        [_compared(store or "", each) for here in seen for each in here],
+        srun_load_problem(library().srun_kind),
+        present_continuity(),
+    )
+    put(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
+    return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
+
+
+def _versions() -> dict[str, str]:
+    import mpi4py
+    import numpy
+    import scipy
+    from threadpoolctl import threadpool_info
+
+    from cec_mpi._version import __version__
+
+    blas = {
+        f"{library['internal_api']} {library['version']}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
+    return {
+        "cec_mpi": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "NumPy": numpy.__version__,
+        "SciPy": scipy.__version__,
+        "BLAS": ", ".join(sorted(blas)) or "unknown",
+        "mpi4py": mpi4py.__version__,
+        "MPI": library().name,
+    }
+
+
+def _shards_here(comm: MPI.Intracomm, store: str | None, manifest: Manifest | None) -> list[Seen]:
+    """Check the shards of this rank's machine; a single process checks all shards."""
+    if store is None or manifest is None:
+        return []
+    machines = range(1, manifest.code.machines + 1)
+    mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
+    found = []
+    for machine in mine:
+        path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
+        problem = problem_on_opening(path, manifest)
+        found.append(Seen(machine, socket.gethostname(), str(path), problem))
+    return found
+
+
+def _compared(store: str, seen: Seen) -> Seen:
+    """Return whether rank 0 has a file that a machine misses."""
+    here = "{host}" not in store and (Path(store) / Path(seen.path).name).exists()
+    return replace(seen, only_here=seen.problem == "missing" and here)
+
+
+def _mpirun() -> str:
+    path = shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return "not on PATH"
+    told = said_by(path, "--version").strip().splitlines()
+    return f"{path} ({told[0].strip() if told else 'says no version'})"

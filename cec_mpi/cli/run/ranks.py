@@ -1,0 +1,103 @@
+"""Processes of a run: rank 0, which calls the task, and the machines, which serve it.
+
+Only rank 0 imports what only rank 0 needs, above all SciPy and the tasks: these imports take longer
+than everything else that a machine does before its first step.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.options.elastic import CONNECTION
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.processes.ending import NotedSignals
+from cec_mpi.session.gathering import gathered
+from cec_mpi.terminal import tell_terminal
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def read_ahead() -> None:
+    """Import what rank 0 needs before MPI makes all ranks wait for each other."""
+    import cec_mpi.cli.run.task_run  # noqa: F401
+
+
+def tell_ending(out: str, received: signal.Signals) -> None:
+    """Print to the terminal how to continue a lockstep run that mpirun is ending."""
+    from cec_mpi.records.directory import has_checkpoint
+
+    if received is not signal.SIGTERM:
+        return
+    left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
+    if has_checkpoint(Path(out)):
+        left = f"has a checkpoint in {out}"
+    tell_terminal(
+        f"cec-mpi: mpirun is ending the run, which {left}: the same command with --resume "
+        "continues (if a process was lost: mpirun --with-ft ulfm with --elastic continues without "
+        "it)"
+    )
+
+
+def run_in_lockstep(
+    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
+) -> int:
+    """Run a task on the ranks of MPI (collective).
+
+    A signal ends the run if rank 0 receives it; machines serve until the master leaves.
+    """
+    out, context = Path(run.out), ExitStack()
+    if comm.rank == 0:  # machines do not load its modules
+        from cec_mpi.records.directory import removed_if_refused
+
+        context.enter_context(removed_if_refused(out))
+    with context, gathered(comm, out / "logs", options) as session:
+        if session is not None:
+            from cec_mpi.cli.run.task_run import TaskRun
+
+            with TaskRun(run, options, signals) as task:
+                task.run(session)
+    return 0
+
+
+def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+    """Run a task with all machines in this process."""
+    from cec_mpi.cli.run.task_run import TaskRun
+    from cec_mpi.records.directory import removed_if_refused
+
+    with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
+        assert session is not None
+        with TaskRun(run, options, signals) as task:
+            task.run(session)
+    return 0
+
+
+def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+    """Run a task with machines on sockets, or serve as one of these machines."""
+    from cec_mpi.session.elastic import elastic, launched, serve_launched, telling_late_ranks
+
+    file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
+    launcher = launched()
+    if launcher is not None and launcher.rank:
+        return serve_launched(options, file)
+    from cec_mpi.cli.run.task_run import TaskRun
+    from cec_mpi.records.directory import removed_if_refused
+
+    options = replace(options, elastic=True)
+    with removed_if_refused(Path(run.out)):
+        try:
+            task = TaskRun(run, options, signals)
+        except BaseException as error:
+            with telling_late_ranks(file, error):
+                pass
+            raise
+        if launcher is None and options.local is None and not (options.accept or options.listen):
+            options = task.options = replace(task.options, local=task.machines_here())
+        with task, elastic(options, file, Path(run.out) / "logs", task.gate) as session:
+            task.run(session)
+    return 0

@@ -1,0 +1,175 @@
+"""Arguments of a task: its options, ``key=value``, and the vectors of ``matvec``."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.errors import InputError
+from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import as_path
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.tasks import TASKS, Task, options_of
+from cec_mpi.tasks.common.options import whole
+from cec_mpi.text import closest, listed
+
+CHECKPOINT = "checkpoint"
+OF_MATVEC = {
+    "vectors": "a .npy file of shape (T, r) with one vector in each row; required",
+    "iterations": "number of vectors to use, from the first on; default all",
+}
+
+
+def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
+    """Return the options of a task.
+
+    Raises
+    ------
+    InputError
+        The task does not have such an option.
+    """
+    options = _parsed(run.settings)
+    known = set(OF_MATVEC) if task is TASKS["matvec"] else options_of(task)
+    if task is not TASKS["matvec"] and (known is None or "seed" in known):
+        options.setdefault("seed", seed)
+    if known is not None and not known >= set(options):
+        wrong = sorted(set(options) - known)[0]
+        hint = ""
+        if task is TASKS["matvec"]:
+            others = [name for name, each in TASKS.items() if wrong in (options_of(each) or ())]
+            hint = "; matvec is the default, so a task may be missing before the options"
+            hint += f", such as {listed(others)}" if others else ""
+        raise InputError(
+            f"task {run.task} has no option {wrong}{closest(wrong, known)}: expected "
+            f"{', '.join(sorted(known)) or 'no options'}{hint}"
+        )
+    if task is TASKS["matvec"]:
+        if "iterations" in options:
+            whole("iterations", options["iterations"], 1)
+        return options
+    _check_call(task, run.task, options)
+    return options
+
+
+def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
+    """Raise if a task cannot be called with X and these options."""
+    parameters = list(inspect.signature(task).parameters.values())[1:]
+    others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    missing = [p.name for p in others if p.default is p.empty and p.name not in options]
+    if wanted := [each for each in missing if each != CHECKPOINT]:
+        expected = " ".join(f"{each}=..." for each in wanted)
+        raise InputError(f"task {name} needs {listed(wanted)}: expected {expected}")
+    try:
+        inspect.signature(task).bind(None, **of_run(task, checkpoint=None), **options)
+    except TypeError as error:
+        raise InputError(
+            f"task {name} cannot be called as task(X, option=value, ...): {error}"
+        ) from None
+
+
+def of_run(task: Task, **given: Any) -> dict[str, Any]:
+    """Return those of the given arguments for which a task has a parameter."""
+    parameters = inspect.signature(task).parameters
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def _parsed(settings: Sequence[str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, value = _parse_setting(setting)
+        if key in options:
+            raise InputError(
+                f"{setting}: {key} was already given as {options[key]!r}, expected it once"
+            )
+        options[key] = value
+    return options
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    key, _, text = setting.partition("=")
+    if key == CHECKPOINT:
+        raise InputError(
+            f"{setting}: the run itself passes the checkpoint, expected another option of the task"
+        )
+    try:
+        return key, ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return key, text
+
+
+def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDArray[Any]:
+    """Open the vectors of ``matvec`` as a memory map, and check the first `most` of them.
+
+    Raises
+    ------
+    InputError
+        The file does not hold vectors for this store, or a value is not finite.
+    """
+    from cec_mpi.encoding.sources.binary import check_finite
+
+    columns = manifest.columns
+    if path is None:
+        raise InputError("task matvec needs a file of vectors: expected vectors=W.npy")
+    vectors = open_npy(as_path(path))
+    if vectors.ndim != 2 or vectors.shape[1] != columns or not len(vectors):
+        raise InputError(
+            f"{path} has shape {vectors.shape}, expected (T, {columns}) with T at least 1"
+        )
+    check_finite(Path(path), len(vectors) if most is None else most)
+    return vectors
+
+
+@dataclass(frozen=True)
+class WatchedVectors:
+    """A file of vectors that a run reads step by step, and that must not change meanwhile.
+
+    Another file may take its name, because the run keeps its own file open.
+
+    Attributes
+    ----------
+    path : Path
+    number, size, written : int
+        Inode, size in bytes, and time of the last change at the beginning.
+    """
+
+    path: Path
+    number: int
+    size: int
+    written: int
+
+    @classmethod
+    def at(cls, path: str | None) -> WatchedVectors | None:
+        """Return the state of a file now, or None if it cannot be read."""
+        try:
+            status = Path(path or "").stat()
+        except (OSError, ValueError):
+            return None
+        return cls(Path(path or ""), status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise if the file has changed since the beginning of the run.
+
+        Raises
+        ------
+        InputError
+            The file has changed.
+        """
+        try:
+            now = self.path.stat()
+        except OSError:  # its name was removed, but the open file still exists
+            return
+        if now.st_ino == self.number and (now.st_size, now.st_mtime_ns) != (
+            self.size,
+            self.written,
+        ):
+            raise InputError(
+                f"{self.path} has changed while the run was using it: restore its first content "
+                "and continue with --resume"
+            )

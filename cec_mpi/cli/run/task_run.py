@@ -1,0 +1,447 @@
+"""One run: a task on a store, from its options to the files of its results."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from cec_mpi.cli.run.checkpoints import (
+    CheckpointFile,
+    Found,
+    check_same,
+    describe_run,
+    read_checkpoint,
+)
+from cec_mpi.cli.run.closing import (
+    Ending,
+    closing_warnings,
+    ending_of,
+    noting_warnings,
+    print_closing,
+    stop_words,
+    unconverged,
+)
+from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.cli.run.outputs import Outputs, as_outcome, check_products
+from cec_mpi.cli.run.settings import WatchedVectors, of_run, read_vectors, task_options
+from cec_mpi.core.speeds import Speeds
+from cec_mpi.errors import (
+    CecError,
+    ConvergenceError,
+    InputError,
+    MachineError,
+    ResultsError,
+    StoppedError,
+)
+from cec_mpi.files.durable import is_locked, locked, publish
+from cec_mpi.files.log_file import log_file
+from cec_mpi.files.npy import open_npy
+from cec_mpi.files.paths import node_directory
+from cec_mpi.files.saving import open_lines, writing
+from cec_mpi.linear_operator.coded_operator import CodedOperator
+from cec_mpi.linear_operator.lifetime import Lifetime
+from cec_mpi.live.steps import progress
+from cec_mpi.master.master import Master
+from cec_mpi.options.session import SessionOptions
+from cec_mpi.options.values import Interval
+from cec_mpi.processes.ending import NotedSignals, as_cec_error, leave_fork, shortage_of, words_of
+from cec_mpi.processes.places import place_here
+from cec_mpi.records.directory import (
+    RESULT,
+    STEPS,
+    SUMMARY,
+    SUMMARY_VERSION,
+    earlier_results,
+    has_checkpoint,
+    has_earlier,
+    keep_results,
+    prepare_directory,
+    read_summary,
+    restore_results,
+    set_results_aside,
+)
+from cec_mpi.records.recorder import Recorder, resume_steps
+from cec_mpi.session.header import placement_table
+from cec_mpi.session.session import Session
+from cec_mpi.store.reader import open_store
+from cec_mpi.tasks import TASKS, Task, find_task, options_of
+from cec_mpi.terminal import WARNED, put, say, tell, warn
+from cec_mpi.text import listed, plural, printable
+
+log = logging.getLogger(__name__)
+
+_USUAL_INTERVAL = Interval(seconds=60.0)  # of runs that may end early
+_END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
+_MARGIN = 60.0  # seconds before the end of a job, for the last step and the end of processes
+_LEAST_PART = 0.1  # fraction of the remaining time of the job, if that is less
+
+
+class TaskRun:
+    """A task with its options and its directory, which are checked; only on rank 0.
+
+    The directory is locked until the end of a ``with``.
+
+    Parameters
+    ----------
+    run : RunOptions
+    options : SessionOptions
+    signals : NotedSignals
+        Signals of this process. A received signal ends the run before its next step.
+    """
+
+    def __init__(
+        self,
+        run: RunOptions,
+        options: SessionOptions,
+        signals: NotedSignals,
+    ) -> None:
+        self.store = run.store
+        self.out = Path(run.out)
+        manifest = self.manifest = open_store(node_directory(self.store)).manifest
+        options = self.options = options.checked(manifest)
+        self.task_name = run.task
+        self.task: Task = find_task(self.task_name)
+        self.task_options = task_options(self.task, run, options.seed)
+        vectors, most = None, None
+        self.vectors_file: WatchedVectors | None = None
+        if self.task is TASKS["matvec"]:
+            given, self.task_options = self.task_options, {}
+            path, most = given.get("vectors"), given.get("iterations")
+            path = None if path is None else str(path)  # a name may look like a number
+            self.vectors_file = WatchedVectors.at(path)
+            vectors = read_vectors(path, manifest, most)
+        self.limit = TimeLimit(run.time_limit)
+        self.signals = signals
+        self.interval = run.every or Interval()
+        if run.every is None and (options.is_elastic or self.limit.is_known):
+            self.interval = _USUAL_INTERVAL
+        self.shows_map = run.shows_map
+        self.progress = run.progress
+        self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
+        self.products: tuple[int, int] | None = None  # shape, of matvec
+        if vectors is not None:
+            vectors = self.task_options["vectors"] = vectors[:most]
+            self.products = len(vectors), manifest.rows
+        self.found = Found({})
+        self._kept = ExitStack()  # until the end of the run
+        self._process = os.getpid()
+        self._lock(run.overwrite or run.resume)
+        try:
+            self._read_earlier(run)
+        except BaseException:
+            self._kept.close()
+            raise
+        self.outputs = Outputs(self.out, self.task_name)
+        self.warned: list[str] = [self.found.problem] if self.found.problem else []
+        self.outcome: dict[str, Any] | None = None  # set when it is saved
+        self.arrays: list[str] | None = (
+            None  # names of results that have files; set when they are saved
+        )
+        self.problem = ""  # why the solver failed
+        self._has_log = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def _lock(self, used: bool) -> None:
+        """Make the directory and lock it, so that runs that start at the same time are refused."""
+        busy = f"{self.out} is in use by another run: wait for its end, or use a new DIR"
+        if is_locked(self.out):
+            raise InputError(busy)
+        prepare_directory(self.out, used)
+        before = earlier_results(self.out)
+        try:
+            self._kept.enter_context(locked(self.out, busy))
+        except OSError as error:
+            error.filename = error.filename or str(self.out)
+            raise as_cec_error(error) from None
+        if earlier_results(self.out) != before:  # of a run that has ended meanwhile
+            self._kept.close()
+            raise InputError(busy)
+
+    def _read_earlier(self, run: RunOptions) -> None:
+        """Read what `resume` continues."""
+        self.done = run.resume and self._is_done()
+        if run.resume and not self.done:
+            self.found = read_checkpoint(self.out, self.about)
+            if not self.found.state:
+                say(
+                    f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
+                )
+        if self.found.problem:
+            warnings.warn(self.found.problem, stacklevel=2)
+
+    def run(self, session: Session) -> None:
+        """Call the task, and write its results, the records and the summary.
+
+        Results of an earlier run are deleted only after the first step.
+        """
+        if self.done:
+            say(f"{self.out} already holds the results of this task: nothing to resume")
+            return
+        try:
+            self._run(session)
+        except OSError as error:
+            error.filename = error.filename or str(self.out)
+            raise as_cec_error(error) from None
+
+    def _is_done(self) -> bool:
+        """Whether the directory holds the results of this run; raise if they are of another run.
+
+        If a solver did not converge, its checkpoint is still there and the run can continue.
+        """
+        summary = read_summary(self.out)
+        if summary is None:
+            return False
+        check_same(self.out / SUMMARY, summary.get("run", {}), self.about)
+        if self.products is not None:
+            path = self.out / RESULT
+            check_products(path, open_npy(path), self.products)
+        return summary.get("converged", True) or not has_checkpoint(self.out)
+
+    def _run(self, session: Session) -> None:
+        resumed = bool(self.found.state)
+        recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else None)
+        recorder.is_stopped = lambda: self.signals.received is not None
+        before = recorder.steps
+        master = session.open(self.store, self.options, recorder)
+        session.check_run = self.gate
+        planned = None if self.products is None else self.found.left_of(self.products[0])
+        recorder.common |= {"task": self.task_name, "planned_steps": planned}
+        self.warned += session.slow
+        if session.unlogged:
+            raise MachineError(session.unlogged[0])
+        if self.shows_map:
+            put(printable(placement_table(recorder.common), kept="\n"))
+        if not resumed:
+            set_results_aside(self.out)
+        unwritten = False
+        begin = time.perf_counter()
+        try:
+            with (
+                log_file(self.out / "logs" / "master.log", self._do_without_log),
+                open_lines(self.out / STEPS, more=resumed) as stream,
+                progress(recorder.common, self.progress) as watch,
+            ):
+                self._has_log = True
+                if self.found.problem:
+                    log.warning("%s", self.found.problem, extra=WARNED)
+                recorder.write_to(stream, watch)
+                if self.products is not None:
+                    self.task_options["out"] = self.outputs.map_products(self.products, resumed)
+                self._work(session, master, recorder)
+        except ResultsError as error:
+            unwritten = True
+            if recorder.steps == before:
+                raise InputError(str(error)) from None
+            raise
+        finally:
+            made = recorder.steps - before
+            is_nothing = not made or (unwritten and has_earlier(self.out))
+            if self.arrays is None and not resumed and is_nothing:
+                restore_results(self.out)
+                left = "unchanged"
+            else:
+                keep_results(self.out)
+                left = "no checkpoint was written: --resume starts from the beginning"
+                if has_checkpoint(self.out):
+                    left = "a checkpoint was written: the same command with --resume continues"
+                if self.arrays:
+                    files = ", ".join(f"{name}.npy" for name in self.arrays)
+                    is_saved = "is saved" if len(self.arrays) == 1 else "are saved"
+                    left = f"{files} {is_saved}, but not {SUMMARY}; {left}"
+            if made or self.outcome is not None:
+                about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
+                print_closing(ending_of(*about, self.outcome, self.arrays or (), left))
+        if self.problem:
+            raise ConvergenceError(self.problem)
+
+    def _do_without_log(self, problem: str) -> None:
+        """Raise if the log cannot be opened; warn if its disk is full later."""
+        if not self._has_log:
+            raise ResultsError(problem)
+        warn(f"{problem}; the run continues without this log")
+
+    def machines_here(self) -> int:
+        """Return how many machines to start on this computer by default.
+
+        One for each core, and at least one more than a step needs, so that one can be lost; with a
+        check as many as name a wrong one.
+        """
+        wanted, enough = self.options, self.manifest.enough
+        needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
+        return min(self.manifest.code.machines, max(needed, place_here().cores))
+
+    def gate(self) -> None:
+        """Raise if a signal, the time limit or a changed file ends the run."""
+        if self.vectors_file is not None:
+            self.vectors_file.check()
+        if self.signals.received is not None:
+            raise StoppedError(f"stopped by the signal {self.signals.received.name}")
+        self.limit.check()
+
+    def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
+        """Call the task, and write a checkpoint if it raises."""
+        try:
+            given = of_run(self.task, checkpoint=checkpoint)
+            return as_outcome(self.task(X, **given, **self.task_options))
+        except BaseException as error:
+            if os.getpid() != self._process:
+                leave_fork(error)
+            try:
+                written = checkpoint.write()
+            except ResultsError as unwritten:
+                if isinstance(error, StoppedError):
+                    after = f"{error}, after {checkpoint.steps()} steps"
+                    raise ResultsError(f"{after}, but {unwritten}") from None
+                if not isinstance(error, ResultsError):
+                    warn(unwritten)
+                raise error from None
+            if isinstance(error, StoppedError):
+                said = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
+                raise StoppedError(f"{error}, {said}") from None
+            if isinstance(error, SystemExit) and not self.signals.end:
+                raise InputError(
+                    f"task {self.task_name} called sys.exit({error.code!r}), expected it to "
+                    "return its results"
+                ) from None
+            if isinstance(error, Exception) and self.task not in TASKS.values():
+                raise shown_as_task_error(self.task_name, error) from None
+            raise
+
+    def _work(self, session: Session, master: Master, recorder: Recorder) -> None:
+        checkpoint = CheckpointFile(
+            self.out,
+            self.about,
+            self.found,
+            self.interval,
+            lambda: recorder.steps,
+        )
+        checkpoint.before_writing = self.outputs.flush
+        checkpoint.after_writing = recorder.checkpoint
+        checkpoint.progress = recorder.progress
+        begin, before = time.perf_counter(), recorder.steps
+        try:
+            with noting_warnings(self.warned):
+                outcome = self._do(self._operator(session, master), checkpoint)
+        finally:
+            session.refuse_steps()
+            with suppress(ResultsError):  # what ended the run says more
+                recorder.end()
+        try:
+            seconds = time.perf_counter() - begin
+            ending = self._save(outcome, recorder, before, seconds, master.steps.speeds)
+        except (InputError, ResultsError):
+            with suppress(ResultsError):
+                checkpoint.write()
+            raise
+        if ending.converged is False:
+            checkpoint.write()
+        else:
+            checkpoint.remove()
+
+    def _operator(self, session: Session, master: Master) -> CodedOperator:
+        lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
+        return CodedOperator(lifetime, self.manifest, self.store, closes=False)
+
+    def _save(
+        self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds
+    ) -> Ending:
+        """Save the results of a task, then the summary."""
+        own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
+        own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
+        saved = self.outputs.save(outcome, {*own, "arrays", "warnings"})
+        self.arrays = own["arrays"] = saved.arrays
+        if saved.lost or not outcome:
+            what = listed(saved.lost) if outcome else "nothing"
+            raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
+        keep_results(self.out)  # deletes those of an earlier run, to make room for the summary
+        ending = ending_of(
+            self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
+        )
+        for text in (*saved.warnings, *closing_warnings(ending)):
+            warn(text)
+            log.warning("%s", text, extra=WARNED)
+            self.warned.append(text)
+        if ending.converged is False:
+            limited = "iterations" in (options_of(self.task) or ())
+            self.problem = unconverged(ending, limited)
+            self.warned.append(self.problem)
+        own["warnings"] = self.warned
+        text = json.dumps(saved.numbers | own, indent=2, allow_nan=False)
+        with writing(self.out / SUMMARY):
+            publish(self.out / SUMMARY, f"{text}\n".encode())
+        self.outcome = outcome
+        return ending
+
+
+def shown_as_task_error(name: str, error: Exception) -> Exception:
+    """Print the traceback of a user's task, without frames of cec_mpi and of libraries.
+
+    Returns
+    -------
+    Exception
+        Error to raise, which has a message of one sentence. Errors of cec_mpi and of the operating
+        system are returned unchanged.
+    """
+    if isinstance(error, CecError | OSError) or shortage_of(error) is not None:
+        return error
+    log.error("task %s raised", name, exc_info=error, extra=WARNED)
+    package = str(Path(__file__).parents[2])
+    found = traceback.extract_tb(error.__traceback__)
+    frames = [each for each in found if not each.filename.startswith((package, "<frozen"))]
+    own = [each for each in frames if "site-packages" not in each.filename] or frames
+    lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
+    tell(printable("".join(lines).rstrip(), kept="\n\t"))
+    return CecError(f"task {name} raised {type(error).__name__}{words_of(error)}")
+
+
+class TimeLimit:
+    """Time limit of a run, set by its user or the batch system.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        Time limit from now.
+    environment : mapping
+        Environment. If it has ``SLURM_JOB_END_TIME``, the run ends a minute before that, or after
+        nine tenths of the time if that is later.
+    """
+
+    def __init__(
+        self, seconds: float | None = None, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._due = float("inf")
+        self._reason = ""
+        if seconds is not None:
+            self._due = time.monotonic() + seconds
+            self._reason = f"after the time limit of {plural(seconds, 'second')}"
+        try:
+            left = float(environment[_END_OF_JOB]) - time.time()
+        except (KeyError, ValueError):
+            return
+        due = time.monotonic() + left - min(_MARGIN, max(0.0, _LEAST_PART * left))
+        if due < self._due:
+            self._due = due
+            self._reason = "because the time limit of the job is near"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a time limit."""
+        return self._due < float("inf")
+
+    def check(self) -> None:
+        """Raise `StoppedError` if the time limit has passed."""
+        if time.monotonic() >= self._due:
+            raise StoppedError(f"stopped {self._reason}")

@@ -1,0 +1,492 @@
+"""Batch scripts that ``cec-mpi slurm`` writes: their text, and what bash makes of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script, seconds_of
+from cec_mpi.errors import InputError
+from helpers import ROOT
+from helpers.waiting import LIMIT
+
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLES = ROOT / "scripts" / "slurm"
+RUN = "run '/data/my store' --out \"it's\" ridge y=y.npy"
+EXAMPLE = "--time 00:30:00 run store power --out results"
+WRITTEN = {  # which words write which file
+    EXAMPLES / "lockstep.sbatch": f"--ntasks 7 {EXAMPLE}",
+    EXAMPLES / "elastic.sbatch": f"--ntasks 7 {EXAMPLE} --elastic",
+    GOLDEN / "quoted.sbatch": '--ntasks 7 --job-name "it\'s 5 * $HOME" --time 1-12:00:00 --nodes 3 '
+    "--cpus-per-task 4 --partition low --account 'a b' --sbatch mem=4G --sbatch exclusive "
+    "--setup 'module load openmpi' --setup '. venv/bin/activate' run '$store' --out '`out`' "
+    "'my_tasks:f' 'name=a \"b\" $(c) ; d' empty=",
+}
+KINDS = ("master", "machines")  # of the scripts of --elastic
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+
+@pytest.fixture
+def slurm(capsys):
+    """Run ``cec-mpi slurm``: its exit code, standard output and standard error."""
+
+    def run(*words):
+        return main(["slurm", *map(str, words)]), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("store")
+    np.save(directory / "X.npy", np.ones((6, 3)))
+    cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
+    return directory / "store"
+
+
+# --- text ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_the_script_is_the_file(slurm, path):
+    code, out, err = slurm(*shlex.split(WRITTEN[path]))
+    assert (code, err) == (0, "")
+    assert out == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [*GOLDEN.glob("*.sbatch"), *EXAMPLES.glob("*.sbatch")], ids=lambda path: path.stem
+)
+def test_bash_can_read_it(path):
+    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [
+        ("", 5),
+        ("--machines 1,2,4", 4),
+    ],
+)
+def test_the_ranks_are_those_that_the_run_needs(slurm, store, words, ranks):
+    code, out, _ = slurm("run", store, "--out", "results", *words.split())
+    assert code == 0
+    assert f"#SBATCH --ntasks={ranks}\n" in out
+
+
+def test_a_job_of_one_process_needs_no_mpi(slurm, store):
+    code, script, _ = slurm("--ntasks", 1, "run", store, "svd", "--out", "o", "--local", 4)
+    assert code == 0
+    assert "srun --mpi=none" in script
+    assert "mpirun" not in script
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1", 60),
+        ("90", 5400),
+        ("0:30", 30),
+        ("10:00", 600),
+        ("1:00:00", 3600),
+        ("2-0", 172800),
+        ("1-1:1", 90060),
+        ("1-1:1:1", 90061),
+    ],
+)
+def test_times_as_slurm_writes_them(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "00:00", "-1", "1:", "1-", "1:2:3:4", "1h", "x", "1.5"])
+def test_what_is_no_time(text):
+    with pytest.raises(InputError, match="expected 30"):
+        seconds_of(text)
+
+
+def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "--elastic 24 --job-name elastic --time 2:00:00 --cpus-per-task 4 --partition low "
+    words += f"--sbatch mem=8G --setup '. venv/bin/activate' {RUN}"
+    code, out, err = slurm(*shlex.split(words))
+    assert (code, err) == (0, "")
+    assert out == "sbatch elastic-machines.sbatch $(sbatch --parsable elastic-master.sbatch)\n"
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (GOLDEN / path.name).read_text()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b")[0] == 0
+    master, machines = (Path(f"cec-mpi-{name}.sbatch").read_text() for name in KINDS)
+    assert "--resume s --accept 'a b' \"$@\"" in master
+    assert "cec-mpi join 'a b' --retry 30" in machines
+
+
+def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "s", "--out", "o"]
+    for _ in range(2):
+        assert slurm("--elastic", 2, *words)[0] == 0
+    machines = Path("cec-mpi-machines.sbatch")
+    machines.write_text(machines.read_text().replace("1-2", "1-3"))
+    master = Path("cec-mpi-master.sbatch").read_text()
+    code, _, err = slurm("--elastic", 2, *words, "svd", "k=4")
+    assert code == 2
+    assert ".sbatch exists with other content: remove it, or choose another --job-name" in err
+    assert "1-3" in machines.read_text()
+    assert Path("cec-mpi-master.sbatch").read_text() == master
+
+
+# --- what bash makes of it ----------------------------------------------------------------
+
+PRINT = '#!/bin/bash\nprintf "%s\\0" "$0" "$@"\n'
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Run a script with launchers that say with which words they were started."""
+    directory = tmp_path_factory.mktemp("bin")
+    programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT)
+    for name, text in {**programs, "scontrol": "#!/bin/bash\nexit 1\n"}.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+
+    def run(script, *words, code=0, **variables):
+        done = subprocess.run(
+            ["bash", "-c", script, "script", *words],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
+            | {"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_ID": "12", **variables},
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+        name, *rest = done.stdout.split("\0")[:-1]
+        return [Path(name).name, *rest]
+
+    return run
+
+
+ONE_LINE = st.text(
+    st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"], include_characters=" ")
+)
+
+
+def lockstep(words=("s",), out="out", options=None, **more):
+    return batch_script("lockstep", options or {}, words=words, out=out, **more)
+
+
+def elastic(words=("s",), out="out", options=None, **more):
+    return batch_script("elastic", options or {}, words=words, out=out, **more)
+
+
+def machines():
+    return batch_script("machines", {"array": "1-3"}, file="file")
+
+
+@given(words=st.lists(ONE_LINE, max_size=5), out=ONE_LINE)
+def test_every_word_arrives_as_it_was(said, words, out):
+    found = said(lockstep(words, out))
+    assert found == ["mpirun", "-n", "7", "cec-mpi", "run", f"--out={out}", "--resume", *words]
+
+
+WAYS = [*(pytest.param(partial(lockstep, launcher=name), 0, id=name) for name in LAUNCHERS)]
+WAYS += [pytest.param(elastic, 3, id="elastic")]  # the launchers here write no summary
+
+
+@pytest.mark.parametrize(("script", "code"), WAYS)
+def test_all_ways_to_start_run_the_same(said, script, code):
+    found = said(script(["my store", "--seed", "3"], "o u t"), code=code)
+    command = found[found.index("cec-mpi") :]
+    assert command == ["cec-mpi", "run", "--out=o u t", "--resume", "my store", "--seed", "3"]
+
+
+@pytest.mark.parametrize(("script", "code"), WAYS)
+def test_a_script_takes_another_directory_and_more_options(said, script, code):
+    found = said(script(["s", "ridge"]), "out/a b", "alpha=0.1", code=code)
+    command = found[found.index("cec-mpi") :]
+    assert command == ["cec-mpi", "run", "--out=out/a b", "--resume", "s", "ridge", "alpha=0.1"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"), [("mpirun", ["--bind-to", "none"]), ("hydra", []), ("pmi2", [])]
+)
+def test_a_rank_of_mpirun_may_use_more_than_one_core(said, launcher, words):
+    found = said(lockstep(options={"cpus-per-task": 2}, launcher=launcher))
+    assert found[3 : 4 + len(words)] == [*words, "cec-mpi"]
+
+
+@pytest.mark.parametrize(
+    "script", [lockstep(), elastic(), machines()], ids=["lockstep", "elastic", "machines"]
+)
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "not in a job of Slurm: expected sbatch job.sh\n"),
+        (
+            {"SLURM_JOB_ID": "5", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "5"},
+            "this job has 2 components: expected one, which has all ranks\n",
+        ),
+    ],
+)
+def test_a_script_elsewhere_than_in_a_job_of_one_component_says_so(script, variables, message):
+    done = subprocess.run(
+        ["bash", "-c", script, "job.sh", "4"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], **variables},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+# What srun adds to the environment of a shell, and sbatch passes on.
+LEFT_BEHIND = {
+    "SLURM_CPU_BIND": "quiet,mask_cpu:0x8",
+    "SLURM_CPU_BIND_LIST": "0x8",
+    "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+    "SLURM_DISTRIBUTION": "cyclic",
+    "SLURM_GPUS_PER_NODE": "1",
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_ID_HET_GROUP_0": "3",
+    "SLURM_MEM_PER_CPU": "100",
+    "SLURM_NTASKS_PER_NODE": "1",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_THREADS_PER_CORE": "1",
+    "SLURM_TRES_PER_TASK": "cpu:1",
+    "PMI_RANK": "0",
+    "PMI_SIZE": "2",
+    "PMIX_SERVER_URI41": "pmix-server.9;tcp4://127.0.0.1:1",
+}
+KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_gds": "hash"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, set()),
+        ({"threads-per-core": "1", "distribution": "cyclic"}, {"THREADS_PER_CORE", "DISTRIBUTION"}),
+    ],
+)
+def test_variables_of_the_shell_that_submitted_a_job_do_not_reach_its_run(tmp_path, options, kept):
+    """Unless an option of the job has set them again."""
+    (tmp_path / "mpirun").write_text("#!/bin/bash\nenv -0\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    job = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "5", "SLURM_NTASKS": "2"}
+    done = subprocess.run(
+        ["bash", "-c", lockstep(sbatch=options)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**job, **LEFT_BEHIND, **KEPT},
+    )
+    found = {line.partition("=")[0] for line in done.stdout.split("\0")}
+    assert KEPT.keys() <= found
+    still = {name for name in LEFT_BEHIND if "_HET_" not in name} & found
+    assert still == {f"SLURM_{name}" for name in kept}
+
+
+# --- warned scripts -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def warned(tmp_path):
+    """Run a script: its exit code, and what the launcher had done when it was queued again."""
+
+    def run(start, job="", script=lockstep, **options):
+        programs = {
+            **dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), start),
+            "scontrol": 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi',
+        }
+        (tmp_path / "job").write_text(job)
+        for name, text in programs.items():
+            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-c", script(**options)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}
+            | {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "12"},
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_warning_before_the_run_has_it_done_later(warned):
+    setup = ["echo only setup > done", "kill -USR1 $$"]
+    assert warned("echo started > done", setup=setup) == (6, "only setup\n")
+
+
+def test_a_launcher_that_ends_as_the_warning_comes_keeps_its_code(warned):
+    launcher = "kill -STOP $PPID; kill -USR1 $PPID; (sleep 0.3; kill -CONT $PPID) & exit 0"
+    assert warned(launcher) == (0, "")
+
+
+def test_a_second_warning_waits_for_the_checkpoint_too(warned):
+    launcher = """
+        trap 'told=yes' USR1
+        kill -USR1 $PPID
+        until [ "$told" ]; do sleep 0.1; done
+        kill -USR1 $PPID
+        sleep 0.5
+        echo checkpoint > done
+        exit 6"""
+    assert warned(launcher) == (6, "checkpoint\n")
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ("JobId=12 EndTime=2030-01-01T00:00:00 PreemptTime=None", 3),
+        ("JobId=12 EndTime=Unknown PreemptTime=2030-01-01T00:00:00", 6),
+        ("JobId=13 PreemptTime=2030-01-01T00:00:00\nJobId=12 PreemptTime=None", 3),
+        ("", 3),
+    ],
+)
+def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job, code):
+    requeued = "started\n" if code == 6 else ""
+    assert warned("echo started > done; exit 137", f"{job}\n", elastic) == (code, requeued)
+
+
+@pytest.mark.parametrize("launched", [0, 137, 255, 4])
+def test_a_warned_launcher_that_lost_a_process_is_started_again(warned, launched):
+    launcher = f"kill -USR1 $PPID; sleep 0.3; echo checkpoint > done; exit {launched}"
+    assert warned(launcher, script=elastic) == (6, "checkpoint\n")
+
+
+WRITTEN_SUMMARY = "mkdir -p out; echo > out/new; mv out/new out/summary.json;"
+
+
+@pytest.mark.parametrize(
+    ("before", "start", "code"),
+    [
+        ("", WRITTEN_SUMMARY + "exit 137", 0),
+        (WRITTEN_SUMMARY, WRITTEN_SUMMARY + "exit 255", 0),
+        (WRITTEN_SUMMARY, "exit 0", 0),  # nothing to resume
+        (WRITTEN_SUMMARY, "exit 137", 3),
+        ("", "exit 0", 3),
+        ("", "exit 4", 4),
+    ],
+)
+def test_a_new_summary_says_that_a_run_has_completed(warned, before, start, code):
+    preempted = "JobId=12 PreemptTime=2030-01-01T00:00:00\n" if code == 0 else ""
+    assert warned(start, preempted, elastic, setup=[before or ":"]) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("codes", "master", "expected"),
+    [
+        ([3, 3, 6], "42", (6, ["srun", "sleep 5"] * 2 + ["srun", "scontrol requeue 7_2"])),
+        ([3], "43", (0, ["scancel --quiet --state=PENDING 7"])),
+        ([137], "42", (137, ["srun"])),
+        ([3, 7], "42", (7, ["srun", "sleep 5", "srun"])),
+    ],
+)
+def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, expected):
+    log = 'echo "$(basename "$0") $*" >> log;'
+    programs = {
+        "srun": "echo srun >> log; code=$(head -1 codes); sed -i 1d codes; exit $code",
+        "squeue": f"echo {master}",
+        "sleep": log,
+        "scancel": log,
+        "scontrol": f"{log} exit 1",
+    }
+    (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    script = machines()
+    done = subprocess.run(
+        ["bash", "-c", script, "script", "42;cluster"],
+        cwd=tmp_path,
+        timeout=LIMIT,
+        check=False,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "1"}
+        | {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"},
+    )
+    assert (done.returncode, (tmp_path / "log").read_text().splitlines()) == expected
+
+
+# --- bad input ----------------------------------------------------------------------------
+
+STORE = "run nothing --out o"
+BAD = [
+    ("", "found nothing after the options, expected run STORE"),
+    ("--ntasks 0", "at least 1"),
+    ("--ntasks 7 walk", "found 'walk' after the options, expected run STORE"),
+    (STORE, "nothing does not exist, expected a store"),
+    ("run", "STORE, --out"),
+    ("run --out o", "STORE"),
+    ("run nothing", "--out"),
+    (f"{STORE} --serial", "--serial"),
+    (f"{STORE} --local 0", "--local"),
+    (f"--ntasks 7 {STORE} --local 2", "--local: the ranks of the job are the machines"),
+    (f"{STORE} --stepps 3", "--stepps"),
+    (f"--ntasks 7 --time soon {STORE}", "--time 'soon'"),
+    (f"--ntasks 7 --time 2 {STORE}", "--time 2: expected more than 2 minutes"),
+    (f"--ntasks 7 {STORE} --overwrite", "--overwrite would discard"),
+    (f"--ntasks 7 --on-loss continue {STORE}", "it was removed; use elastic"),
+    (f"--ntasks 7 {STORE} --on-loss continue", "it was removed; use elastic"),
+    (f"--ntasks 7 --preemptible {STORE}", "it was removed; each script is queued again"),
+    (f"--ntasks 7 --array a.txt {STORE}", "it was removed; submit the script once for each run"),
+    (f"--ntasks 7 --warning 60 {STORE}", "it was removed; give it to sbatch"),
+    (f"--elastic 6 --master-sbatch mem=1 {STORE}", "to the master's own sbatch"),
+    (f"--ntasks 7 --launcher ssh {STORE}", "pmix"),
+    (f"--ntasks 7 --launcher pmix {STORE} --elastic", "srun starts an elastic run"),
+    (f"--ntasks 7 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--ntasks 7 --sbatch array=1-3 {STORE}", "submit the script once for each run"),
+    (f"--ntasks 7 --sbatch mem=1 --sbatch mem=2 {STORE}", "once"),
+    (f"--ntasks 7 --sbatch 'a b=1' {STORE}", "'a b'"),
+    (f"--ntasks 7 --sbatch =1 {STORE}", "long option"),
+    (f"--ntasks 7 --sbatch n=3 {STORE}", "'n': expected a long option"),
+    (f"--ntasks 7 --job-name 'a\nb' {STORE}", "one line"),
+    (f"--ntasks 7 --setup 'a\nb' {STORE}", "one line"),
+    (f"--ntasks 7 {STORE} my:f 'a=\n'", "one line"),
+    (f"--ntasks 7 {STORE} sdv k=3", "did you mean svd?"),
+    (f"--ntasks 7 {STORE} svd kk=3", "task svd has no option kk"),
+    ("--elastic 6", "expected run STORE"),
+    (f"--elastic 0 {STORE}", "--elastic"),
+    (f"--elastic 6 --ntasks 7 {STORE}", "--ntasks cannot be combined with --elastic"),
+    (f"--elastic 6 --launcher pmi2 {STORE}", "--launcher cannot be combined with --elastic"),
+    (f"--elastic 6 {STORE} --overwrite", "--overwrite would discard"),
+    (f"--elastic 6 {STORE} --local 2", "--local with --elastic"),
+    (f"--elastic 6 {STORE} --listen host:5000", "accept and listen cannot be combined"),
+    (f"--elastic 6 {STORE} --stepps 3", "--stepps"),
+    (f"--elastic 6 --time 2 {STORE}", "--time 2: expected more than 2 minutes"),
+    (f"--elastic 6 --job-name a/b {STORE}", "--job-name 'a/b'"),
+    (f"--elastic 6 --job-name=-x {STORE}", "--job-name '-x'"),
+    (f"--elastic 6 --job-name '' {STORE}", "--job-name ''"),
+    (f"--elastic 6 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--elastic 6 {STORE} --accept 'a\nb'", "one line"),
+]
+
+
+@pytest.mark.parametrize(("line", "names"), BAD)
+def test_bad_input_gets_one_message(slurm, tmp_path, monkeypatch, line, names):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = slurm(*shlex.split(line))
+    assert (code, out) == (2, "")
+    assert err.startswith("cec-mpi: error: ")
+    assert err.count("\n") == 1
+    assert names in err

@@ -1,0 +1,390 @@
+"""Checkpoints outlive crashes and damage: a run goes on from a whole one, or not at all."""
+
+import io
+import json
+import os
+import struct
+import tracemalloc
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cec_mpi.cli.run.checkpoints import CheckpointFile, Found, check_same, read_checkpoint
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import rename_copy
+from cec_mpi.files.replacing import partial_name
+from cec_mpi.options.values import Interval
+from cec_mpi.records.directory import has_checkpoint
+from cec_mpi.tasks.common.checkpoint import restored
+
+ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
+NEWEST, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
+
+
+def state_of(step):
+    return {
+        "w": np.random.default_rng(step).standard_normal(3),
+        "done": np.array(step),
+        "basis": np.asfortranarray(np.arange(4.0).reshape(2, 2) + 1j * step),
+        "note": np.array("ok"),
+    }
+
+
+def checkpoint_in(directory, found=None):
+    return CheckpointFile(directory, ABOUT, found or Found({}), Interval(), lambda: 0)
+
+
+def write(checkpoint, *steps):
+    for step in steps:
+        checkpoint.save(**state_of(step))
+        assert checkpoint.write()
+
+
+def is_same(state, expected):
+    return state.keys() == expected.keys() and all(
+        state[name].dtype == value.dtype
+        and state[name].shape == value.shape
+        and state[name].tobytes() == value.tobytes()
+        for name, value in expected.items()
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A directory with checkpoints 1 and 2."""
+    directory = tmp_path_factory.mktemp("two")
+    write(checkpoint_in(directory), 1, 2)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def newest(two):
+    """Bytes of checkpoint 2."""
+    return (two / NEWEST).read_bytes()
+
+
+def resumed(directory, content):
+    """What a run goes on from when the newest checkpoint has this content."""
+    (directory / NEWEST).write_bytes(content)
+    return read_checkpoint(directory, ABOUT)
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def assert_whole(found):
+    assert is_same(found.state, state_of(1 if found.problem else 2))
+
+
+def test_the_newest_state_comes_back_as_it_was(two, newest):
+    found = resumed(two, newest)
+    assert found.problem == ""
+    assert is_same(found.state, state_of(2))
+    assert names_in(two) == [NEWEST, PREVIOUS]
+
+
+def test_a_byte_altered_gives_the_state_before_or_the_same(two, newest):
+    damaged = 0
+    places = range(0, len(newest), 9)
+    for place in places:
+        altered = bytearray(newest)
+        altered[place] ^= 1 << place % 8
+        found = resumed(two, altered)
+        assert_whole(found)
+        damaged += bool(found.problem)
+    assert damaged > len(places) // 3
+
+
+@given(data=st.data())
+def test_no_damage_gives_a_wrong_state(two, newest, data):
+    content = bytearray(newest)
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(newest) - 1))] = data.draw(st.integers(0, 255))
+    assert_whole(resumed(two, content[: data.draw(st.integers(0, len(newest)))]))
+
+
+def test_a_file_that_was_cut_off_is_refused_wherever_that_was(two, newest):
+    for length in (*range(0, len(newest), 11), len(newest) - 1):
+        found = resumed(two, newest[:length])
+        assert NEWEST in found.problem
+        assert_whole(found)
+
+
+def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newest, tmp_path):
+    np.savez(tmp_path / "old.npz", about=json.dumps({"version": 1, **ABOUT}), **{"state.w": 1})
+    np.savez(tmp_path / "other.npz", w=1)
+    np.save(tmp_path / "array.npy", 1)
+    for content, says in (
+        (b"", "not a complete .npz file"),
+        (b"hello", "not a complete .npz file"),
+        ((tmp_path / "other.npz").read_bytes(), "its description is missing"),
+        ((tmp_path / "array.npy").read_bytes(), "not a complete .npz file"),
+        ((tmp_path / "old.npz").read_bytes(), "version 1, expected 2"),
+    ):
+        found = resumed(two, content)
+        assert f"{two / NEWEST} cannot be read as a checkpoint" in found.problem
+        assert says in found.problem
+        assert PREVIOUS in found.problem
+        assert_whole(found)
+
+
+def npy_header(shape, dtype="<f8"):
+    """The header of an .npy file of an array that is said to have this shape."""
+    file = io.BytesIO()
+    content = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, content)
+    return file.getvalue()
+
+
+def archive(members, compression=zipfile.ZIP_STORED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as made:
+        for name, content in members:
+            made.writestr(name, content)
+    return file.getvalue()
+
+
+def overlapping(times, size):
+    """Members in the list of an archive that are all the same bytes of it."""
+    content = npy_header((size // 8,)) + bytes(size)
+    single = archive([("a.npy", content)])
+    where = int.from_bytes(single[-6:-2], "little")  # of the list
+    entry = single[where:-22]
+    entries = b"".join(entry.replace(b"a.npy", b"%05d" % n) for n in range(times))
+    ends = struct.pack("<HHII", times, times, len(entries), where)
+    return single[:where] + entries + single[-22:-14] + ends + b"\0\0"
+
+
+BOMBS = {
+    "compressed": archive(
+        [("state.w.npy", npy_header((1 << 24,)) + bytes(1 << 27))], zipfile.ZIP_DEFLATED
+    ),
+    "a member many times": overlapping(1000, 1 << 17),
+    "an array larger than its member": archive([("state.w.npy", npy_header((1 << 40,)) + b"12")]),
+    "an array that no computer holds": archive([("state.w.npy", npy_header((1 << 62, 8)))]),
+    "an array whose size overflows": archive([("state.w.npy", npy_header((1 << 32, 1 << 32)))]),
+    "very many of nothing": archive([("state.w.npy", npy_header((1 << 62,), "|S0"))]),
+    "objects": archive([("state.w.npy", npy_header((1 << 20,), "|O"))]),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_would_unpack_to_much_more_is_refused_before_that(two, newest, bomb):
+    (two / NEWEST).write_bytes(BOMBS[bomb])
+    tracemalloc.start()
+    try:
+        found = read_checkpoint(two, ABOUT)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        (two / NEWEST).write_bytes(newest)
+    assert "cannot be read as a checkpoint" in found.problem
+    assert_whole(found)
+    assert most < 1 << 24
+
+
+def test_a_file_larger_than_the_memory_is_not_read(two, newest):
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with (two / NEWEST).open("wb") as file:
+        file.truncate(memory + 1)
+    try:
+        found = read_checkpoint(two, ABOUT)
+    finally:
+        (two / NEWEST).write_bytes(newest)
+    assert "of memory" in found.problem
+    assert_whole(found)
+
+
+def test_a_pipe_in_the_place_of_a_checkpoint_is_not_waited_for(tmp_path):
+    write(checkpoint_in(tmp_path), 1, 2)
+    (tmp_path / NEWEST).unlink()
+    os.mkfifo(tmp_path / NEWEST)
+    found = read_checkpoint(tmp_path, ABOUT)
+    assert "expected a file" in found.problem
+    assert_whole(found)
+
+
+@pytest.mark.parametrize(
+    "shards", [None, 3, "0123456789abcdef", [], [[]], [{}], {"0123456789abcdef": 1}]
+)
+def test_what_a_file_says_it_is_of_may_be_anything(tmp_path, shards):
+    for found in ({"shards": shards}, {"shards": shards, "task": ["power"] * 10_000}):
+        with pytest.raises(InputError, match="the same task, options and matrix") as refused:
+            check_same(tmp_path, found, ABOUT)
+        assert len(str(refused.value)) < 600 + len(str(tmp_path))
+
+
+class _Given:
+    """A checkpoint that holds this."""
+
+    wanted, every = True, 1
+
+    def __init__(self, **state):
+        self.state = {name: np.array(value) for name, value in state.items()}
+
+
+@pytest.mark.parametrize("iterations", ["3", -1, 2**60, np.nan, np.inf, 1j, True])
+def test_a_count_that_is_none_does_not_fit_a_task(iterations):
+    with pytest.raises(InputError, match="does not fit this task: iterations"):
+        restored(_Given(x=[1.0, 2.0], iterations=iterations), x=(2,), iterations=())
+
+
+@pytest.mark.parametrize("x", [["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2]])
+def test_a_vector_of_something_else_does_not_fit_a_task(x):
+    with pytest.raises(InputError, match="does not fit this task: x"):
+        restored(_Given(x=x, iterations=3), x=(2,), iterations=())
+
+
+def test_a_newest_one_that_is_lost_leaves_the_one_before(tmp_path):
+    write(checkpoint_in(tmp_path), 1, 2)
+    (tmp_path / NEWEST).unlink()
+    assert has_checkpoint(tmp_path)
+    found = read_checkpoint(tmp_path, ABOUT)
+    assert f"{NEWEST} is missing" in found.problem
+    assert_whole(found)
+
+
+def test_two_damaged_ones_are_refused(tmp_path):
+    write(checkpoint_in(tmp_path), 1)
+    (tmp_path / NEWEST).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read as .*--overwrite"):
+        read_checkpoint(tmp_path, ABOUT)
+    (tmp_path / PREVIOUS).write_bytes(b"x")
+    with pytest.raises(InputError, match=r"checkpoint\.npz .* and .*checkpoint\.previous\.npz"):
+        read_checkpoint(tmp_path, ABOUT)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_checkpoint_of_something_else_is_no_reason_to_take_the_one_before(tmp_path, damaged):
+    write(checkpoint_in(tmp_path), 1, 2)
+    if damaged:
+        (tmp_path / NEWEST).write_bytes(b"x")
+    for other in ({"task": "svd"}, {"options": {}}, {"shards": ["fedcba9876543210"]}):
+        with pytest.raises(InputError, match="the same task, options and matrix"):
+            read_checkpoint(tmp_path, ABOUT | other)
+
+
+def test_a_damaged_one_never_takes_the_place_of_the_whole_one_before(tmp_path):
+    write(checkpoint_in(tmp_path), 1, 2)
+    (tmp_path / NEWEST).write_bytes(b"x")
+    before = (tmp_path / PREVIOUS).read_bytes()
+    again = checkpoint_in(tmp_path, read_checkpoint(tmp_path, ABOUT))
+    write(again, 3)
+    assert (tmp_path / PREVIOUS).read_bytes() == before
+    assert is_same(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
+    write(again, 4)
+    (tmp_path / NEWEST).unlink()
+    assert is_same(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
+
+
+class _Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("names", ["links", "no links"])
+def test_wherever_a_write_is_killed_a_whole_checkpoint_is_left(tmp_path, monkeypatch, names):
+    """Each call that changes a directory is the last one, in turn."""
+    calls = ("link", "rename", "unlink", "fsync", "open")
+    whole = {name: getattr(os, name) for name in calls}
+    left = 0
+
+    def dying(name):
+        def call(*arguments, **options):
+            nonlocal left
+            if name == "link" and names == "no links":
+                raise PermissionError(1, "Operation not permitted")
+            left -= 1
+            if left < 0:
+                raise _Killed
+            return whole[name](*arguments, **options)
+
+        return call
+
+    killed = 0
+    for moment in range(100):
+        directory = tmp_path / str(moment)
+        directory.mkdir()
+        checkpoint = checkpoint_in(directory)
+        write(checkpoint, 1, 2)
+        checkpoint.save(**state_of(3))
+        with monkeypatch.context() as patch:
+            for name in calls:
+                patch.setattr(os, name, dying(name))
+            left = moment
+            try:
+                checkpoint.write()
+            except _Killed:
+                killed += 1
+        found = read_checkpoint(directory, ABOUT)
+        assert found.problem == ""
+        assert is_same(found.state, state_of(2)) or is_same(found.state, state_of(3))
+        write(checkpoint_in(directory, found), 4)  # whatever else was left
+        assert is_same(read_checkpoint(directory, ABOUT).state, state_of(4))
+        if left >= 0:
+            break
+    assert killed >= 5
+
+
+@pytest.mark.parametrize(
+    ("interval", "written"),
+    [
+        (Interval(), []),
+        (Interval(steps=4), [4, 8, 12]),
+        (Interval(seconds=60.0), [6, 12]),
+    ],
+)
+def test_a_checkpoint_is_written_when_its_interval_has_passed(tmp_path, interval, written):
+    moment = 0  # each step takes ten seconds
+    checkpoint = CheckpointFile(
+        tmp_path, ABOUT, Found({}), interval, lambda: moment, lambda: 10.0 * moment
+    )
+    steps = []
+    checkpoint.after_writing = lambda: steps.append(moment)
+    for moment in range(1, 14):
+        checkpoint.save(done=moment)
+    assert steps == written
+    assert checkpoint.wanted == bool(written)
+    if written:
+        assert checkpoint.every == written[0]
+
+
+def test_a_function_in_place_of_an_array_is_called_when_it_is_written(tmp_path):
+    checkpoint = checkpoint_in(tmp_path)
+    calls = []
+    for number in range(3):
+        checkpoint.save(done=lambda number=number: calls.append(number) or number)
+    assert calls == []
+    assert checkpoint.write()
+    assert calls == [2]
+    assert read_checkpoint(tmp_path, ABOUT).state["done"] == 2
+
+
+def test_a_run_that_is_done_leaves_none(tmp_path):
+    checkpoint = checkpoint_in(tmp_path)
+    write(checkpoint, 1, 2)
+    checkpoint.remove()
+    assert names_in(tmp_path) == []
+    assert not has_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path, ABOUT) == Found({})
+    checkpoint.remove()
+
+
+def test_a_copy_is_put_in_the_place_of_another_whatever_was_left_there(tmp_path):
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_text("new")
+    for _ in range(2):  # the second time they are one file
+        partial_name(other).write_text("of a crash")
+        rename_copy(path, other)
+        assert other.read_text() == path.read_text() == "new"
+        assert names_in(tmp_path) == ["a", "b"]
+
+
+def test_reading_leaves_the_filters_of_warnings_alone(two, newest):
+    before = list(warnings.filters)
+    resumed(two, newest)
+    assert warnings.filters == before

@@ -1,0 +1,314 @@
+"""What a run says when it ends: at most four lines, and what a user should act on."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, noting_warnings
+from cec_mpi.records.recorder import read_steps
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+ROWS, COLUMNS = 40, 6
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((ROWS, COLUMNS))
+
+
+def ending(**changes):
+    about = {
+        "task": "cg",
+        "out": Path("out"),
+        "seconds": 12.34,
+        "steps": 40,
+        "earlier": 0,
+        "machines": 6,
+        "events": Counter(),
+        "finished": True,
+        "files": ("result.npy", "u.npy"),
+    }
+    return Ending(**about | changes)
+
+
+def test_a_run_without_events_has_three_lines():
+    assert closing_lines(ending()) == [
+        "cg is done: 40 steps on 6 machines, 12.3 s",
+        "results: out (result.npy, u.npy, summary.json)",
+        "report: cec-mpi report out --out report.html",
+    ]
+
+
+def test_the_command_of_the_report_can_be_copied():
+    line = closing_lines(ending(out=Path("my results; rm")))[-1]
+    assert line == "report: cec-mpi report 'my results; rm' --out report.html"
+
+
+def test_a_run_without_a_step_has_nothing_to_report():
+    assert not any("report" in line for line in closing_lines(ending(steps=0)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"converged": True, "iterations": 20}, "cg converged in 20 iterations: 40 steps on"),
+        ({"converged": False, "iterations": 1}, "cg did not converge in 1 iteration: 40 steps on"),
+        ({"earlier": 25}, "40 steps on 6 machines (65 with those before --resume), 12.3 s"),
+        ({"steps": 1, "machines": 1}, "1 step on 1 machine, "),
+        ({"finished": False}, "cg ended early: 40 steps"),
+    ],
+)
+def test_the_first_line(changes, says):
+    assert says in closing_lines(ending(**changes))[0]
+
+
+def test_what_happened_to_machines():
+    events = {("lost", 3): 1, ("lost", 5): 1, ("joined", 3): 1, ("late", 2): 7, ("wrong", 4): 1}
+    lines = closing_lines(ending(events=Counter(events)))
+    assert lines[1] == (
+        "machines: 2 lost (3 and 5), 1 joined (3), 7 late answers (2), 1 wrong answer (4)"
+    )
+    assert len(lines) == 4
+
+
+def test_only_some_of_many_lost_machines_are_named():
+    events = Counter({("lost", n): 1 for n in range(1, 41)})
+    assert "40 lost (1, 2, 3, 4, 5 and 35 more)" in closing_lines(ending(events=events))[1]
+
+
+def test_a_run_that_ended_early_says_what_it_left():
+    lines = closing_lines(ending(finished=False, left="a checkpoint"))
+    assert lines[-2] == "out: a checkpoint"
+
+
+def test_what_a_user_should_act_on():
+    assert closing_warnings(ending(converged=True)) == []
+    (text,) = closing_warnings(ending(events=Counter({("lost", 3): 2})))
+    assert text.startswith("machine 3 was lost")
+
+
+def test_warnings_are_noted_once_and_shown_as_before(monkeypatch):
+    shown = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(str(message)))
+    texts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with noting_warnings(texts):
+            for _ in range(2):
+                warnings.warn("columns differ", stacklevel=1)
+        warnings.warn("afterwards", stacklevel=1)
+    assert texts == ["columns differ"]
+    assert shown == ["columns differ", "columns differ", "afterwards"]
+
+
+# --- runs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made")
+    np.save(directory / "X.npy", X)
+    np.save(directory / "b.npy", RNG.standard_normal(ROWS))
+    np.save(directory / "W.npy", RNG.standard_normal((10, COLUMNS)))
+    cec_mpi.encode(directory / "X.npy", directory / "store", 3, 2)
+    return directory / "store"
+
+
+@pytest.fixture
+def words(store, tmp_path):
+    """The words of a run; by default of a solver."""
+
+    def words(*options, task="lstsq"):
+        given = [f"vectors={store.parent / 'W.npy'}"]
+        if task != "matvec":
+            given = [task, f"b={store.parent / 'b.npy'}"]
+        run = ["run", store, "--out", tmp_path / "out", "--serial", *given]
+        return list(map(str, [*run, *options]))
+
+    return words
+
+
+@pytest.fixture
+def run(words, capsys):
+    def run(*options, **task):
+        code = main(words(*options, **task))
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err.splitlines()
+
+    return run
+
+
+def summary_in(tmp_path):
+    return json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def test_a_run_ends_with_what_it_did(run, tmp_path):
+    code, out, err = run()
+    assert (code, err) == (0, [])
+    assert out[0].startswith("lstsq converged in ")
+    assert " steps on 3 machines, " in out[0]
+    assert out[1] == f"results: {tmp_path / 'out'} (result.npy, summary.json)"
+    assert set(summary_in(tmp_path)["events"].values()) == {0}
+    assert summary_in(tmp_path)["warnings"] == []
+
+
+def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp_path):
+    code, out, err = run("iterations=1")
+    assert code == 8
+    assert out[0].startswith("lstsq did not converge in 1 iteration: ")
+    (error,) = err
+    assert error.startswith("cec-mpi: error: lstsq did not converge; its last results are saved")
+    assert error.endswith("--resume with more iterations=... continues")
+    assert summary_in(tmp_path)["warnings"] == [error.removeprefix("cec-mpi: error: ")]
+    assert (tmp_path / "out" / "result.npy").exists()
+
+
+def test_each_step_says_when_it_ended(run, tmp_path):
+    before = datetime.now(UTC)
+    assert run()[0] == 0
+    _, steps = read_steps(tmp_path / "out" / "steps.jsonl")
+    times = [datetime.fromisoformat(step["time"]) for step in steps]
+    assert times == sorted(times)
+    assert all(time.utcoffset().total_seconds() == 0 for time in times)
+    assert abs((times[0] - before).total_seconds()) < 60
+    assert all(len(step["time"]) == len("2026-01-02T03:04:05.678+00:00") for step in steps)
+
+
+def test_a_run_that_ended_early_says_whether_it_can_go_on(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 2], [1]]}')
+    code, out, err = run("--availability", tmp_path / "a.json", task="matvec")
+    assert code == 4
+    assert len(err) == 1
+    assert out[0].startswith("matvec ended early: 2 steps on 3 machines, ")
+    assert out[1] == (
+        f"{tmp_path / 'out'}: a checkpoint was written: the same command with --resume continues"
+    )
+    code, out, err = run("--resume", task="matvec")
+    assert (code, err) == (0, [])
+    assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 with those before --resume")
+
+
+def test_a_run_that_never_began_says_only_why(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1]]}')
+    code, out, err = run("--availability", tmp_path / "a.json")
+    assert (code, out, len(err)) == (4, [], 1)
+
+
+def test_a_directory_with_an_interrupted_run_says_so(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1]]}')
+    assert run("--availability", tmp_path / "a.json", task="matvec")[0] == 4
+    code, out, (error,) = run(task="matvec")
+    assert (code, out) == (2, [])
+    assert "holds a run that did not come to its end" in error
+    assert "--resume continues it" in error
+
+
+def test_a_warning_of_a_users_task_is_shown_and_kept(words, tmp_path):
+    (tmp_path / "warning_task.py").write_text(
+        "import warnings\n"
+        "def task(X, *, b, checkpoint):\n"
+        "    warnings.warn('b has outliers')\n"
+        "    return {'result': X.matvec([1.0] * X.shape[1])}\n"
+    )
+    done = in_a_process(words(task="warning_task:task"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "cec-mpi: warning: b has outliers\n")
+    assert done.stdout.startswith("warning_task:task is done: 1 step on 3 machines, ")
+    assert summary_in(tmp_path)["warnings"] == ["b has outliers"]
+
+
+# --- how much is said -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_quiet_run_says_nothing(words, capsys, place):
+    given = words()
+    assert main(["-q", *given] if place == "before" else [*given, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_quiet_run_says_its_error(words, capsys):
+    assert main(["-q", *words("iterations=no")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_verbose_run_says_what_happens(words, capsys):
+    assert main([*words("--checkpoint-every", "1", task="matvec"), "-v"]) == 0
+    out, err = capsys.readouterr()
+    assert "cec-mpi: checkpoint after " in err
+    assert len(out.splitlines()) == 3
+
+
+def test_quiet_commands_on_stores(store, tmp_path, capsys):
+    path = str(tmp_path / "store")
+    words = ["--machines", "3", "--recovery", "2"]
+    assert main(["encode", str(store.parent / "X.npy"), path, *words, "-q"]) == 0
+    assert main(["-q", "verify", path]) == 0
+    assert main(["repair", path, "-q"]) == 0
+    assert main(["decode", path, str(tmp_path / "X.npy"), "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    (tmp_path / "store" / "shard-0002.npy").unlink()
+    assert main(["verify", path, "-q"]) == 5
+    out, err = capsys.readouterr()
+    assert out == "shard-0002.npy: missing\n"
+    assert err.count("\n") == 1
+    assert main(["-q", "info", path]) == 5
+    assert "3 machines" in capsys.readouterr().out
+
+
+def test_quiet_and_verbose_exclude_each_other(words, capsys):
+    assert main([*words(), "-q", "-v"]) == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+# --- output that cannot be written ------------------------------------------------------------
+
+
+def in_a_process(words, **streams):
+    command = [sys.executable, "-m", "cec_mpi", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.run(command, text=True, timeout=60, check=False, **pipes)
+
+
+def test_full_standard_output_does_not_make_a_run_fail(words, tmp_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
+        done = in_a_process(words(), stdout=full)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "cec-mpi: warning: standard output cannot be written: No space left on device\n"
+    )
+    assert summary_in(tmp_path)["converged"] is True
+
+
+def test_a_reader_that_has_seen_enough_does_not_make_a_run_fail(words, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = in_a_process(words(), stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert summary_in(tmp_path)["converged"] is True
+
+
+@pytest.mark.parametrize(("options", "code"), [(["iterations=1"], 8), (["a=1"], 2)])
+def test_full_standard_error_changes_no_exit_code(words, options, code):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device, no path
+        done = in_a_process(words(*options), stderr=full)
+    assert done.returncode == code
+    assert len(done.stdout.splitlines()) == (3 if code == 8 else 0)
+
+
+def test_closed_output_changes_no_exit_code(words, tmp_path):
+    command = [sys.executable, "-m", "cec_mpi", *words("iterations=1")]
+    closing = ["bash", "-c", '"$@" >&- 2>&-', "bash", *command]
+    assert subprocess.run(closing, timeout=60, check=False).returncode == 8
+    assert summary_in(tmp_path)["converged"] is False
