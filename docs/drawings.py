@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.load import fractional_load, whole_row_load
-from cec_mpi.drawing.pictures import BLOCKS, FAINT, INK, STORED, saved, style
+from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, INK, STORED, saved, style
 
 HERE = Path(__file__).parent
 SPEEDS = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}  # the paper's example

@@ -16,9 +16,9 @@ import pytest
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.files.durable import locked
-from cec_mpi.live.shown import Way
 from cec_mpi.records import reading
 from cec_mpi.records.recorder import resume_steps
+from cec_mpi.report.live.shown import Way
 from helpers.made_runs import step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -138,7 +138,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
-    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.shown.KEPT", Way(False, 0.1))
     out, told = tmp_path / "report.html", [""]
 
     def hold():

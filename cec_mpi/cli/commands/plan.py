@@ -11,14 +11,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_json, balance_of, losses_of
-from cec_mpi.drawing.shares import Shares, letter
-from cec_mpi.drawing.steps import steps_table
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.options import values
 from cec_mpi.options.elastic import Elastic
 from cec_mpi.options.option import add_flag, add_option
 from cec_mpi.options.sharing import Sharing
+from cec_mpi.report.drawing.shares import Shares, letter
+from cec_mpi.report.drawing.steps import steps_table
 from cec_mpi.tables import aligned, facts_table
 from cec_mpi.terminal import put
 from cec_mpi.text import plural
@@ -210,9 +210,9 @@ def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    from cec_mpi.drawing.lanes import draw
-    from cec_mpi.drawing.pictures import check_suffix, style, write_picture
-    from cec_mpi.drawing.shares import new_rows
+    from cec_mpi.report.drawing.lanes import draw
+    from cec_mpi.report.drawing.pictures import check_suffix, style, write_picture
+    from cec_mpi.report.drawing.shares import new_rows
 
     check_suffix(arguments.figure)
     machines = len(arguments.speeds)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
-from cec_mpi.live.transfer import transfer
 from cec_mpi.options import values
 from cec_mpi.options.option import add_flag
 from cec_mpi.processes.launcher import detect_launcher
 from cec_mpi.processes.start import run_together
+from cec_mpi.report.live.transfer import transfer
 from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:

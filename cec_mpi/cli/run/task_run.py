@@ -48,7 +48,6 @@ from cec_mpi.files.paths import node_directory
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
-from cec_mpi.live.steps import progress
 from cec_mpi.master.master import Master
 from cec_mpi.options.session import SessionOptions
 from cec_mpi.options.values import Interval
@@ -69,6 +68,7 @@ from cec_mpi.records.directory import (
     set_results_aside,
 )
 from cec_mpi.records.recorder import Recorder, resume_steps
+from cec_mpi.report.live.steps import progress
 from cec_mpi.session.header import placement_table
 from cec_mpi.session.session import Session
 from cec_mpi.store.reader import open_store

@@ -6,10 +6,10 @@ import pytest
 
 from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
-from cec_mpi.drawing.lanes import draw
-from cec_mpi.drawing.pictures import style
-from cec_mpi.drawing.shares import Shares
-from cec_mpi.drawing.steps import steps_table
+from cec_mpi.report.drawing.lanes import draw
+from cec_mpi.report.drawing.pictures import style
+from cec_mpi.report.drawing.shares import Shares
+from cec_mpi.report.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)
 PLAN = explain_plan(

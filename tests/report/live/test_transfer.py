@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.live.shown import Way, shown
-from cec_mpi.live.transfer import TransferView, transfer
+from cec_mpi.report.live.shown import Way, shown
+from cec_mpi.report.live.transfer import TransferView, transfer
 
 
 def view(done, total):
@@ -22,7 +22,7 @@ def view(done, total):
 @pytest.mark.parametrize("before", [0, 500_000_000])
 def test_a_rate_is_of_what_was_done_while_it_was_looked_at(monkeypatch, before):
     now = [100.0]
-    monkeypatch.setattr("cec_mpi.live.transfer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cec_mpi.report.live.transfer.time.monotonic", lambda: now[0])
     found = TransferView("encoding")
     found.note(before, 2 * 10**9)
     assert "MB/s" not in found.line()
@@ -52,7 +52,7 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
-    monkeypatch.setattr("cec_mpi.live.shown.KEPT", Way(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.shown.KEPT", Way(False, 0.1))
     told = ""
     with shown(view(1, 4), "auto"):
         while not told:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.drawing.pictures import BLOCKS, FAINT, STORED
-from cec_mpi.drawing.shares import Shares, letter
+from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, STORED
+from cec_mpi.report.drawing.shares import Shares, letter
 from cec_mpi.text import few, plural, printable
 
 _WIDTH = 6.7  # inches, of a page

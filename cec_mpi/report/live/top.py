@@ -14,9 +14,9 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
-from cec_mpi.live.console import Cut, console_on, rendered
-from cec_mpi.live.table import top_lines
-from cec_mpi.live.watched import WatchedRun
+from cec_mpi.report.live.console import Cut, console_on, rendered
+from cec_mpi.report.live.table import top_lines
+from cec_mpi.report.live.watched import WatchedRun
 from cec_mpi.terminal import put
 
 _READING = 0.1  # seconds between two looks while records are still being read

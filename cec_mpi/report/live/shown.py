@@ -130,7 +130,7 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
     """Show lines on the terminal of standard error, below what else is printed."""
     from rich.live import Live  # read only where it is needed
 
-    from cec_mpi.live.console import Cut, console_on
+    from cec_mpi.report.live.console import Cut, console_on
 
     console = console_on(sys.stderr)
 
@@ -153,7 +153,9 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
 @contextmanager
 def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
     """Write a line from time to time."""
-    from cec_mpi.live.words import clock  # machines of a run show nothing, and do not read it
+    from cec_mpi.report.live.words import (
+        clock,  # machines of a run show nothing, and do not read it
+    )
 
     over, begin = threading.Event(), time.monotonic()
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cec_mpi.live.shown import shown
-from cec_mpi.live.words import clock
+from cec_mpi.report.live.shown import shown
+from cec_mpi.report.live.words import clock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

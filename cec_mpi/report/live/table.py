@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cec_mpi.live.seen import Seen
-from cec_mpi.live.steps import (
+from cec_mpi.report.live.seen import Seen
+from cec_mpi.report.live.steps import (
     STYLES,
     TIMED,
     event_line,
@@ -20,7 +20,7 @@ from cec_mpi.live.steps import (
     titled,
     wait_lines,
 )
-from cec_mpi.live.watched import WatchedRun
+from cec_mpi.report.live.watched import WatchedRun
 from cec_mpi.text import duration, printable
 
 _BESIDE_HOSTS, _BESIDE_SPEEDS, _BESIDE_EVENTS = 48, 64, 100  # columns from which there is room

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from cec_mpi.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, way_to_show
+from cec_mpi.report.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, way_to_show
 from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
