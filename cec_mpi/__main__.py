@@ -35,7 +35,7 @@ def _has_address_space() -> bool:
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         return True
-    from cec_mpi.processes.ending import complain
+    from cec_mpi.runtime.processes.ending import complain
 
     found = " and ".join(f"{name} {size >> 10}" for name, size in given.items())
     complain(
@@ -53,7 +53,7 @@ def main() -> int:
     if not _has_address_space():
         return _TOO_LITTLE_MEMORY
     from cec_mpi import cli
-    from cec_mpi.processes.ending import leave_threads
+    from cec_mpi.runtime.processes.ending import leave_threads
 
     code = cli.main()
     leave_threads(code)

@@ -20,9 +20,9 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from cec_mpi.availability.models import PAPER_AVAILABLE
 from cec_mpi.core.plan.load import makespan
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.availability.models import PAPER_AVAILABLE
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.checks import cec_mpi, relative_errors
 
 SPEEDS = (2, 2, 3, 3, 4, 4)

@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.processes.launcher import detect_launcher, without_launcher
+from cec_mpi.runtime.processes.launcher import detect_launcher, without_launcher
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 
 ROOT = Path(cec_mpi.__file__).parents[1]
 
@@ -48,16 +48,17 @@ import mpi4py.rc
 mpi4py.rc.initialize = False
 from cec_mpi import cli
 cli.build_parser("run").parse_args(["run", "store", "--out", "out"])
-import cec_mpi.cli.run.ranks, cec_mpi.session.serving, cec_mpi.wire.collective.machine_end
+import cec_mpi.cli.run.ranks, cec_mpi.runtime.session.serving
+import cec_mpi.runtime.wire.collective.machine_end
 """
-ELASTIC = "import cec_mpi.session.machine"
+ELASTIC = "import cec_mpi.runtime.session.machine"
 
 
 @pytest.mark.parametrize("program", [LOCKSTEP, ELASTIC])
 def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
     """Every rank reads its modules, which takes longer than the first step."""
     loaded = loaded_after(program)
-    assert {"numpy", "cec_mpi.machine.machine", "cec_mpi.store.plain"} <= loaded
+    assert {"numpy", "cec_mpi.runtime.machine.machine", "cec_mpi.store.plain"} <= loaded
     rooms = ("core.accuracy.cancellation", "encoding", "live.steps", "master", "report", "tasks")
     stores = ("operations", "rebuilding", "work")
     unwanted = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.cli import build_parser
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 

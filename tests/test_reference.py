@@ -14,11 +14,11 @@ import pytest
 import cec_mpi
 from cec_mpi import errors
 from cec_mpi.cli import build_parser, main
-from cec_mpi.machine.emulation import Emulation, SpeedChange
-from cec_mpi.records.directory import SUMMARY_VERSION
-from cec_mpi.records.events import KIND_OF
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.records.step import FIELDS, VERSION, Waiting, Why
+from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
+from cec_mpi.runtime.records.directory import SUMMARY_VERSION
+from cec_mpi.runtime.records.events import KIND_OF
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.records.step import FIELDS, VERSION, Waiting, Why
 from helpers import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"

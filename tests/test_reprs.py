@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.availability.command import from_command
-from cec_mpi.availability.models import Listed, RandomAvailability
 from cec_mpi.cli.run.checkpoints import CheckpointFile, Found
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.options.values import Interval
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.availability.command import from_command
+from cec_mpi.runtime.availability.models import Listed, RandomAvailability
+from cec_mpi.runtime.options.values import Interval
+from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT
 from helpers.sparse import sparse
 

@@ -17,17 +17,17 @@ from cec_mpi._version import __version__
 from cec_mpi.cli.commands.parser import ALL_HELP, Parser, Processes
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.options.elastic import Elastic, implies_elastic
-from cec_mpi.options.option import add_option
-from cec_mpi.processes.ending import (
+from cec_mpi.runtime.options.elastic import Elastic, implies_elastic
+from cec_mpi.runtime.options.option import add_option
+from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     complain,
     complain_unexpected,
     let_rank_0_print,
     shortage_of,
 )
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.start import run_together
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.start import run_together
 from cec_mpi.terminal import (
     NORMAL,
     QUIET,

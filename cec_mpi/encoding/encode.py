@@ -34,7 +34,7 @@ from cec_mpi.files.appearing import check_new, is_there
 from cec_mpi.files.durable import check_room, locked
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import reason_of
-from cec_mpi.options.option import naming_keywords, with_keywords
+from cec_mpi.runtime.options.option import naming_keywords, with_keywords
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
@@ -129,7 +129,7 @@ def encode(
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
         if checked.recovery is None:
-            from cec_mpi.processes.start import check_start, on_master
+            from cec_mpi.runtime.processes.start import check_start, on_master
 
             check_start(comm)
             return on_master(

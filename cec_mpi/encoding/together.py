@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import HeldSource, open_array, shared
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.processes.ending import as_cec_error, mark_shared_error
-from cec_mpi.processes.packing import Failure, allgather
-from cec_mpi.processes.start import check_start, on_master
+from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
+from cec_mpi.runtime.processes.packing import Failure, allgather
+from cec_mpi.runtime.processes.start import check_start, on_master
+from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store.work import Runner
-from cec_mpi.wire.collective.shared_work import run_shared
 
 if TYPE_CHECKING:
     from mpi4py import MPI

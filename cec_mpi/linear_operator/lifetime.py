@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending import code_of, this_process
+from cec_mpi.runtime.processes.ending import code_of, this_process
 
 if TYPE_CHECKING:
-    from cec_mpi.master.master import Master
-    from cec_mpi.session.session import Session
+    from cec_mpi.runtime.master.master import Master
+    from cec_mpi.runtime.session.session import Session
 
 _STARTS = "this operator is being opened: what opens it cannot use it"
 _CLOSED = "this operator is closed: its machines have left"

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.linear_operator.lifetime import Lifetime
-from cec_mpi.options.elastic import elastic_options
-from cec_mpi.options.option import naming_keywords, with_keywords
-from cec_mpi.options.removed import refuse_option
-from cec_mpi.options.session import GROUPS, SessionOptions
-from cec_mpi.processes.ending import (
+from cec_mpi.runtime.options.elastic import elastic_options
+from cec_mpi.runtime.options.option import naming_keywords, with_keywords
+from cec_mpi.runtime.options.removed import refuse_option
+from cec_mpi.runtime.options.session import GROUPS, SessionOptions
+from cec_mpi.runtime.processes.ending import (
     leave_now,
     let_rank_0_print,
     mark_shared_error,
     mpi_is_running,
 )
-from cec_mpi.processes.launcher import is_launched, rank_of_launcher
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.session.gathering import gathered
+from cec_mpi.runtime.processes.launcher import is_launched, rank_of_launcher
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shown
-from cec_mpi.wire.sockets.connection_file import SCRATCH
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from cec_mpi.linear_operator.coded_operator import CodedOperator
-    from cec_mpi.master.master import Master
-    from cec_mpi.session.session import Session
+    from cec_mpi.runtime.master.master import Master
+    from cec_mpi.runtime.session.session import Session
 
 _OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
 
@@ -92,7 +92,7 @@ class OperatorContext:
         if self._is_used:
             raise InputError(f"{self._call} was opened before: call it again for another operator")
         if self._comm is not None:
-            from cec_mpi.session.turns import refusal
+            from cec_mpi.runtime.session.turns import refusal
 
             if problem := refusal():
                 raise InputError(problem)
@@ -323,7 +323,7 @@ def _gather_elastic(
                 f"{', '.join(names)} and {last}"
             ),
         )
-    from cec_mpi.session.elastic import elastic, launched, serve_launched
+    from cec_mpi.runtime.session.elastic import elastic, launched, serve_launched
 
     launcher = launched()
     try:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.records.step import Away, Bounds, Ints
 from cec_mpi.report.away import whys
 from cec_mpi.report.bins import listed
 from cec_mpi.report.chunks import Floats, Stretch
+from cec_mpi.runtime.records.step import Away, Bounds, Ints
 
 _MOST = 200
 _MOST_HELD = 400  # while steps are read

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cec_mpi.records.events import Event, kind_and_machine
-from cec_mpi.records.step import Away
 from cec_mpi.report.chunks import Chunk
+from cec_mpi.runtime.records.events import Event, kind_and_machine
+from cec_mpi.runtime.records.step import Away
 
 GOING = "lost", "given up", "left", "excluded"
 """Events after which a machine is away."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.records.events import kind_and_machine
-from cec_mpi.records.step import Away
 from cec_mpi.report.chunks import Chunk, Floats
 from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES
+from cec_mpi.runtime.records.events import kind_and_machine
+from cec_mpi.runtime.records.step import Away
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, MOST_BINS = 64, 4096

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.records.reading import Note, iterate_lines
-from cec_mpi.records.step import Bounds, Header, StepRecord
+from cec_mpi.runtime.records.reading import Note, iterate_lines
+from cec_mpi.runtime.records.step import Bounds, Header, StepRecord
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.demand import optimum
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.records.events import kind_and_machine
-from cec_mpi.records.step import Waiting
 from cec_mpi.report.away import GOING
 from cec_mpi.report.chunks import Chunk, Floats
+from cec_mpi.runtime.records.events import kind_and_machine
+from cec_mpi.runtime.records.step import Waiting
 
 Counts = NDArray[np.int64]
 _STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.records.events import KINDS
 from cec_mpi.report.assignments import shown
 from cec_mpi.report.bins import binned, listed
 from cec_mpi.report.chunks import Floats
@@ -18,6 +17,7 @@ from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
 from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
 from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
+from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, few
 
 _VERSION = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cec_mpi.records.events import KINDS, Event, kind_and_machine
+from cec_mpi.runtime.records.events import KINDS, Event, kind_and_machine
 from cec_mpi.text import shown
 
 _LONGEST = 300  # characters of what an event says

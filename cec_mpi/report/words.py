@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cec_mpi.records.events import KINDS
 from cec_mpi.report.away import Absence
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import unknown_of
 from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
+from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, duration, few, listed, plural
 
 _NAMED = 5  # machines, hosts or parts

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.availability.models import Availability, Listed, RandomAvailability, everyone
 from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
 from cec_mpi.core.code.families import default_family, make_generator
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.options import values
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.availability.models import Availability, Listed, RandomAvailability, everyone
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.replay import WAITS, Coded, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InputError
 from cec_mpi.files.paths import as_path, node_directory
-from cec_mpi.options.available import Available
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.options.available import Available
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from cec_mpi.errors import MachineError
-from cec_mpi.processes.waiting import JumpingClock, never
+from cec_mpi.runtime.processes.waiting import JumpingClock, never
 from cec_mpi.times import RESOLUTION
 
 

@@ -15,19 +15,19 @@ from cec_mpi.core.elastic.events import Change, Left
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import MachineError
-from cec_mpi.machine.emulation import Emulation
-from cec_mpi.machine.faults import Fault, read_faults
-from cec_mpi.machine.machine import Machine
-from cec_mpi.processes.places import Place
-from cec_mpi.roster import WARNED, Roster, State
-from cec_mpi.session.local import LocalHub, LocalMasterEnd
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.machine.faults import Fault, read_faults
+from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.roster import WARNED, Roster, State
+from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
+from cec_mpi.runtime.wire.jobs import Answered, Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Reported
+from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
 from cec_mpi.simulation.scenario import Costs, Happening
 from cec_mpi.simulation.store import SimulatedStore
-from cec_mpi.wire.jobs import Answered, Answers, Event, Job, JobsEnd
-from cec_mpi.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Reported
-from cec_mpi.wire.protocol import StaticHub
 
 _INTERVAL = 16  # bytes
 _LEAVING = Reported._fields.index("leaving")

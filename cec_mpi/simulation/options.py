@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from cec_mpi.options import values
-from cec_mpi.options.option import option
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import option
 from cec_mpi.simulation.scenario import RATE, Costs, Happening
 from cec_mpi.store.format.manifest import DTYPES
 

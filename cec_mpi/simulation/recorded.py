@@ -9,11 +9,11 @@ from statistics import median
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.options import values
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.records.directory import STEPS
-from cec_mpi.records.reading import Lines, read_lines
-from cec_mpi.records.step import StepRecord
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.records.directory import STEPS
+from cec_mpi.runtime.records.reading import Lines, read_lines
+from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.replay import traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
 from cec_mpi.text import plural

@@ -9,10 +9,10 @@ from functools import lru_cache
 from msgspec import structs
 
 from cec_mpi.errors import CecError
-from cec_mpi.machine.emulation import Emulation
-from cec_mpi.master.schedule import Schedule
-from cec_mpi.records.recorder import Recorder, counts_of
-from cec_mpi.records.step import StepRecord
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.master.schedule import Schedule
+from cec_mpi.runtime.records.recorder import Recorder, counts_of
+from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.scenario import Outcome
 

@@ -13,14 +13,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.availability.models import seconds_between
 from cec_mpi.core.plan.load import check_speeds, fractional_load
 from cec_mpi.errors import InputError
-from cec_mpi.options.available import Available
+from cec_mpi.runtime.availability.models import seconds_between
+from cec_mpi.runtime.options.available import Available
+from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.store import bytes_of_row
 from cec_mpi.text import plural
-from cec_mpi.wire.orders import SHORT_ANSWERS, SHORT_VECTOR
 
 WAITS = "waits"  # event: a step waits for machines
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cec_mpi.availability.models import Availability, is_settled
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.availability.models import Availability, is_settled
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.store.format.manifest import CopiesManifest, Manifest
 
 RATE = 5e9  # bytes per second, about what a core multiplies
@@ -101,7 +101,7 @@ def happenings_of(
 
     Examples
     --------
-    >>> from cec_mpi.availability.models import Listed
+    >>> from cec_mpi.runtime.availability.models import Listed
     >>> happenings_of(Listed([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
     Happening(seconds=120.0, machine=1, kind='lost')
     """

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.availability.models import Listed, seconds_between
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
 from cec_mpi.files.durable import publish
 from cec_mpi.files.paths import as_path
 from cec_mpi.files.saving import open_lines, writing
-from cec_mpi.machine.emulation import Emulation
-from cec_mpi.master.master import Master
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.places import Place
-from cec_mpi.records.directory import (
+from cec_mpi.runtime.availability.models import Listed, seconds_between
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.master.master import Master
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.records.directory import (
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
@@ -31,7 +31,7 @@ from cec_mpi.records.directory import (
     removed_if_refused,
     set_results_aside,
 )
-from cec_mpi.session.session import Running, Session
+from cec_mpi.runtime.session.session import Running, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
 from cec_mpi.simulation.scenario import Happening, Outcome, Scenario, happenings_of
@@ -84,7 +84,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     --------
     Six machines of which any three are enough; the fastest has twice the speed of the others:
 
-    >>> from cec_mpi.options.session import SessionOptions
+    >>> from cec_mpi.runtime.options.session import SessionOptions
     >>> options = SessionOptions(speeds=(1, 1, 1, 1, 1, 2), emulate_speeds=(1, 1, 1, 1, 1, 2))
     >>> scenario = Scenario(
     ...     machines=6, recovery=3, rows=3_000_000, columns=1000, options=options, steps=10

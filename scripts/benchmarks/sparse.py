@@ -44,7 +44,7 @@ from scipy.sparse import csr_array, load_npz, save_npz
 import cec_mpi
 import cec_mpi.store
 import measure
-from cec_mpi.records.reading import read_lines
+from cec_mpi.runtime.records.reading import read_lines
 from measure import Figure, in_turns, median_of, ratio
 
 TAKE, ENCODE = "--take", "--encode"  # what this script is called with as a rank, or to encode

@@ -39,7 +39,7 @@ import psutil
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 import cec_mpi
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import Done, Started, finish, start, steps_of
 from helpers.ranks import processes_of
 

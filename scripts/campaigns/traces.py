@@ -25,9 +25,9 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.availability import read_availability
-from cec_mpi.availability.models import Listed
 from cec_mpi.errors import CecError
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.advise import Kind, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario

@@ -9,7 +9,7 @@ import cec_mpi
 from cec_mpi.cli import build_parser
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InputError
-from cec_mpi.options.option import from_flags
+from cec_mpi.runtime.options.option import from_flags
 
 OF_THE_COMMAND = {"help", "verbosity", "progress", "start_timeout", "source", "store"}
 OF_PROGRAMS = {"source", "store", "runner", "comm"}

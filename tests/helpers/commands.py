@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers import mpi_at_hand
 from helpers.waiting import LEAVING, LIMIT
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.places import place_here
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.session.local import LocalHub
-from cec_mpi.session.session import Running, Session
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.session.local import LocalHub
+from cec_mpi.runtime.session.session import Running, Session
 
 
 class Clock:

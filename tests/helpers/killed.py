@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.processes.launcher import detect_launcher, job_id, present_continuity
+from cec_mpi.runtime.processes.launcher import detect_launcher, job_id, present_continuity
 
 PROCESSES = 3
 

@@ -12,12 +12,12 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.errors import CecError
-from cec_mpi.processes.packing import pack
-from cec_mpi.processes.places import place_here
-from cec_mpi.wire.orders import Kind, Opened, Opening, Order, Report, pack_report
-from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.machine_end import Connection
-from cec_mpi.wire.sockets.messages import (
+from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.wire.orders import Kind, Opened, Opening, Order, Report, pack_report
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
     GOOD_BYE,
     HELLO,

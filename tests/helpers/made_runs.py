@@ -1,6 +1,6 @@
 """Runs that were never made: records with known numbers."""
 
-from cec_mpi.records.step import StepRecord
+from cec_mpi.runtime.records.step import StepRecord
 
 HEADER = {
     "started": "2026-01-02T03:04:05+00:00",

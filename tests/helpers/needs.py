@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cec_mpi.processes.launcher import srun_list, srun_load_problem
+from cec_mpi.runtime.processes.launcher import srun_list, srun_load_problem
 from helpers import ROOT
 from helpers.mpi_at_hand import library
 

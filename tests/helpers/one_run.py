@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.processes.ending import complain, end_job, leave_now, let_rank_0_print
-from cec_mpi.processes.launcher import Launcher
-from cec_mpi.processes.start import meet, start_mpi
+from cec_mpi.runtime.processes.ending import complain, end_job, leave_now, let_rank_0_print
+from cec_mpi.runtime.processes.launcher import Launcher
+from cec_mpi.runtime.processes.start import meet, start_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI

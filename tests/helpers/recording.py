@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 
 
 class Kept(Recorder):

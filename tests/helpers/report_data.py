@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.records.events import KINDS
 from cec_mpi.report.kinds import STATES
+from cec_mpi.runtime.records.events import KINDS
 
 _NONE = 16  # the byte of a machine that computes none of its rows; all of them: 255
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cec_mpi.records.step import VERSION, StepRecord
+from cec_mpi.runtime.records.step import VERSION, StepRecord
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

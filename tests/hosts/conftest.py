@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import Done, environment, mpirun, run_to_end
 from helpers.mpi_at_hand import ONE_HOST_ONLY, library

@@ -18,7 +18,7 @@ RUN = """
 import sys
 import numpy as np
 import cec_mpi
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 
 store, file, matrix = sys.argv[1:]
 X, random, happened = np.load(matrix), np.random.default_rng(0), []

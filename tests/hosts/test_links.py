@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.needs("hosts", "hosts-that-meet")
 

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from cec_mpi.records.recorder import read_steps
-from cec_mpi.wire.sockets.connection_file import read_connection_file
+from cec_mpi.runtime.records.recorder import read_steps
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from helpers.mpi_at_hand import library
 from helpers.waiting import LIMIT, wait_until
 
@@ -37,8 +37,8 @@ def awkward(hosts):
 MASTER = """
 import sys
 from pathlib import Path
-from cec_mpi.wire.sockets.cards import where_to_listen
-from cec_mpi.wire.sockets.listener import Listener
+from cec_mpi.runtime.wire.sockets.cards import where_to_listen
+from cec_mpi.runtime.wire.sockets.listener import Listener
 listener = Listener(where_to_listen(*sys.argv[2:] or [None]), None)
 listener.file.write(Path(sys.argv[1]))
 print(*(name for name, _ in listener.file.places), flush=True)
@@ -51,9 +51,9 @@ listener.close()
 MACHINE = """
 import sys
 from pathlib import Path
-from cec_mpi.wire.sockets.machine_end import Connection
-from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.messages import HELLO
+from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from cec_mpi.runtime.wire.sockets.messages import HELLO
 connection = Connection(read_connection_file(Path(sys.argv[1])))
 print(connection.place.partition(",")[0])
 connection.send(HELLO)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cec_mpi import open_store
-from cec_mpi.records.directory import read_summary
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.directory import read_summary
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.any_mpi
 BLOCK = "rows 87..173"  # in the middle of a shard, see `store`

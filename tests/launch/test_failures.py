@@ -15,14 +15,14 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.mpi_at_hand import library
 from helpers.ranks import ranks_of
 from helpers.waiting import LIMIT, wait_for_file
 
 FAULT = """
 import os, signal, sys, time
-from cec_mpi.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine
 
 whole_{method} = Machine.{method}
 

@@ -82,7 +82,7 @@ def test_machines_of_an_operator_end_with_a_program_that_is_killed(
     )
     assert process.wait(LIMIT) == -signal.SIGKILL
     due = time.monotonic() + LEAVING
-    while found := processes_with(scratch, "cec_mpi.session.machine"):
+    while found := processes_with(scratch, "cec_mpi.runtime.session.machine"):
         assert time.monotonic() < due, found
         time.sleep(0.1)
     left = processes_with(scratch)

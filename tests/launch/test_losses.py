@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 from helpers.commands import steps_of
 from helpers.killing import CONTINUING, code_with_kills

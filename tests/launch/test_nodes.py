@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.any_mpi
 

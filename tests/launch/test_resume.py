@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import code_of, steps_of
 from helpers.ranks import ranks_of
 from helpers.waiting import LIMIT, wait_for_file, wait_until

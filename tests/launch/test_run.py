@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 
-from cec_mpi.availability.models import PAPER_AVAILABLE
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.availability.models import PAPER_AVAILABLE
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.waiting import LIMIT, wait_for_file
 
 SPEEDS = (2, 2, 3, 3, 4, 4)

@@ -26,10 +26,10 @@ if ranks & set("{ranks}"):
 """
 POINTS = {
     "before MPI": "strike()",
-    "after MPI_Init": "from cec_mpi.processes import start; start.check_world = strike",
+    "after MPI_Init": "from cec_mpi.runtime.processes import start; start.check_world = strike",
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
-        "from cec_mpi.session import gathering; gathering.place_of_ranks = strike"
+        "from cec_mpi.runtime.session import gathering; gathering.place_of_ranks = strike"
     ),
 }
 
@@ -159,7 +159,7 @@ def test_open_operator_starts_mpi_where_nobody_has(run, small_store, struck, tmp
 
 ALONE = """
 import resource
-from cec_mpi.processes.start import start_mpi
+from cec_mpi.runtime.processes.start import start_mpi
 
 start_mpi()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -199,7 +199,7 @@ def test_a_local_machine_that_dies_at_its_start_is_not_waited_for(
 ):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
-        "if 'cec_mpi.session.machine' in sys.orig_argv and '2' in sys.orig_argv:\n"
+        "if 'cec_mpi.runtime.session.machine' in sys.orig_argv and '2' in sys.orig_argv:\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     words = command("run", "--local", 3, "--start-timeout", 1000)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.held import HeldSource
 from helpers.terminals import Terminal
 from helpers.waiting import LIMIT

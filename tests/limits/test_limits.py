@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.limits import count_processors, cpu_quota, memory_here
-from cec_mpi.processes.places import place_here
+from cec_mpi.runtime.processes.places import place_here
 from helpers.needs import CPU_GROUPS
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -10,7 +10,7 @@ import pytest
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InputError, ScaleWarning
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 
 ROWS, COLUMNS = 60, 7
 

@@ -12,7 +12,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 from helpers.products import check_products
 from helpers.ranks import machines_here
 

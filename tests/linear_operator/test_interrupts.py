@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 from helpers.interrupts import interrupted
 
 X = np.random.default_rng(0).standard_normal((70, 9))
@@ -30,7 +30,9 @@ def make_step(operator, available, columns, adjoint):
         np.testing.assert_allclose(operator @ numbers, X @ numbers, atol=1e-12)
 
 
-@pytest.mark.parametrize("room", ["cec_mpi/core", "cec_mpi/master", "cec_mpi/machine", "cec_mpi"])
+@pytest.mark.parametrize(
+    "room", ["cec_mpi/core", "cec_mpi/runtime/master", "cec_mpi/runtime/machine", "cec_mpi"]
+)
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_steps_after_one_that_was_cut_off_are_right(opened, room, adjoint):
     operator, records = opened

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, lsqr, svds
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.tasks import ridge
 
 

@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator
 
 import cec_mpi
 from cec_mpi.errors import InputError
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 
 Q, R = 31, 12
 BATCHES = [(), (1,), (5,), (R,), (2, 3), (4, 1), (1, Q), (0,), (3, 0)]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.start import meet, on_master, start_mpi
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.start import meet, on_master, start_mpi
 from helpers.one_run import OneRun
 from helpers.stores import SmallStore
 

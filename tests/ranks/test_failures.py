@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cec_mpi import open_operator, open_store
-from cec_mpi.availability.models import Listed
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import (
@@ -18,18 +17,19 @@ from cec_mpi.errors import (
     InputError,
     MachineError,
 )
-from cec_mpi.machine.machine import Machine
-from cec_mpi.options.machines import MachineOptions
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.places import Place
-from cec_mpi.processes.start import on_master
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.session.serving import serve
-from cec_mpi.session.session import Session
-from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
-from cec_mpi.wire.collective.master_end import CollectiveHub, CollectiveMasterEnd
-from cec_mpi.wire.jobs import check_message_sizes
-from cec_mpi.wire.orders import Opening
+from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.start import on_master
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.session.serving import serve
+from cec_mpi.runtime.session.session import Session
+from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
+from cec_mpi.runtime.wire.collective.master_end import CollectiveHub, CollectiveMasterEnd
+from cec_mpi.runtime.wire.jobs import check_message_sizes
+from cec_mpi.runtime.wire.orders import Opening
 
 pytestmark = pytest.mark.mpi(min_size=4)
 

@@ -11,8 +11,8 @@ import pytest
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lsmr, svds
 
 from cec_mpi import encode, open_operator
-from cec_mpi.availability.models import Listed
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.availability.models import Listed
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)

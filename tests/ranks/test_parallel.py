@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
+from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.wire.collective.shared_work import run_shared
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))

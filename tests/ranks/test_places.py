@@ -6,7 +6,12 @@ import os
 
 import pytest
 
-from cec_mpi.processes.places import Place, limit_threads, place_of_ranks, unbound_processors
+from cec_mpi.runtime.processes.places import (
+    Place,
+    limit_threads,
+    place_of_ranks,
+    unbound_processors,
+)
 
 
 @pytest.mark.parametrize(

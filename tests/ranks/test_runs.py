@@ -18,10 +18,10 @@ from cec_mpi.cli import build_parser
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.cli.run.ranks import run_in_lockstep
 from cec_mpi.errors import ConvergenceError, InputError
-from cec_mpi.options.option import from_flags
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.options.option import from_flags
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.mpi(min_size=4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cec_mpi.wire.collective.packets import cut, spread
+from cec_mpi.runtime.wire.collective.packets import cut, spread
 
 
 @pytest.mark.parametrize("several_nodes", [True, False])

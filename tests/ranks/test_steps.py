@@ -11,17 +11,17 @@ import pytest
 from mpi4py import MPI
 
 from cec_mpi import open_operator
-from cec_mpi.availability.models import Listed, RandomAvailability
-from cec_mpi.machine.emulation import SpeedChange
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.places import Place
-from cec_mpi.records.recorder import Recorder
-from cec_mpi.session.gathering import gathered
-from cec_mpi.session.serving import serve
-from cec_mpi.session.session import Session
+from cec_mpi.runtime.availability.models import Listed, RandomAvailability
+from cec_mpi.runtime.machine.emulation import SpeedChange
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.session.serving import serve
+from cec_mpi.runtime.session.session import Session
+from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
+from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
 from cec_mpi.tasks import power
-from cec_mpi.wire.collective.machine_end import CollectiveMachineEnd
-from cec_mpi.wire.collective.master_end import CollectiveHub
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)

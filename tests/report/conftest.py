@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cec_mpi.records.lines import LineWriter
+from cec_mpi.runtime.records.lines import LineWriter
 from helpers.made_runs import HEADER
 
 

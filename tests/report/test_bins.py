@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
-from cec_mpi.records.events import KINDS
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.bins import binned
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
+from cec_mpi.runtime.records.events import KINDS
 from helpers.made_runs import step_of
 
 KIND = {kind.kind: index for index, kind in enumerate(KINDS)}
@@ -105,7 +105,7 @@ WHYS = ["preempted", "late", "lost", "given up", "left", "excluded", "not joined
 )
 def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
     """Any run, of any length, in as few as 64 bins: sums, cells, events and comparisons."""
-    from cec_mpi.records.lines import LineWriter
+    from cec_mpi.runtime.records.lines import LineWriter
     from helpers.made_runs import HEADER
 
     rng = np.random.default_rng(0)

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.records.lines import LineWriter
-from cec_mpi.records.recorder import read_steps
-from cec_mpi.records.step import Checkpoint, Progress, Unfinished, Waiting
 from cec_mpi.report.assignments import blocks_of, moved
 from cec_mpi.report.chunks import MOST_STEPS, read_chunks
 from cec_mpi.report.data import About, data_of
@@ -19,6 +16,9 @@ from cec_mpi.report.live.console import rendered
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched import WatchedRun
 from cec_mpi.report.page import page
+from cec_mpi.runtime.records.lines import LineWriter
+from cec_mpi.runtime.records.recorder import read_steps
+from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting
 from helpers.made_runs import HEADER, step_of
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.2, 0.2, 0)}

@@ -19,7 +19,7 @@ from scipy.sparse.linalg._interface import MatrixLinearOperator
 
 import cec_mpi
 from cec_mpi.linear_operator.coded_operator import CodedOperator
-from cec_mpi.records.recorder import Recorder
+from cec_mpi.runtime.records.recorder import Recorder
 
 MACHINES, RECOVERY = 3, 2
 COMING_AND_GOING = [{1, 2, 3}, {2, 3}, {1, 3}, {1, 2}]

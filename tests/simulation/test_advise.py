@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cec_mpi.availability.models import Listed
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.availability.models import Listed
 from cec_mpi.simulation.advise import Kind, Question, advise, is_better, mean_interval
 from cec_mpi.simulation.scenario import Costs
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES, equal_shares, fastest, restarting
 from cec_mpi.simulation.replay import Coded, Model, replay
 from cec_mpi.simulation.scenario import Costs, Scenario

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.machine.emulation import SpeedChange
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.machine.emulation import SpeedChange
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Happening, Outcome, Scenario

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.replay import Coded, Model, replay, traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
 from cec_mpi.simulation.simulate import simulate

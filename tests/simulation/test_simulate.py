@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.availability.models import Listed
 from cec_mpi.core.plan.load import least_time
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.machine.emulation import SpeedChange
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.machine.emulation import SpeedChange
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.simulation.scenario import Costs, Happening, Scenario
 from cec_mpi.simulation.simulate import opened, simulate
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.errors import InputError
-from cec_mpi.options import values
-from cec_mpi.options.available import AvailabilityFlags, Available
-from cec_mpi.options.option import add_flag, add_option, from_flags
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.available import AvailabilityFlags, Available
+from cec_mpi.runtime.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put
@@ -97,7 +97,7 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    from cec_mpi.availability.given import read_availability
+    from cec_mpi.runtime.availability.given import read_availability
     from cec_mpi.simulation.advise import SEEDS, Question
     from cec_mpi.simulation.asked import model_of
 

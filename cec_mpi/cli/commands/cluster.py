@@ -14,9 +14,9 @@ from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.files.regular import read_given
-from cec_mpi.options import values
-from cec_mpi.options.elastic import CONNECTION, Elastic
-from cec_mpi.options.option import add_flag, from_flags
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.elastic import CONNECTION, Elastic
+from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.terminal import put
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from cec_mpi.cli.commands.parser import Processes
 from cec_mpi.cli.commands.shared import add_json
-from cec_mpi.options.elastic import Elastic
-from cec_mpi.options.option import add_option
-from cec_mpi.options.sharing import Sharing
-from cec_mpi.processes.start import run_together
+from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.option import add_option
+from cec_mpi.runtime.options.sharing import Sharing
+from cec_mpi.runtime.processes.start import run_together
 
 
 def add_doctor(commands: Any) -> None:

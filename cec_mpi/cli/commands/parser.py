@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
-from cec_mpi.options.removed import refuse_command, refuse_option
+from cec_mpi.runtime.options.removed import refuse_command, refuse_option
 from cec_mpi.terminal import put
 from cec_mpi.text import closest
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.shared import add_json, balance_of, losses_of
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.options import values
-from cec_mpi.options.elastic import Elastic
-from cec_mpi.options.option import add_flag, add_option
-from cec_mpi.options.sharing import Sharing
 from cec_mpi.report.drawing.shares import Shares, letter
 from cec_mpi.report.drawing.steps import steps_table
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.option import add_flag, add_option
+from cec_mpi.runtime.options.sharing import Sharing
 from cec_mpi.tables import aligned, facts_table
 from cec_mpi.terminal import put
 from cec_mpi.text import plural

@@ -12,13 +12,13 @@ from cec_mpi.cli.commands.parser import Processes
 from cec_mpi.cli.commands.task import option_of_task, task_text
 from cec_mpi.cli.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
 from cec_mpi.errors import InputError
-from cec_mpi.options import values
-from cec_mpi.options.option import add_options, common_options, from_flags
-from cec_mpi.options.session import GROUPS, SessionOptions
-from cec_mpi.options.sharing import Caching
-from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.start import run_together
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import add_options, common_options, from_flags
+from cec_mpi.runtime.options.session import GROUPS, SessionOptions
+from cec_mpi.runtime.options.sharing import Caching
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.start import run_together
 
 
 def add_run(commands: Any) -> None:
@@ -92,7 +92,7 @@ def _help_of_task(given: Mapping[str, str]) -> str:
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    from cec_mpi.session.machine import join, source_of
+    from cec_mpi.runtime.session.machine import join, source_of
 
     given = from_flags(JoinOptions, arguments)
     given.check_cache()

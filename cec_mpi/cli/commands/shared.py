@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
-from cec_mpi.options import values
-from cec_mpi.options.option import add_flag
-from cec_mpi.processes.launcher import detect_launcher
-from cec_mpi.processes.start import run_together
 from cec_mpi.report.live.transfer import transfer
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import add_flag
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.start import run_together
 from cec_mpi.text import few, plural, printable, size_words
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
             return body(LocalRunner(watch))
 
     def together(comm: Any) -> int:
-        from cec_mpi.wire.collective.shared_work import run_shared
+        from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "", choice) as watch:
             return run_shared(comm, body, watch)

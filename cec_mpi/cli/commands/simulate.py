@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_json
-from cec_mpi.options.available import Available
-from cec_mpi.options.elastic import Elastic
-from cec_mpi.options.emulated import Emulated
-from cec_mpi.options.option import STUDIES, add_option, add_options, from_flags
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.sharing import Sharing
+from cec_mpi.runtime.options.available import Available
+from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.emulated import Emulated
+from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, from_flags
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.options.sharing import Sharing
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.tables import aligned
 from cec_mpi.terminal import put, say, warn

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_memory, add_store_command, described, with_runner
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.options import values
-from cec_mpi.options.option import add_flag, add_option
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import add_flag, add_option
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.terminal import put, say
 from cec_mpi.text import plural, printable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cec_mpi.processes.launcher import Launcher
-from cec_mpi.processes.places import Finding, Place, binding, by_node, where_found
+from cec_mpi.runtime.processes.launcher import Launcher
+from cec_mpi.runtime.processes.places import Finding, Place, binding, by_node, where_found
 from cec_mpi.text import listed, plural
 
 

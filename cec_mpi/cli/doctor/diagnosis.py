@@ -8,8 +8,14 @@ from typing import Any
 
 from cec_mpi.cli.doctor.advice import advise_binding, different_versions
 from cec_mpi.cli.doctor.facts import Facts
-from cec_mpi.processes.library import maker_of
-from cec_mpi.processes.places import Finding, by_node, find_crowds, unseen_shards, wrong_ranks
+from cec_mpi.runtime.processes.library import maker_of
+from cec_mpi.runtime.processes.places import (
+    Finding,
+    by_node,
+    find_crowds,
+    unseen_shards,
+    wrong_ranks,
+)
 from cec_mpi.tables import aligned, facts_table
 from cec_mpi.text import plural, printable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cec_mpi.processes.launcher import Continuity, Launcher
-from cec_mpi.processes.library import Library
-from cec_mpi.processes.places import Place
+from cec_mpi.runtime.processes.launcher import Continuity, Launcher
+from cec_mpi.runtime.processes.library import Library
+from cec_mpi.runtime.processes.places import Place
 from cec_mpi.store.format.manifest import Manifest
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.records.directory import SUMMARY
-from cec_mpi.records.events import KIND_OF
-from cec_mpi.records.recorder import Recorder, counts_of
+from cec_mpi.runtime.records.directory import SUMMARY
+from cec_mpi.runtime.records.events import KIND_OF
+from cec_mpi.runtime.records.recorder import Recorder, counts_of
 from cec_mpi.terminal import say, unwritten, warn
 from cec_mpi.text import listed, plural, printable
 

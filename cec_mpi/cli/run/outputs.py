@@ -17,7 +17,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.files.npy import map_new, map_own
 from cec_mpi.files.replacing import replacing
 from cec_mpi.files.saving import writing
-from cec_mpi.records.directory import RESULT
+from cec_mpi.runtime.records.directory import RESULT
 
 SAVED = object()  # stands for a result that has a file of its own
 RESULT_NAME = Path(RESULT).stem

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.run.options import RunOptions
-from cec_mpi.options.elastic import CONNECTION
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.processes.ending import NotedSignals
-from cec_mpi.session.gathering import gathered
+from cec_mpi.runtime.options.elastic import CONNECTION
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.terminal import tell_terminal
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def read_ahead() -> None:
 
 def tell_ending(out: str, received: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
-    from cec_mpi.records.directory import has_checkpoint
+    from cec_mpi.runtime.records.directory import has_checkpoint
 
     if received is not signal.SIGTERM:
         return
@@ -53,7 +53,7 @@ def run_in_lockstep(
     """
     out, context = Path(run.out), ExitStack()
     if comm.rank == 0:  # machines do not load its modules
-        from cec_mpi.records.directory import removed_if_refused
+        from cec_mpi.runtime.records.directory import removed_if_refused
 
         context.enter_context(removed_if_refused(out))
     with context, gathered(comm, out / "logs", options) as session:
@@ -68,7 +68,7 @@ def run_in_lockstep(
 def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
     """Run a task with all machines in this process."""
     from cec_mpi.cli.run.task_run import TaskRun
-    from cec_mpi.records.directory import removed_if_refused
+    from cec_mpi.runtime.records.directory import removed_if_refused
 
     with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
         assert session is not None
@@ -79,14 +79,19 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
 
 def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
     """Run a task with machines on sockets, or serve as one of these machines."""
-    from cec_mpi.session.elastic import elastic, launched, serve_launched, telling_late_ranks
+    from cec_mpi.runtime.session.elastic import (
+        elastic,
+        launched,
+        serve_launched,
+        telling_late_ranks,
+    )
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
     launcher = launched()
     if launcher is not None and launcher.rank:
         return serve_launched(options, file)
     from cec_mpi.cli.run.task_run import TaskRun
-    from cec_mpi.records.directory import removed_if_refused
+    from cec_mpi.runtime.records.directory import removed_if_refused
 
     options = replace(options, elastic=True)
     with removed_if_refused(Path(run.out)):

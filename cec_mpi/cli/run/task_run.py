@@ -48,12 +48,19 @@ from cec_mpi.files.paths import node_directory
 from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
-from cec_mpi.master.master import Master
-from cec_mpi.options.session import SessionOptions
-from cec_mpi.options.values import Interval
-from cec_mpi.processes.ending import NotedSignals, as_cec_error, leave_fork, shortage_of, words_of
-from cec_mpi.processes.places import place_here
-from cec_mpi.records.directory import (
+from cec_mpi.report.live.steps import progress
+from cec_mpi.runtime.master.master import Master
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.options.values import Interval
+from cec_mpi.runtime.processes.ending import (
+    NotedSignals,
+    as_cec_error,
+    leave_fork,
+    shortage_of,
+    words_of,
+)
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.records.directory import (
     RESULT,
     STEPS,
     SUMMARY,
@@ -67,10 +74,9 @@ from cec_mpi.records.directory import (
     restore_results,
     set_results_aside,
 )
-from cec_mpi.records.recorder import Recorder, resume_steps
-from cec_mpi.report.live.steps import progress
-from cec_mpi.session.header import placement_table
-from cec_mpi.session.session import Session
+from cec_mpi.runtime.records.recorder import Recorder, resume_steps
+from cec_mpi.runtime.session.header import placement_table
+from cec_mpi.runtime.session.session import Session
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, tell, warn

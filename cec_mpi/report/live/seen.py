@@ -8,10 +8,10 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cec_mpi.records.events import Event, kind_and_machine
-from cec_mpi.records.reading import Line
-from cec_mpi.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 from cec_mpi.report.live.words import event_words
+from cec_mpi.runtime.records.events import Event, kind_and_machine
+from cec_mpi.runtime.records.reading import Line
+from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
 _RECENT = 64  # steps that medians and the rate are of
 _LONG = 2.0  # seconds of a step that are worth showing

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from cec_mpi.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.terminal import QUIET, VERBOSE, tell, verbosity
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cec_mpi.records.events import KIND_OF, Event, kind_and_machine
-from cec_mpi.records.step import Waiting
+from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine
+from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text import plural, printable
 
 _LONGEST = 200  # characters of a reason: no line is longer

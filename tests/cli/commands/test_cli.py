@@ -15,7 +15,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers import ROOT
 
 RNG = np.random.default_rng(2)

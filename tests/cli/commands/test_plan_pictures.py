@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.options.session import SessionOptions
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.scenario import Happening, Scenario
 from cec_mpi.simulation.simulate import simulate
 

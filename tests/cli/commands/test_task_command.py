@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator
 
 from cec_mpi.cli import main
-from cec_mpi.processes.launcher import without_launcher
+from cec_mpi.runtime.processes.launcher import without_launcher
 from cec_mpi.tasks import TASKS, options_of
 from cec_mpi.tasks.common.description import describe
 

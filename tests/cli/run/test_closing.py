@@ -15,7 +15,7 @@ import pytest
 import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, noting_warnings
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 

@@ -9,12 +9,12 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.processes.packing import pack
-from cec_mpi.processes.places import place_here
-from cec_mpi.records.recorder import read_steps
-from cec_mpi.wire.sockets.connection_file import read_connection_file
-from cec_mpi.wire.sockets.machine_end import Connection
-from cec_mpi.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_here
+from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.records.recorder import read_steps
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from cec_mpi.runtime.wire.sockets.machine_end import Connection
+from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_here
 from helpers.joined import codes, told
 from helpers.waiting import wait_for_file
 

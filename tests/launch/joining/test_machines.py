@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from cec_mpi.wire.sockets.listener import Listener
-from cec_mpi.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
+from cec_mpi.runtime.wire.sockets.listener import Listener
+from cec_mpi.runtime.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
 from helpers.joined import codes, told
 from helpers.waiting import LIMIT, wait_until
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.joined import codes
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import ranks_of

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.joined import codes, told
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 

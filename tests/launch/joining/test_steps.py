@@ -76,7 +76,7 @@ def test_large_vectors(accepting, make_store, join):
 WRONG = """
 import sys
 from cec_mpi import cli
-from cec_mpi.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine
 work = Machine.work
 def wrong(self, *given):
     done = work(self, *given)
@@ -105,7 +105,7 @@ def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, make_store, j
 FAILS = """
 import sys
 from cec_mpi import cli
-from cec_mpi.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine
 def fail(self, *given):
     raise ArithmeticError("no luck")
 Machine.compute = fail

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 

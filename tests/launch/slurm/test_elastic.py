@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from cec_mpi.records.reading import read_lines
+from cec_mpi.runtime.records.reading import read_lines
 from helpers import ROOT
 from helpers.jobs import Job
 from helpers.until_told import ENOUGH, vector

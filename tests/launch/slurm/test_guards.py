@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from cec_mpi.processes.library import read_library
-from cec_mpi.processes.places import count_cores
+from cec_mpi.runtime.processes.library import read_library
+from cec_mpi.runtime.processes.places import count_cores
 from cec_mpi.text import plural
 from helpers.mpi_at_hand import library
 

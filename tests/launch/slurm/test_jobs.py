@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cec_mpi.availability.nodelist import expand_nodelist
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.availability.nodelist import expand_nodelist
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers import ROOT
 
 EXAMPLES = ROOT / "scripts" / "slurm"

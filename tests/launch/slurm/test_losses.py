@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cec_mpi.records.recorder import read_steps
+from cec_mpi.runtime.records.recorder import read_steps
 from helpers.commands import steps_of
 from helpers.waiting import LIMIT, wait_until
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from cec_mpi.records.step import Waiting
 from cec_mpi.report.live.seen import Seen
 from cec_mpi.report.live.shown import shown
 from cec_mpi.report.live.steps import RunView, progress, states_of
+from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.terminal import tell, warn
 from helpers.steps import BEGIN, header, record
 from helpers.waiting import wait_until

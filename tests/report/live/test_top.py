@@ -18,8 +18,8 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.files.durable import is_locked, locked
-from cec_mpi.processes.launcher import without_launcher
 from cec_mpi.report.live.watched import WatchedRun
+from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers.steps import header, step, write
 from helpers.terminals import Terminal
 

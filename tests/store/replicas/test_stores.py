@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
-from cec_mpi.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.format.manifest import own_sum
 from cec_mpi.store.format.scaling import read_scaling

@@ -1,6 +1,0 @@
-"""Records of a run: a line for each step, in the directory of its results."""
-
-from cec_mpi.records.recorder import Recorder, counts_of, read_steps, resume_steps
-from cec_mpi.records.step import StepRecord
-
-__all__ = ["Recorder", "StepRecord", "counts_of", "read_steps", "resume_steps"]

@@ -1,0 +1,1 @@
+"""How machines make a step: the master, the wires, sessions, machines, and what they record."""

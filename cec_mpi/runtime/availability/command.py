@@ -1,0 +1,160 @@
+"""Availability that a user's command prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.availability.models import Asked, Machines, checked_set
+from cec_mpi.runtime.availability.numbers import read_machines
+
+if TYPE_CHECKING:
+    import subprocess
+
+_TICK = "CEC_TICK"  # environment variable with the number of the tick
+_SHOWN = 200  # characters of printed text in messages
+_MOST_PRINTED = 1 << 20  # bytes that are read at most
+
+
+def from_command(command: str, machines: int, every: float = 1.0, limit: float = 10.0) -> Asked:
+    """Return the availability that a command prints.
+
+    Parameters
+    ----------
+    command : str
+        Command line, which is split like that of a shell but runs without one. The environment
+        variable ``CEC_TICK`` has the number of the tick. The command prints machine numbers or
+        ranges (``1-3``), separated by white space or commas, or a JSON list of numbers. It prints
+        nothing if no machine is available.
+    machines : int
+        Number of machines of the store, N.
+    every : float
+        Seconds for which an answer is valid.
+    limit : float
+        Time limit of the command in seconds.
+
+    Returns
+    -------
+    Asked
+        It raises `InputError` if the command fails, or prints the number of an unknown machine.
+
+    Raises
+    ------
+    InputError
+        The command is empty.
+
+    Examples
+    --------
+    >>> from_command("echo 3, 1", 4).at(0)
+    (1, 3)
+    """
+    import shlex
+
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"command {command!r} cannot be split into words: {error}") from None
+    if not words:
+        raise InputError(
+            f"command {command!r} is empty, expected a program that prints the available machines"
+        )
+    known = frozenset(range(1, machines + 1))
+
+    def ask(tick: int) -> Machines:
+        name = f"command {command!r} for tick {tick}"
+        printed = _printed_by(name, words, {**os.environ, _TICK: str(tick)}, limit)
+        return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
+
+    return Asked(machines, ask, every)
+
+
+def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
+    """Run a program in a process group of its own, and return its standard output."""
+    import subprocess  # here, because few ranks start a program
+
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            process_group=0,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name} cannot be started: {error}") from None
+    with process:
+        try:
+            printed, complaints = _read_both(process, limit)
+            process.wait(limit)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise InputError(f"{name} has not ended after {limit:g} seconds") from None
+            if isinstance(error, _TooMuchError):
+                raise InputError(
+                    f"{name} printed more than {_MOST_PRINTED} bytes, expected numbers of machines"
+                ) from None
+            raise
+    if process.returncode:
+        raise InputError(
+            f"{name} failed with exit code {process.returncode} and printed "
+            f"{_shown(complaints or printed)}"
+        )
+    return printed
+
+
+class _TooMuchError(Exception):
+    pass
+
+
+def _read_both(process: subprocess.Popen[bytes], limit: float) -> list[str]:
+    """Return standard output and error of a process, up to a limit, unlike `communicate`."""
+    import subprocess
+
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed = {process.stdout.fileno(): b"", process.stderr.fileno(): b""}
+    due = time.monotonic() + limit
+    with selectors.DefaultSelector() as selector:
+        for descriptor in printed:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left = due - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(process.args, limit)
+            for key, _ in selector.select(left):
+                found = os.read(key.fd, 1 << 16)
+                if not found:
+                    selector.unregister(key.fd)
+                printed[key.fd] += found
+                if len(printed[key.fd]) > _MOST_PRINTED:
+                    raise _TooMuchError
+    return [text.decode("utf-8", errors="replace") for text in printed.values()]
+
+
+def _numbers(name: str, printed: str) -> list[int]:
+    try:
+        if printed.lstrip().startswith("["):
+            numbers: list[int] = json.loads(printed)
+            if not all(type(number) is int for number in numbers):
+                raise ValueError
+            return numbers
+        return list(read_machines(printed.replace(",", " ").split()))
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{name} printed {_shown(printed)}, expected numbers of machines, such as 1-3 5 or "
+            "[1, 2]"
+        ) from None
+
+
+def _shown(text: str) -> str:
+    text = text.strip()
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...") if text else "nothing"

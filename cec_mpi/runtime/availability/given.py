@@ -1,0 +1,212 @@
+"""Availability given by users: values, and files of all formats, which their content tells."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
+from cec_mpi.files.regular import read_given
+from cec_mpi.runtime.availability.models import (
+    Asked,
+    Availability,
+    Listed,
+    checked_set,
+    everyone,
+    from_counts,
+)
+from cec_mpi.runtime.availability.timed import (
+    is_events,
+    is_jobs,
+    read_events,
+    read_jobs,
+)
+from cec_mpi.text import plural
+
+EXAMPLE = "example"  # stands for a trace that the package has
+_EXAMPLE_FILE = Path(__file__).parent / "traces" / "example.csv"
+
+
+def as_availability(given: Any, machines: int) -> Availability:
+    """Convert a value to an availability.
+
+    Parameters
+    ----------
+    given : Availability, path, callable, iterable of int, sequence of sets, or None
+        A path is read by `read_availability`. A callable takes the tick and returns machine
+        numbers. Machine numbers are available until others are set. A sequence of sets has one set
+        per tick, and the last one stays valid. None stands for all machines.
+    machines : int
+        Number of machines of the store, N.
+
+    Raises
+    ------
+    InputError
+        Unsupported type.
+    """
+    if given is None:
+        return everyone(machines)
+    if isinstance(given, str | os.PathLike):
+        return read_availability([given], machines)
+    if hasattr(given, "at") and hasattr(given, "among"):
+        found: Availability = given
+        return found
+    if callable(given):
+        return Asked(machines, given)
+    known = frozenset(range(1, machines + 1))
+    if isinstance(given, Sequence) and all(isinstance(up, Iterable) for up in given):
+        return Listed(
+            [
+                checked_set(f"availability at tick {tick}", up, known)
+                for tick, up in enumerate(given)
+            ]
+        )
+    return Listed([checked_set("availability", given, known)])
+
+
+def read_availability(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    machines: int,
+    repeat: bool = False,
+) -> Listed:
+    """Read availability from files.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row per tick and a 0/1 column
+        per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; or JSON
+        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``. Several files with counts are
+        groups of machines, whose counts are added. ``"example"`` is a trace of 16 spot machines
+        for a day.
+    machines : int
+        Machines of the store, N.
+    repeat : bool
+        Whether to start again after the end.
+
+    Returns
+    -------
+    Listed
+
+    Raises
+    ------
+    InputError
+        Names the file, the entry, what was found and what was expected.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    contents = [_read(as_path(path), machines) for path in paths]
+    if len(contents) == 1 and isinstance(contents[0], Listed):
+        return Listed(contents[0]._ticks, repeat, contents[0].gap_seconds)
+    groups = []
+    for path, content in zip(paths, contents, strict=True):
+        if isinstance(content, Listed):
+            raise InputError(
+                f'{path} lists machines, but several files must have counts (a list "data"), '
+                "which are added"
+            )
+        groups.append(content)
+    if len({gap for _, gap in groups}) > 1:
+        gaps = ", ".join("none" if gap is None else f"{gap:g}" for _, gap in groups)
+        raise InputError(
+            f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
+            "added"
+        )
+    # As for one file, the last count of a shorter one stays valid.
+    length = max(len(counts) for counts, _ in groups)
+    totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
+    return from_counts(totals, machines, repeat, groups[0][1])
+
+
+def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
+    try:
+        file = _EXAMPLE_FILE if str(path) == EXAMPLE else path
+        text = read_given(file).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if not text.strip():
+        raise InputError(f"{path} is empty, expected the machines of each tick")
+    if is_events(text):
+        return read_events(str(path), text, machines)
+    if is_jobs(text):
+        return read_jobs(str(path), text, machines)
+    if text.lstrip()[0] not in "{[":
+        return _parse_csv(path, text, machines)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if isinstance(content, dict) and isinstance(content.get("available"), list):
+        gap = _gap(path, content.get("gap_seconds"))
+        return _parse_sets(path, content["available"], machines, gap)
+    if isinstance(content, dict) and isinstance(content.get("data"), list):
+        return _parse_counts(path, content)
+    raise InputError(f'{path}: expected an object with a list "available" or "data"')
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _gap(path: Path, given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e12:
+        raise InputError(f"{path}: gap_seconds is {given!r}, expected a positive number")
+    return float(given)
+
+
+def _parse_sets(path: Path, ticks: list[Any], machines: int, gap: float | None) -> Listed:
+    if not ticks:
+        raise InputError(f'{path}: "available" is empty, expected a list for each tick')
+    for index, entry in enumerate(ticks):
+        where = f'{path}: entry {index} of "available"'
+        if not isinstance(entry, list):
+            raise InputError(f"{where} is {entry!r}, expected a list of machine numbers")
+        for machine in entry:
+            if not _is_count(machine) or not 1 <= machine <= machines:
+                raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
+        if len(set(entry)) != len(entry):
+            raise InputError(f"{where} lists a machine twice: {entry}")
+    return Listed(ticks, gap_seconds=gap)
+
+
+def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
+    counts = content["data"]
+    if not counts:
+        raise InputError(f'{path}: "data" is empty, expected a count for each tick')
+    for index, count in enumerate(counts):
+        if not _is_count(count):
+            raise InputError(
+                f'{path}: entry {index} of "data" is {count!r}, expected a number of machines'
+            )
+    metadata = content.get("metadata")
+    return counts, _gap(path, metadata.get("gap_seconds") if isinstance(metadata, dict) else None)
+
+
+def _parse_csv(path: Path, text: str, machines: int) -> Listed:
+    reader = csv.reader(text.splitlines())
+    try:
+        rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from None
+    if rows and not any(cell.replace(".", "").isdigit() for cell in rows[0][1]):
+        del rows[0]  # a header
+    if not rows:
+        raise InputError(f"{path} has no rows, expected one for each tick")
+    for line, row in rows:
+        if len(row) != machines or not set(row) <= {"0", "1"}:
+            raise InputError(
+                f"{path}: line {line} is {','.join(row)!r}, expected {plural(machines, 'column')} "
+                "of 0 or 1"
+            )
+    return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows])

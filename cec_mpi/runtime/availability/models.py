@@ -1,0 +1,259 @@
+"""Models of availability: a set of available machines for each tick.
+
+A tick is a step, unless ticks have a duration. Availability comes from files, a seeded random
+model, a function or a command; or all machines are available.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.availability.numbers import read_machines
+
+Machines = tuple[int, ...]
+
+
+PAPER_AVAILABLE: tuple[Machines, ...] = (
+    (1, 2, 3, 4, 5, 6),
+    (1, 2, 3, 5, 6),
+    (1, 2, 3, 5),
+    (2, 3, 5),
+)
+"""The four steps of the paper's Section III (speeds 2, 2, 3, 3, 4, 4 and L = 3)."""
+
+
+class Availability(Protocol):
+    """The machines that are available at each tick."""
+
+    def at(self, tick: int) -> Machines:
+        """Return the numbers of the available machines at a tick, in ascending order."""
+
+    def most_from(self, tick: int) -> int:
+        """Return the largest number of available machines from this tick on."""
+
+    def among(self, machines: Sequence[int]) -> Availability:
+        """Return the same availability with only these machines."""
+
+
+class Listed:
+    """A list of sets, one per tick; after the end the last one stays valid, or all repeat.
+
+    Parameters
+    ----------
+    ticks : sequence of sequences of int
+        Available machines at tick 0, 1, ..
+    repeat : bool
+        Whether to start again after the end.
+    gap_seconds : float, optional
+        Seconds from tick to tick where they were recorded.
+
+    Examples
+    --------
+    >>> listed = Listed([(1, 2), (1, 2, 3)])
+    >>> listed.at(0), listed.at(7)
+    ((1, 2), (1, 2, 3))
+    """
+
+    def __init__(
+        self,
+        ticks: Sequence[Sequence[int]],
+        repeat: bool = False,
+        gap_seconds: float | None = None,
+    ) -> None:
+        if not ticks:
+            raise InputError("the availability has no entries, expected at least one")
+        self._ticks = _each(lambda machines: tuple(sorted(machines)), list(ticks))
+        self._repeat = repeat
+        self.gap_seconds = gap_seconds
+        sizes = [len(machines) for machines in reversed(self._ticks)]
+        self._most = list(accumulate(sizes, max))[::-1]  # largest number from each tick on
+
+    def __len__(self) -> int:
+        return len(self._ticks)
+
+    @property
+    def last(self) -> int | None:
+        """The tick after which nothing changes; None if all repeat."""
+        return None if self._repeat else len(self._ticks) - 1
+
+    def __repr__(self) -> str:
+        again = ", repeated" if self._repeat else ""
+        return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
+
+    def at(self, tick: int) -> Machines:
+        """Return the numbers of the available machines at a tick, in ascending order."""
+        if self._repeat:
+            return self._ticks[tick % len(self._ticks)]
+        return self._ticks[min(tick, len(self._ticks) - 1)]
+
+    def most_from(self, tick: int) -> int:
+        """Return the largest number of available machines from this tick on."""
+        return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
+
+    def among(self, machines: Sequence[int]) -> Listed:
+        """Return the same availability with only these machines."""
+        kept = frozenset(machines)
+        fewer = _each(lambda up: tuple(n for n in up if n in kept), self._ticks)
+        return Listed(fewer, self._repeat, self.gap_seconds)
+
+
+def _each(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
+    """Return function values of all ticks; traces have many, but few different objects."""
+    values = {key: function(tick) for key, tick in {id(tick): tick for tick in ticks}.items()}
+    return [values[id(tick)] for tick in ticks]
+
+
+class RandomAvailability:
+    """Each machine is available with probability p at each tick, independently.
+
+    Examples
+    --------
+    >>> RandomAvailability(4, 0.5, seed=1).at(3) == RandomAvailability(4, 0.5, seed=1).at(3)
+    True
+    """
+
+    def __init__(self, machines: int, probability: float, seed: int = 0) -> None:
+        if not 0 < probability <= 1:
+            raise InputError(
+                f"available probability {probability}: expected a number above 0 and at most 1"
+            )
+        self._machines = machines
+        self._probability = probability
+        self._seed = seed
+        self._kept = np.ones(machines, dtype=bool)
+
+    def __repr__(self) -> str:
+        kept = int(self._kept.sum())
+        return f"<availability of {kept} machines, each with probability {self._probability:g}>"
+
+    def at(self, tick: int) -> Machines:
+        """Return the numbers of the available machines at a tick, in ascending order."""
+        rng = np.random.default_rng((self._seed, tick))
+        up = rng.random(self._machines) < self._probability
+        return tuple((np.flatnonzero(up & self._kept) + 1).tolist())
+
+    def most_from(self, tick: int) -> int:
+        """Return the largest number of available machines from this tick on."""
+        return int(self._kept.sum())
+
+    def among(self, machines: Sequence[int]) -> RandomAvailability:
+        """Return the same availability with only these machines."""
+        fewer = RandomAvailability(self._machines, self._probability, self._seed)
+        chosen = np.isin(np.arange(self._machines) + 1, machines)
+        fewer._kept = self._kept & chosen
+        return fewer
+
+
+class Asked:
+    """Availability from a user's function, which is called at each tick.
+
+    Parameters
+    ----------
+    machines : int
+        Number of machines of the store, N.
+    function : callable
+        Takes the tick and returns the numbers of the available machines.
+    every : float
+        Seconds for which an answer is valid, for all ticks.
+
+    Examples
+    --------
+    >>> Asked(4, lambda tick: {4, 1 + tick % 2}).at(3)
+    (2, 4)
+    """
+
+    def __init__(
+        self, machines: int, function: Callable[[int], Iterable[int]], every: float = 0.0
+    ) -> None:
+        self.every = every
+        self._function = function
+        self._machines = frozenset(range(1, machines + 1))
+        self._kept = self._machines
+        self._answer: Machines = ()
+        self._holds_until = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<availability of {len(self._kept)} machines, asked of {self._function!r}>"
+
+    def at(self, tick: int) -> Machines:
+        """Return the numbers of the available machines at a tick, in ascending order."""
+        if time.monotonic() >= self._holds_until:
+            answer = self._function(tick)
+            up = checked_set(f"availability at tick {tick}", answer, self._machines)
+            self._answer = tuple(n for n in up if n in self._kept)
+            self._holds_until = time.monotonic() + self.every
+        return self._answer
+
+    def most_from(self, tick: int) -> int:
+        """Return the largest number of available machines from this tick on."""
+        return len(self._kept)
+
+    def among(self, machines: Sequence[int]) -> Asked:
+        """Return the same availability with only these machines."""
+        fewer = Asked(len(self._machines), self._function, self.every)
+        fewer._kept = self._kept & frozenset(machines)
+        return fewer
+
+
+def is_settled(availability: Availability, tick: int) -> bool:
+    """Return whether it is known that availability does not change after a tick."""
+    last = getattr(availability, "last", None)
+    return last is not None and tick >= last
+
+
+def seconds_between(availability: Availability) -> float:
+    """Return for how many seconds availability cannot change; 0 for most models."""
+    return float(getattr(availability, "every", 0.0))
+
+
+def checked_set(name: str, machines: Iterable[int] | str, known: frozenset[int]) -> Machines:
+    """Return machine numbers, given as numbers or text, each once and in ascending order.
+
+    Raises
+    ------
+    InputError
+        They are not numbers, or a machine is unknown.
+    """
+    try:
+        listed = read_machines(machines) if isinstance(machines, str) else machines
+        numbers = tuple(sorted({operator.index(n) for n in listed}))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {machines!r}, expected a set of machine numbers") from None
+    for number in numbers:
+        if number not in known:
+            raise InputError(f"{name} has machine {number}, expected numbers from {_listed(known)}")
+    return numbers
+
+
+def _listed(machines: frozenset[int]) -> str:
+    if machines == frozenset(range(1, len(machines) + 1)):
+        return f"1..{len(machines)}"
+    return ",".join(map(str, sorted(machines)))
+
+
+def everyone(machines: int) -> Listed:
+    """Return the availability of all machines at all ticks."""
+    return Listed([range(1, machines + 1)])
+
+
+def from_counts(
+    counts: Sequence[int], machines: int, repeat: bool = False, gap_seconds: float | None = None
+) -> Listed:
+    """Return the availability with these numbers of machines at each tick.
+
+    A count c stands for machines 1..c. Counts above the number of machines stand for all.
+
+    Examples
+    --------
+    >>> from_counts([2, 9], 4).at(1)
+    (1, 2, 3, 4)
+    """
+    each = {count: range(1, min(count, machines) + 1) for count in set(counts)}
+    return Listed([each[count] for count in counts], repeat, gap_seconds)

@@ -1,0 +1,282 @@
+"""Traces with times: nodes that come and go, and jobs of Slurm.
+
+Each is read in ticks of one minute. A machine is available in a tick if its node is up from the
+tick's beginning to its end.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.nodelist import expand_nodelist
+from cec_mpi.text import shown
+
+GAP_SECONDS = 60.0  # of a tick
+_MOST_TICKS = 5_000_000  # ten years
+_EVENTS = ("add", "remove")
+_MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
+_NO_UNIT = ("time", "timestamp", "t")
+_SECONDS_OF_NOW = 1e9, 2.5e9  # since 1970: from 2001 to 2049
+_MICROSECONDS_OF_NOW = 1e15
+
+
+class Stay(NamedTuple):
+    """A node is up from `begin` to `end`, in seconds; an infinite end is not known."""
+
+    node: str
+    begin: float
+    end: float
+
+
+def is_events(text: str) -> bool:
+    """Whether a text is a trace ``time,add|remove,node``, possibly with a header."""
+    heads = [line.split(",") for _, line in _lines(text, 2)]
+    return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in heads)
+
+
+def is_jobs(text: str) -> bool:
+    """Whether a text is the output of ``sacct -P``."""
+    return any("|" in line for _, line in _lines(text, 1))
+
+
+def read_events(path: str, text: str, machines: int) -> Listed:
+    """Read lines ``time,add|remove,node``, in the order of time.
+
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
+    are refused. The last state stays valid.
+    """
+    stays: list[Stay] = []
+    up: dict[str, float] = {}
+    scale, has_unit, now = 1e-3, False, -math.inf
+    for place, (number, line) in enumerate(_lines(text)):
+        cells = [cell.strip() for cell in line.split(",")]
+        where = f"{path}: line {number} is {shown(line)}"
+        seconds = _finite(cells[0])
+        if place == 0 and seconds is None:
+            scale, has_unit = _scale(where, cells[0])
+            continue
+        if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
+            raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
+        if not (has_unit or up or stays):
+            _check_milliseconds(where, seconds)
+        seconds, event, node = seconds * scale, cells[1], cells[2]
+        if seconds < now:
+            raise InputError(f"{where}, which is earlier than the line before")
+        if (event == "add") == (node in up):
+            state = "already up" if event == "add" else "not up"
+            raise InputError(f"{where}, but {node} is {state}")
+        now = seconds
+        if event == "add":
+            up[node] = now
+        else:
+            stays.append(Stay(node, up.pop(node), now))
+    stays += [Stay(node, begin, math.inf) for node, begin in up.items()]
+    begin = min(stay.begin for stay in stays)
+    return _listed(path, stays, begin, now + GAP_SECONDS, machines)
+
+
+def _scale(where: str, header: str) -> tuple[float, bool]:
+    """Return the seconds of the unit of times, and whether the first cell of a header names it."""
+    name = header.lower()
+    if name.startswith("seconds"):
+        return 1.0, True
+    words = [word for word in re.split(r"[\W\d_]+", name) if word]
+    if any(_MILLISECONDS.fullmatch(word) for word in words):
+        return 1e-3, True
+    if len(words) != 1 or words[0] not in _NO_UNIT:
+        raise InputError(
+            f"{where}, expected times in milliseconds, or a header seconds,... (or ms,...)"
+        )
+    return 1e-3, False
+
+
+def _check_milliseconds(where: str, time: float) -> None:
+    """Raise if the first time of a trace that names no unit is one of today in another unit."""
+    first, last = _SECONDS_OF_NOW
+    if first <= time <= last or time >= _MICROSECONDS_OF_NOW:
+        unit = "seconds" if time <= last else "micro- or nanoseconds"
+        raise InputError(
+            f"{where}, which looks like {unit} since 1970, expected times in milliseconds, or a "
+            "header seconds,... (or ms,...)"
+        )
+
+
+def read_jobs(path: str, text: str, machines: int) -> Listed:
+    """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
+
+    Times may have offsets from UTC, which all or none must have. A node is up while a job runs on
+    it, however the job ends. Jobs that have not started are left
+    out; those that still run do so to the end of the trace, which is then one minute later.
+    """
+    rows = _lines(text)
+    head = [name.strip() for name in next(rows)[1].split("|")]
+    if missing := [name for name in ("Start", "End", "NodeList") if name not in head]:
+        raise InputError(
+            f"{path}: line 1 has no column {missing[0]}, expected the output of sacct -P -o "
+            "JobID,Start,End,State,NodeList"
+        )
+    columns = [head.index(name) for name in ("Start", "End", "NodeList")]
+    stays = []
+    has_offset: bool | None = None
+    for number, line in rows:
+        cells, where = line.split("|"), f"{path}: line {number}"
+        if len(cells) != len(head):
+            raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
+        start, end, nodes = (cells[column].strip() for column in columns)
+        begins = _when(where, "Start", start)
+        if begins is None or nodes in ("", "None assigned"):
+            continue
+        try:
+            names = expand_nodelist(nodes)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        ends = _when(where, "End", end)
+        for time in (begins, ends or begins):
+            if has_offset is None:
+                has_offset = time.tzinfo is not None
+            if has_offset != (time.tzinfo is not None):
+                raise InputError(
+                    f"{where} has times from {start} to {end}, but others have "
+                    f"{'an' if has_offset else 'no'} offset from UTC: expected one for all times, "
+                    "or for none"
+                )
+        stay = Stay("", _seconds(begins), _seconds(ends))
+        if stay.end < stay.begin:
+            advice = "" if has_offset else " (TZ=UTC sacct prints times of a clock that is not set)"
+            raise InputError(f"{where}: End {end} is before Start {start}{advice}")
+        stays += [stay._replace(node=name) for name in names]
+    if not stays:
+        raise InputError(f"{path} has no job that has started")
+    last = max(stay.begin if stay.end == math.inf else stay.end for stay in stays)
+    if any(stay.end == math.inf for stay in stays):
+        last += GAP_SECONDS  # in which those that still run are seen
+    return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
+
+
+def _listed(path: str, stays: list[Stay], begin: float, end: float, machines: int) -> Listed:
+    """Return the availability of machines whose nodes are up from `begin` to `end`."""
+    ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
+    whole = defaultdict(list)
+    for node, first, last in _joined(stays):
+        start = math.ceil((first - begin) / GAP_SECONDS)
+        stop = ticks if last == math.inf else int((last - begin) // GAP_SECONDS)
+        if start < stop:
+            whole[node].append((start, stop))
+    changes = dict(_numbered(whole, machines))
+    times = sorted({0, ticks, *(time for time in changes if time < ticks)})
+    sets: list[tuple[int, ...]] = []
+    for time, following in pairwise(times):
+        sets += [changes.get(time, ())] * (following - time)
+    return Listed(sets, gap_seconds=GAP_SECONDS)
+
+
+def _joined(stays: Iterable[Stay]) -> Iterator[Stay]:
+    """Yield the stays of each node, with those joined that overlap or touch."""
+    current: Stay | None = None
+    for stay in sorted(stays):
+        if current and current.node == stay.node and stay.begin <= current.end:
+            current = current._replace(end=max(current.end, stay.end))
+            continue
+        if current:
+            yield current
+        current = stay
+    if current:
+        yield current
+
+
+def _numbered(
+    stays: dict[str, list[tuple[int, int]]], machines: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield ticks at which other machines are available, and these machines.
+
+    A node takes the number that it had before if that is free, else the lowest that no node has
+    had, else the one that is free for longest. If none is free, it waits for one. A number is free
+    for at least one tick before another node takes it, as another computer has to read the shard.
+    """
+    comes, goes = defaultdict(list), defaultdict(list)
+    for node, each in stays.items():
+        for start, stop in each:
+            comes[start].append(node)
+            goes[stop].append(node)
+    free = {number: (-1, number) for number in range(1, machines + 1)}  # since when, and order
+    last: dict[str, int] = {}
+    held: dict[str, int] = {}
+    waiting: dict[str, None] = {}  # in order of arrival
+    for tick in sorted({*comes, *goes, *(tick + 1 for tick in goes)}):
+        for node in goes[tick]:
+            waiting.pop(node, None)
+            if node in held:
+                number = held.pop(node)
+                free[number] = tick, number
+        waiting |= dict.fromkeys(sorted(comes[tick], key=_natural))
+        for node in list(waiting):
+            usable = [number for number, (since, _) in free.items() if since < tick]
+            if not usable:
+                break
+            number = last[node] if last.get(node) in usable else min(usable, key=free.__getitem__)
+            del free[number], waiting[node]
+            held[node] = last[node] = number
+        yield tick, tuple(sorted(held.values()))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts n2 before n10."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _number_of_ticks(path: str, first: float, last: float) -> int:
+    if last - first > _MOST_TICKS:
+        raise InputError(f"{path} lasts for more than {_MOST_TICKS} minutes: expected fewer")
+    return max(1, int(last - first))
+
+
+def _lines(text: str, most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their numbers."""
+    found = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip())
+    for place, (number, line) in enumerate(found):
+        if place == most:
+            return
+        yield number, line
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _when(where: str, name: str, text: str) -> datetime | None:
+    """Return a time of sacct; None if Slurm does not know it."""
+    if text in ("Unknown", "None", ""):
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"{where}: {name} is {shown(text)}, expected a time such as 2026-01-31T22:00:00, or "
+            "2026-01-31T22:00:00+0100"
+        ) from None
+
+
+def _seconds(time: datetime | None) -> float:
+    """Return the seconds between 2000 and a time, which is infinite if it is not known.
+
+    A time without an offset from UTC is that of a clock which is never set.
+    """
+    if time is None:
+        return math.inf
+    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH).total_seconds()
+
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)

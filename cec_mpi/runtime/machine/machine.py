@@ -1,0 +1,236 @@
+"""A machine: holds a shard, computes the rows it is assigned, times itself."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.plan.assignment import count_rows
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError, DamagedStoreError, MachineError
+from cec_mpi.runtime.machine.emulation import Emulation, measure_rate
+from cec_mpi.runtime.machine.faults import Faults
+from cec_mpi.store.shard import NOTHING_LOADED, Loaded, Shard
+
+log = logging.getLogger(__name__)
+
+_MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold
+
+
+class Worked(NamedTuple):
+    """The outcome of a step on a machine.
+
+    Attributes
+    ----------
+    seconds : float
+        Time of the computation.
+    loaded : Loaded
+        What was read before it.
+    problem : str
+        The error; empty if there was none.
+    damaged : bool
+        Whether the error is damage of the shard.
+    """
+
+    seconds: float = 0.0
+    loaded: Loaded = NOTHING_LOADED
+    problem: str = ""
+    damaged: bool = False
+
+
+class Machine:
+    """One machine.
+
+    Parameters
+    ----------
+    number : int
+        Its number, from 1; 0 if it does not serve the store.
+    shard : Shard or None
+        Its shard.
+    columns : int
+        Columns of the shard, r.
+    arithmetic : dtype
+        Dtype of vectors, and of answers to X W.
+
+    Attributes
+    ----------
+    emulation : Emulation or None
+        Emulated speed.
+    faults : Faults
+        Injected faults.
+    uncached : str
+        Why its shard is not read from the cache; empty if it is, or if there is none.
+    """
+
+    def __init__(
+        self, number: int, shard: Shard | None, columns: int, arithmetic: DTypeLike
+    ) -> None:
+        self.number = number
+        self.emulation: Emulation | None = None
+        self.faults = Faults()
+        self.uncached = ""
+        self._shard = shard
+        self._forward = np.empty(0, arithmetic)
+        self._adjoint = np.empty((columns, 1))
+        self._answers = self._forward  # to the last step
+        self._intervals: tuple[tuple[int, int], ...] = ()
+        self._loaded = True
+        self.count = 0
+
+    @staticmethod
+    def unwarned() -> np.errstate:
+        """Return a context without warnings of overflow, because the master checks answers."""
+        return np.errstate(over="ignore", invalid="ignore")
+
+    def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
+        """Assign rows: intervals ``start <= row < stop``, ascending."""
+        self._intervals = intervals
+        self.count = count_rows(intervals)
+        self._loaded = False
+
+    def load(self) -> Loaded:
+        """Read the assigned rows; returns what was read.
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows do not match their checksum.
+        """
+        shard = self._shard
+        if shard is None or not (shard.changed() or not self._loaded):
+            return NOTHING_LOADED
+        loaded = shard.load(self._intervals)
+        self._loaded = True
+        return loaded
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """Answers to the last step.
+
+        Returns
+        -------
+        (count * k,) ndarray
+            For X W, in the order of the rows, in the dtype of vectors.
+        (r * k,) ndarray of float64
+            For X' V: this machine's part of the sum.
+        """
+        return self._answers
+
+    @property
+    def shard_file(self) -> str:
+        """The file that it reads; empty if it does not serve the store."""
+        return "" if self._shard is None else str(self._shard.path)
+
+    def measure_rate(self) -> float:
+        """Return the rows (of mean cost) per second at which this process multiplies its shard."""
+        if self._shard is None:
+            return 0.0
+        shard, w = self._shard, np.ones((1, len(self._adjoint)), self._forward.dtype)
+        first, last, row_bytes = shard.sample(_MEASURED_BYTES, w.nbytes)
+        if first == last:  # it holds no rows
+            return 0.0
+        shard.load([(first, last)])
+        out = np.empty((last - first, 1), w.dtype)
+
+        def multiply(start: int, stop: int) -> None:
+            shard.multiply(w, [(first + start, first + stop)], out[start:stop])
+
+        rate = measure_rate(multiply, last - first, row_bytes)
+        return rate * shard.amount([(first, last)]) / (last - first)
+
+    def prepare(self, product: Product, room: NDArray[Any] | None = None) -> None:
+        """Provide arrays for the answers to this product.
+
+        Parameters
+        ----------
+        product : Product
+        room : (count * k,) ndarray, optional
+            Receives the answers to X W.
+        """
+        if not product.adjoint:
+            size = self.count * product.columns
+            if room is None and self._forward.size < size:
+                self._forward = np.empty(size, self._forward.dtype)
+            self._answers = self._forward[:size] if room is None else room
+            return
+        if self._adjoint.shape[1] != product.columns:
+            self._adjoint = np.empty((len(self._adjoint), product.columns))
+        if not self.count:
+            self._adjoint.fill(0)  # its part of the sum; the others compute theirs
+        self._answers = self._adjoint.reshape(-1)
+
+    def work(self, product: Product, values: NDArray[Any], step: int) -> Worked:
+        """Answer a step: read the rows that are new, and multiply all of them.
+
+        Parameters
+        ----------
+        product, values, step
+            See `compute`.
+
+        Returns
+        -------
+        Worked
+            Has the error, if there was one: then the answers are NaN, and nothing is raised.
+        """
+        try:
+            loaded = self.load()
+            seconds = self.compute(product, values, step)
+            return Worked(seconds, loaded)
+        except Exception as error:
+            log.exception("machine %d failed in step %d", self.number, step)
+            self._answers.fill(np.nan)
+            return Worked(problem=_described(error), damaged=isinstance(error, DamagedStoreError))
+
+    def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
+        """Multiply the assigned rows; returns the seconds of the computation.
+
+        Parameters
+        ----------
+        product : Product
+        values : ndarray
+            W, shape (k, r), or for the adjoint the coefficients of the assigned rows, (count, k).
+        step : int
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows were overwritten during the computation.
+        """
+        if not self.count:
+            return 0.0
+        shard = self._shard
+        if shard is None:
+            raise MachineError(f"machine {self.number} has no shard, but was asked for rows")
+        if self.faults:
+            self.faults.before(self.number, step)
+        begin = time.perf_counter()
+        self._multiply(shard, product, values)
+        if self.emulation is not None:
+            amount = shard.amount(self._intervals)
+            least = amount / self.emulation.rate(self.number, step)
+            time.sleep(max(0.0, begin + least - time.perf_counter()))
+        seconds = time.perf_counter() - begin
+        if shard.changed():  # rows that were overwritten meanwhile are refused
+            shard.load(self._intervals)
+        if self.faults:
+            seconds = self.faults.after(self.number, step, self._answers, seconds)
+        return seconds
+
+    def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:
+        if product.adjoint:
+            shard.multiply_transposed(values, self._intervals, self._adjoint)
+        else:
+            out = self._answers.reshape(self.count, product.columns)
+            shard.multiply(values, self._intervals, out)
+
+
+def _described(error: Exception) -> str:
+    """Return an error in one line; errors of other packages have their class."""
+    if isinstance(error, CecError):
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()

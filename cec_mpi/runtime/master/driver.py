@@ -1,0 +1,273 @@
+"""The driver of an elastic step: it connects the state machine with a hub and with NumPy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from cec_mpi.core.checks.finite import NotFinite
+from cec_mpi.core.elastic.events import (
+    Answered,
+    AnsweredWrongly,
+    Awaited,
+    Begin,
+    Compare,
+    ComputationFailed,
+    Decode,
+    Done,
+    Exclude,
+    Failed,
+    FindWrong,
+    Freed,
+    GiveUp,
+    Instruction,
+    Late,
+    MachineEvent,
+    MarkLate,
+    Named,
+    Request,
+    Sent,
+    WaitUntil,
+    Wrong,
+)
+from cec_mpi.core.elastic.losses import State
+from cec_mpi.core.elastic.step import ElasticStep
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.master.measurements import Measurements
+from cec_mpi.runtime.master.planning import StepPlanner
+from cec_mpi.runtime.master.products import Products
+from cec_mpi.runtime.master.step import Step
+from cec_mpi.runtime.processes.waiting import Patience, Rhythm
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.roster import Roster
+from cec_mpi.runtime.roster import State as ProcessState
+from cec_mpi.runtime.wire.jobs import Answered as JobAnswered
+from cec_mpi.runtime.wire.jobs import Job, JobsEnd
+from cec_mpi.runtime.wire.protocol import ElasticHub
+from cec_mpi.times import ANSWER_SLEEP
+
+log = logging.getLogger(__name__)
+
+Outcome = Begin | Done | Failed | WaitUntil
+_STATES = {
+    ProcessState.IDLE: State.IDLE,
+    ProcessState.COMPUTING: State.BUSY,
+    ProcessState.LATE: State.BUSY,
+}
+
+
+def states_of(roster: Roster) -> dict[int, State]:
+    """Return the states of machines before a step."""
+    found = {each.machine: _STATES.get(each.state) for each in roster.processes}
+    return {machine: state for machine, state in found.items() if state is not None}
+
+
+@contextmanager
+def poison_hub_on_interrupt(hub: ElasticHub) -> Iterator[None]:
+    """Mark the hub as poisoned if the block is interrupted: messages may be sent half."""
+    hub.is_poisoned = True
+    try:
+        yield
+    except CecError:  # the hub is as it should be
+        hub.is_poisoned = False
+        raise
+    hub.is_poisoned = False
+
+
+class StepDriver:
+    """Tells a state machine what happens, and follows its instructions.
+
+    Parameters
+    ----------
+    end : JobsEnd
+    state : ElasticStep
+    busy : mapping of int to Job
+        Jobs of earlier steps, by machine.
+    recorder : Recorder
+        Takes what happens to machines.
+    on_damage : callable
+        Called with a machine that has failed because its shard is damaged.
+
+    Attributes
+    ----------
+    events : list of MachineEvent
+        What has happened to machines.
+    """
+
+    def __init__(
+        self,
+        end: JobsEnd,
+        state: ElasticStep,
+        busy: Mapping[int, Job],
+        recorder: Recorder,
+        on_damage: Callable[[int], None],
+    ) -> None:
+        self._end, self._hub, self._clock = end, end.hub, end.hub.clock
+        self._state, self._recorder, self._on_damage = state, recorder, on_damage
+        self._busy = busy
+        self._requests: dict[Job, Request] = {}
+        self._awaited = Awaited()
+        self._reasons: dict[int, str] = {}  # why machines are excluded
+        self.events: list[MachineEvent] = []
+        # Of a running step:
+        self._step: Step
+        self._products: Products
+        self._not_finite: NotFinite
+        self.measured: Measurements
+
+    def look(self) -> bool:
+        """Take what has happened; whether there was anything."""
+        with poison_hub_on_interrupt(self._hub):
+            events = list(self._hub.events())
+            for event in events:
+                if isinstance(event, JobAnswered):
+                    self._take_answer(event.job)
+                else:
+                    log.warning("%s", event)
+                    self._note(event)
+                    self._state.take(event, self._clock.monotonic())
+        return bool(events)
+
+    def act(self) -> Outcome:
+        """Follow all instructions until one says that the step begins, ends or waits."""
+        with poison_hub_on_interrupt(self._hub):
+            self._look_who_comes()
+            while True:
+                for instruction in self._state.instructions(self._clock.monotonic()):
+                    if isinstance(instruction, Outcome):
+                        return instruction
+                    self._follow(instruction)
+
+    def _look_who_comes(self) -> None:
+        opening = self._hub.roster.machines(ProcessState.JOINING)
+        found = Awaited(frozenset(opening), frozenset(self._hub.awaited() - opening))
+        if found != self._awaited:
+            self._awaited = found
+            self._state.take(found, self._clock.monotonic())
+
+    def run(
+        self,
+        step: Step,
+        products: Products,
+        planner: StepPlanner,
+        refine: Callable[[], Decode | None],
+        rhythm: Rhythm,
+    ) -> Done | Failed:
+        """Follow a step, which has begun, to its end.
+
+        Parameters
+        ----------
+        step : Step
+        products : Products
+        planner : StepPlanner
+            Its schedule may end the run while a step waits.
+        refine : callable
+            Returns rows that can be decoded again while nothing else happens.
+        rhythm : Rhythm
+        """
+        self._step, self._products = step, products
+        self._not_finite = NotFinite(products.product.columns, products.product.adjoint)
+        self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
+        self.events = step.events
+        with step.timed("announce"):
+            outcome = self.act()
+        planned = self._state.pending
+        with step.timed("collect"):
+            patience = Patience(longest=ANSWER_SLEEP, rhythm=rhythm, clock=self._clock)
+            while isinstance(outcome, WaitUntil):
+                if self.look():
+                    outcome = self.act()
+                    patience.again()
+                    continue
+                moment = outcome.moment
+                if not self._state.pending or self._clock.monotonic() >= moment:
+                    outcome = self.act()
+                    if not isinstance(outcome, WaitUntil):
+                        break
+                    moment = outcome.moment
+                if (rows := refine()) is not None:
+                    with step.timed("code"):
+                        products.execute(rows)
+                    continue
+                planner.schedule.check_cancelled()
+                patience.pause(moment)
+            patience.over()
+            now = self._clock.monotonic()
+            step.delays = self.measured.delays(planned, self.events, now)
+        step.unanswered = list(self._state.pending)
+        assert not isinstance(outcome, Begin)
+        return outcome
+
+    # Events.
+
+    def _note(self, event: MachineEvent) -> None:
+        self.events.append(event)
+        self._recorder.note(event)
+
+    def _take_answer(self, job: Job) -> None:
+        now, machine = self._clock.monotonic(), job.machine
+        request = self._requests.pop(job, None)
+        if request is None or not self._state.is_pending(request):
+            if self._busy.get(machine) is job:
+                self._state.take(Freed(machine), now)
+            return
+        if job.failed:
+            if job.reported.damaged == 1:
+                self._on_damage(machine)
+            self._reasons[machine] = self._hub.report(machine)
+            self._state.take(ComputationFailed(request), now)
+            return
+        found = self._not_finite.take(machine, job.intervals, job.values)
+        if found is not None:
+            if found.other is None:
+                self._note_wrong(machine, self._step.describe(found))
+            self._state.take(AnsweredWrongly(request, found), now)
+            return
+        self.measured.count(job, now)
+        if self._products.take(request, job.values):
+            self._state.take(Answered(request), now)
+        else:
+            self._note_wrong(machine)
+            self._state.take(AnsweredWrongly(request), now)
+
+    def _note_wrong(self, machine: int, reason: str = "") -> None:
+        event = Wrong(machine, reason)
+        if event in self.events:
+            return
+        log.error("%s in step %d", event, self._step.number)
+        self._reasons[machine] = f"wrong in step {self._step.number}"
+        self._note(event)
+
+    # Instructions.
+
+    def _follow(self, instruction: Instruction) -> None:
+        match instruction:
+            case Request():
+                self._ask(instruction)
+            case Compare() | FindWrong() | Decode():
+                with self._step.timed("code"):
+                    outcome = self._products.execute(instruction)
+                if isinstance(outcome, Named):
+                    for machine in outcome.machines:
+                        self._note_wrong(machine)
+                if outcome is not None:
+                    self._state.take(outcome, self._clock.monotonic())
+            case MarkLate(machine):
+                log.warning("machine %d is late in step %d", machine, self._step.number)
+                self._note(Late(machine))
+                self._hub.late(machine)
+            case GiveUp(machine, seconds):
+                self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
+                self._look_who_comes()  # a spare may be the machine
+            case Exclude(machine, kind):
+                self._hub.exclude(machine, self._reasons[machine], kind)
+                self._look_who_comes()
+
+    def _ask(self, request: Request) -> None:
+        step, product = self._step, self._products.product
+        content = self._products.content(request)
+        job = self._end.ask(request.machine, step.number, product, request.intervals, content)
+        self._requests[job] = request
+        self._state.take(Sent(request), job.begun)
+        step.count(announce=16 * len(request.intervals), share=content.nbytes)

@@ -1,0 +1,328 @@
+"""Elastic steps: machines are asked one by one, and a step does not wait for late or lost ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.parity import ParityChecker, answer_checker
+from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.elastic.adjoint import ProbeLedger, Span, TermLedger
+from cec_mpi.core.elastic.events import (
+    Begin,
+    Decode,
+    Disagreement,
+    Failed,
+    Lost,
+    Named,
+    Tick,
+    WaitUntil,
+)
+from cec_mpi.core.elastic.forward import RowLedger
+from cec_mpi.core.elastic.step import ElasticStep, Ledger
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.core.step.answers import Decoders, RowAnswers
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.runtime.master.buffers import Buffers
+from cec_mpi.runtime.master.driver import StepDriver, states_of
+from cec_mpi.runtime.master.measurements import Measurements
+from cec_mpi.runtime.master.planning import OpenStore
+from cec_mpi.runtime.master.postponed import PostponedWarnings
+from cec_mpi.runtime.master.products import (
+    AdjointProducts,
+    ForwardProducts,
+    ProbeProducts,
+    Products,
+)
+from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.waiting import Patience, Rhythm
+from cec_mpi.runtime.wire.jobs import JobsEnd
+from cec_mpi.runtime.wire.orders import HUB_POISONED
+from cec_mpi.times import IDLE_SLEEP
+
+
+class ElasticExecutor:
+    """Makes steps that end without the answers of machines that are late or lost.
+
+    Parameters
+    ----------
+    end : JobsEnd
+    options : SessionOptions
+        With S stragglers each row is computed by L + S machines, if as many are available.
+    store : OpenStore
+    warnings : PostponedWarnings
+    """
+
+    def __init__(
+        self,
+        end: JobsEnd,
+        options: SessionOptions,
+        store: OpenStore,
+        warnings: PostponedWarnings,
+    ) -> None:
+        self._end, self._hub = end, end.hub
+        self._manifest, self._steps = store.manifest, store.steps
+        self._recorder, self._warnings = store.recorder, warnings
+        self._spare = int(options.check)  # machines that a step must be able to miss
+        self._more = options.stragglers + self._spare  # machines that compute a row, beyond L
+        self._steps.all_count = self._more < 1
+        assert not isinstance(options.deadline, float | str)  # they are checked
+        self._deadline = options.deadline
+        self._decoders = Decoders(self._manifest.code)
+        self._checker: ParityChecker | None = None
+        self._checks: TermChecks | None = None
+        if options.check:
+            self._largest = store.scaling.largest
+            self._checker, self._checks = _checks_of(store, options.seed)
+        self._has_warned = False  # of a store that is damaged
+        self._rhythm = Rhythm()
+        self._allowed: float | None = None  # seconds for an answer, in the last step
+
+    def next(self, adjoint: bool) -> Step:
+        """Return the next step, planned for the machines that can be asked.
+
+        Raises
+        ------
+        InfeasibleError
+            Too few machines are available, and none are awaited.
+        MachineError
+            A step was interrupted before.
+        """
+        if self._hub.is_poisoned:
+            raise MachineError(HUB_POISONED)
+        return self._steps.plan(self._wait(), 0 if adjoint else self._more)
+
+    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        """Ask machines until the product is complete.
+
+        Raises
+        ------
+        InfeasibleError, MachineError
+            Too few machines are left, or their answers are wrong.
+        """
+        if step.product.adjoint:
+            return self._multiply_transposed(step, buffers)
+        return self._multiply(step, buffers)
+
+    def _wait(self) -> Step:
+        """Return the next step, when enough machines can be asked."""
+        state, driver = self._new()
+        clock, schedule = self._hub.clock, self._steps.schedule
+        begin, has_waited = clock.monotonic(), False
+        patience, idle_patience = Patience(clock=clock), Patience(longest=IDLE_SLEEP, clock=clock)
+        while True:
+            driver.look()
+            busy, error = self._hub.busy(), None
+            try:
+                step = self._steps.next(self._spare, bool(busy or self._hub.awaited()))
+            except InfeasibleError as found:
+                error = found
+            listed = frozenset() if error else frozenset(step.available)
+            state.take(Tick(listed), clock.monotonic())
+            outcome = driver.act()
+            if isinstance(outcome, Begin):
+                step.available, step.events = outcome.machines, driver.events
+                if has_waited:
+                    step.waited_seconds = clock.monotonic() - begin
+                return step
+            if not isinstance(outcome, WaitUntil):
+                if error is not None:
+                    raise error
+                continue  # a machine was given up: the schedule says what is missing
+            schedule.check_cancelled()
+            has_waited, moment = True, min(outcome.moment, schedule.next_change())
+            (patience if busy else idle_patience).pause(moment)
+
+    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        answers = RowAnswers(
+            self._decoders,
+            step.product.columns,
+            buffers.parts,
+            buffers.work,
+            self._checker,
+            None if self._checker is None else np.abs(buffers.shared) @ self._largest,
+        )
+        placement = self._steps.placement
+        replicas = placement if isinstance(placement, ReplicaPlacement) else None
+        ledger = RowLedger(
+            self._manifest.rows_per_shard,
+            self._manifest.code.recovery,
+            step.speeds,
+            self._decoders,
+            self._checker is not None,
+            replicas.able if replicas else None,
+            replicas.bounds[1:-1] if replicas else (),
+        )
+        ledger.plan(step.plan.assignment.intervals_of_all())
+        products = ForwardProducts(step.product, buffers.shared, answers)
+        measured = self._run(step, ledger, products, self._counts(step), refine=ledger.refine)
+        return self._collected(step, measured, np.empty(0), ledger.condition)
+
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+        able = None
+        if self._checker is not None and self._checks is not None:
+            self._probe(step, self._checker, self._checks)
+            able = self._checks.products.keys()
+        rows = step.plan.assignment.intervals_of_all()
+        placement = self._steps.placement
+        spans = placement.spans if isinstance(placement, ReplicaPlacement) else None
+        ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
+        ledger.plan(rows)
+        generator = self._manifest.code.generator
+        products = AdjointProducts(step.product, buffers.coded, rows, generator, self._checks)
+        measured = self._run(step, ledger, products, self._counts(step), able)
+        values = products.sum(ledger.counted(), self._manifest.columns * step.product.columns)
+        if not np.isfinite(values).all():
+            raise MachineError(f"the sum of the answers to step {step.number} is not finite")
+        return self._collected(step, measured, values, buffers.codec.condition)
+
+    def _probe(self, step: Step, checker: ParityChecker, checks: TermChecks) -> None:
+        """Compute the products of shards with the probe that are not known, and compare them."""
+        placement, rows = self._steps.placement, self._manifest.rows_per_shard
+        machines = range(1, placement.machines + 1)
+        if checks.products.keys() >= set(step.available):
+            return
+        spans: list[Span] = [(0, rows, tuple(machines))]
+        if isinstance(placement, ReplicaPlacement):
+            spans = list(placement.spans(((0, rows),)))
+        counts = np.zeros(placement.machines, np.int64)
+        for start, stop, holders in spans:
+            for machine in set(holders).intersection(step.available):
+                counts[machine - 1] += stop - start
+        ledger = ProbeLedger(checker.recovery, spans, checks.products)
+        products = ProbeProducts(checks, checker, rows)
+        self._end.release(self._run(step, ledger, products, counts).jobs)
+        products.keep(ledger.answered_by)
+
+    def _run(
+        self,
+        step: Step,
+        ledger: Ledger,
+        products: Products,
+        rows: NDArray[np.int64],
+        able: Collection[int] | None = None,
+        refine: Callable[[], Decode | None] = lambda: None,
+    ) -> Measurements:
+        """Make a step, or the probe before it.
+
+        Parameters
+        ----------
+        step : Step
+        ledger : Ledger
+        products : Products
+        rows : (N,) ndarray of int
+            Rows that machines 1..N are to compute.
+        able : collection of int, optional
+            Machines that may be asked; by default all.
+        refine : callable
+            Returns rows that can be decoded again.
+        """
+        state, driver = self._new()
+        steps, clock = self._steps, self._hub.clock
+        predicted = steps.speeds.predict(products.product, step.plan.amounts(rows))
+        listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
+        if able is not None:
+            listed = listed.intersection(able)
+        steps.begin(step)
+        state.begin(ledger, listed, predicted, clock.monotonic())
+        outcome = driver.run(step, products, steps, refine, self._rhythm)
+        self._allowed = state.allowed
+        if isinstance(outcome, Failed):
+            raise self._error_of(step, outcome, not products.product.adjoint)
+        return driver.measured
+
+    def _counts(self, step: Step) -> NDArray[np.int64]:
+        """Return the rows of the plan, by machine."""
+        return step.plan.assignment.counts(self._steps.placement.machines)
+
+    def _collected(
+        self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
+    ) -> Multiplied:
+        """Return the result and what the machines did; releases their buffers."""
+        step.count(collect=sum(job.values.nbytes for job in measured.jobs))
+        self._end.release(measured.jobs)
+        return Multiplied(measured.answers(values), condition, measured.rows.tolist())
+
+    def _new(self) -> tuple[ElasticStep, StepDriver]:
+        """Return a state machine that knows the machines, and its driver."""
+        placement, recovery = self._steps.placement, self._manifest.code.recovery
+        busy = self._hub.busy()
+        state = ElasticStep(
+            states_of(self._hub.roster),
+            {machine: job.begun for machine, job in busy.items()},
+            lambda machines: placement.to_spare(recovery, machines) >= self._spare,
+            self._deadline,
+            self._allowed,
+            not self._steps.schedule.waits,
+        )
+        return state, StepDriver(self._end, state, busy, self._recorder, self._note_damage)
+
+    def _note_damage(self, machine: int) -> None:
+        """Warn once that a machine leaves because its shard is damaged."""
+        if not self._has_warned:
+            self._has_warned = True
+            self._warnings.add(f"machine {machine} leaves: {self._hub.report(machine)}")
+
+    # Errors.
+
+    def _error_of(
+        self, step: Step, failed: Failed, is_compared: bool
+    ) -> MachineError | InfeasibleError:
+        """Return the error for a step that cannot end, whose rows may have been compared."""
+        cause = failed.cause
+        if isinstance(cause, Unusable):
+            return step.cannot_replace(cause) if cause.other is None else step.both_wrong(cause)
+        if isinstance(cause, Disagreement):
+            return self._disagreement(step, cause)
+        if isinstance(cause, Named):
+            numbers = ", ".join(map(str, sorted(set(cause.machines))))
+            return MachineError(
+                f"step {step.number} has failed: machine {numbers} answered wrong numbers, and "
+                f"too few other machines are available to compute its part of {step.name}"
+            )
+        left = cause.machines
+        needed = self._manifest.code.recovery + (self._spare if is_compared else 0)
+        losses = [event for event in step.events if isinstance(event, Lost)]
+        last = f"; lost last: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
+        return CannotEnd(
+            f"step {step.number} cannot end: {len(left)} of its machines are left "
+            f"({', '.join(map(str, left)) or 'none'}), and "
+            f"{self._steps.placement.needs(needed, left)}{last}"
+        )
+
+    def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
+        """Return the error for answers that disagree where it is not certain who is wrong."""
+        copies, found = self._manifest.copies, cause.found
+        enough = self._manifest.code.recovery + 3
+        hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
+        if hint and copies is not None and copies < enough:
+            hint = f" ({enough} answers tell which: encode with --copies {enough})"
+        elif hint and len(self._manifest.shards) < enough:
+            hint = f" ({enough} answers tell which: encode with --machines {enough})"
+        names = " or ".join(" and ".join(map(str, each)) for each in found.candidates)
+        if not names:
+            who = f"several are wrong{hint}"
+        elif len(found.candidates[0]) == 1:
+            who = f"machine {names} is wrong, or several are{hint}"
+        else:
+            who = f"machines {names} are wrong, or more are"
+        rows = f"to rows {found.start}..{found.stop - 1}{'' if copies else ' of their shards'} "
+        more = f"(and {cause.others} more such places) " if cause.others else ""
+        return MachineError(
+            f"step {step.number} has failed: the answers of machines "
+            f"{', '.join(map(str, found.machines))} {rows}{more}disagree, and no other machine is "
+            f"available: {who}"
+        )
+
+
+def _checks_of(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecks]:
+    """Return what compares answers to rows, and what checks terms."""
+    manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
+    generator, errors = manifest.code.generator, manifest.shard_errors
+    checker = answer_checker(generator, dtype, manifest.columns, errors)
+    sizes = np.abs(generator).sum(axis=1) + errors
+    return checker, TermChecks(sizes, largest, dtype, np.random.default_rng(seed))

@@ -1,0 +1,137 @@
+"""Steps that all machines make at the same time, in lockstep or in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.checks.finite import NotFinite
+from cec_mpi.core.plan.planner import Plan
+from cec_mpi.errors import DamagedStoreError, MachineError
+from cec_mpi.runtime.master.buffers import Buffers
+from cec_mpi.runtime.master.planning import StepPlanner
+from cec_mpi.runtime.master.step import Multiplied, Step
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.wire.jobs import Answered, Answers
+from cec_mpi.runtime.wire.protocol import LockstepEnd
+
+ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"
+_WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
+
+
+class LockstepExecutor:
+    """Makes steps on an end with the three verbs.
+
+    Parameters
+    ----------
+    end : LockstepEnd
+    steps : StepPlanner
+    recorder : Recorder
+        Takes what happens to machines.
+    """
+
+    def __init__(self, end: LockstepEnd, steps: StepPlanner, recorder: Recorder) -> None:
+        self._end, self._steps, self._recorder = end, steps, recorder
+        self._counted: tuple[Plan | None, list[int]] = None, []  # rows of each machine
+
+    def next(self, adjoint: bool) -> Step:
+        """Return the next step, planned for all available machines."""
+        return self._steps.plan(self._steps.next())
+
+    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+        """Announce, share and collect; rank 0 prepares decoding while the machines compute.
+
+        Raises
+        ------
+        DamagedStoreError
+            The shard of a machine is damaged.
+        MachineError
+            A machine failed, or its answers are not finite.
+        """
+        values = buffers.coded if step.product.adjoint else buffers.shared
+        with step.timed("announce"):
+            step.bytes["announce"] = self._end.announce(
+                step.number, step.product, step.plan.assignment, values
+            )
+        self._steps.begin(step)
+        with step.timed("share"):
+            step.bytes["share"] = self._end.share(values)
+        with step.timed("collect"):
+            try:
+                buffers.prepare(step.plan)
+            finally:
+                answers = self._end.collect()
+        step.bytes["collect"] = answers.values.nbytes
+        for event in self._end.hub.events():
+            if not isinstance(event, Answered):
+                step.events.append(event)
+                self._recorder.note(event)
+        step.delays = _delay_of(answers)
+        rows = self._rows_of(step.plan)
+        self._check(step, answers, buffers, rows)
+        if not step.product.adjoint:
+            with step.timed("code"):
+                buffers.codec.decode(answers.values, buffers.parts)
+        return Multiplied(answers, buffers.codec.condition, rows)
+
+    def _rows_of(self, plan: Plan) -> list[int]:
+        """Return the rows of each machine; they are counted once for a plan."""
+        counted, rows = self._counted
+        if counted is not plan:
+            rows = plan.assignment.counts(self._steps.placement.machines).tolist()
+            self._counted = plan, rows
+        return rows
+
+    def _check(self, step: Step, answers: Answers, buffers: Buffers, rows: list[int]) -> None:
+        if answers.failed:
+            reports = self._end.reports()
+            told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
+            text = f"step {step.number} failed on {'; '.join(told)}"
+            if answers.damaged:
+                raise DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
+            raise MachineError(text)
+        values = answers.values
+        if step.product.adjoint:
+            if not np.isfinite(values).all():
+                raise self._not_finite_sum(step, answers)
+        elif not np.isfinite(values, out=buffers.good).all():
+            raise self._not_finite(step, values, rows)
+
+    def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
+        """Return the error that names the machines whose answers to X W are not finite."""
+        columns = step.product.columns
+        answers, place, found = NotFinite(columns), 0, []
+        for machine in step.available:
+            end = place + rows[machine - 1] * columns
+            intervals = step.plan.assignment.intervals(machine)
+            unusable = answers.take(machine, intervals, values[place:end])
+            if unusable is not None and unusable.other is not None:
+                return step.both_wrong(unusable)
+            found += [unusable] if unusable is not None else []
+            place = end
+        return step.cannot_replace(found[0], _WITHOUT_OTHERS)
+
+    @staticmethod
+    def _not_finite_sum(step: Step, answers: Answers) -> MachineError:
+        """Return the error that names the machines whose parts of X' V are not finite."""
+        if len(answers.not_finite) == 1:
+            machine = answers.not_finite[0]
+            return MachineError(
+                f"machine {machine} answered numbers that are not finite in step {step.number}, "
+                f"and {_WITHOUT_OTHERS}"
+            )
+        if not answers.not_finite:
+            return MachineError(f"the sum of the answers to step {step.number} is not finite")
+        named = ", ".join(map(str, answers.not_finite))
+        return MachineError(f"the answers of machines {named} to step {step.number} are not finite")
+
+
+def _delay_of(answers: Answers) -> dict[int, float]:
+    """Return the machine that finished last, and how long after all others."""
+    done = answers.load_seconds + answers.seconds
+    last = int(done.argmax())
+    others = np.delete(done, last)
+    seconds = float(done[last] - others.max(initial=0.0))
+    return {last + 1: seconds} if seconds > 0 else {}

@@ -1,0 +1,189 @@
+"""Planning the steps of a store from availability and speeds, and learning from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cec_mpi.core.demand import CodedDemand, Demand
+from cec_mpi.core.plan.assignment import Scheme
+from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.plan.planner import Plan, Planner
+from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.core.replicas.planner import ReplicaDemand, ReplicaPlanner
+from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, Speeds, hindsight_makespan
+from cec_mpi.runtime.master.schedule import Schedule
+from cec_mpi.runtime.master.step import Makespans, Step
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.scaling import Scaling
+
+
+class StepPlanner:
+    """Plans the steps of one store, and learns from them.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        The schedule of the session.
+    speeds : Speeds
+        Speeds of machines 1..N.
+    placement : CodedPlacement or ReplicaPlacement
+        Which machines are enough.
+    recovery : int
+        Number of machines that compute each row, L.
+    rows : int
+        Rows per shard, R.
+    scheme : {"heterogeneous", "cyclic"}
+
+    Attributes
+    ----------
+    placement : CodedPlacement or ReplicaPlacement
+    all_count : bool
+        Whether steps wait for all answers, so that each machine shows its speed; True at first.
+
+    Examples
+    --------
+    The paper's machines without the fourth:
+
+    >>> from cec_mpi.runtime.availability.models import Listed
+    >>> from cec_mpi.core.speeds import GivenSpeeds
+    >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
+    >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
+    >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3, 420)
+    >>> step = steps.plan(steps.next())
+    >>> step.available, step.plan.makespan
+    ((1, 2, 3, 5, 6), 84.0)
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        speeds: Speeds,
+        placement: CodedPlacement | ReplicaPlacement,
+        recovery: int,
+        rows: int,
+        scheme: Scheme = "heterogeneous",
+        parts: Parts | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.speeds = speeds
+        self.all_count = True
+        self.placement, self._recovery = placement, recovery
+        self._rows, self._scheme, self._parts = rows, scheme, parts
+        self._planners: dict[int, Planner] = {}
+        self._hosts: Mapping[int, str] | None = None  # of which the speeds know
+        self._last: Plan | None = None  # of a step that has begun
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Manifest,
+        schedule: Schedule,
+        speeds: Sequence[float] | None,
+        scheme: Scheme,
+        parts: Parts | None = None,
+    ) -> StepPlanner:
+        """Of a store: with speeds that are given, or with None learned from times of machines.
+
+        Parts are those of a store of replicas.
+        """
+        recovery, rows = manifest.code.recovery, manifest.rows_per_shard
+        placement = manifest.placement
+        demand: Demand
+        if parts is not None and isinstance(placement, ReplicaPlacement):
+            demand = ReplicaDemand(parts, placement)
+        else:
+            demand = CodedDemand(placement.machines, recovery, rows)
+        rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
+        return cls(schedule, rates, placement, recovery, rows, scheme, parts)
+
+    def next(self, spare: int = 0, others_come: bool = False) -> Step:
+        """Return the next step, which must be possible without any `spare` machines.
+
+        See `Schedule.next`, which waits for it or raises `InfeasibleError`.
+        """
+        return self.schedule.next(self._recovery, self.placement, spare, others_come)
+
+    def plan(self, step: Step, stragglers: int = 0) -> Step:
+        """Plan a step, each row on S more machines if they are available.
+
+        Returns the same step.
+        """
+        available = step.available
+        if stragglers not in self._planners:
+            self._planners[stragglers] = self._planner(stragglers)
+        roster = self.schedule.roster
+        if roster is not None and self._hosts is not roster.hosts:
+            self._hosts = roster.hosts
+            known = range(1, self.placement.machines + 1)
+            self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
+        step.speeds = self.speeds.plan_speeds(available)
+        step.plan = self._planners[stragglers].plan(available, step.speeds)
+        step.changed = step.plan is not self._last
+        return step
+
+    def _planner(self, stragglers: int) -> Planner:
+        if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
+            return ReplicaPlanner(self._parts, self.placement, stragglers)
+        given = self._recovery, self._rows, self._scheme, stragglers
+        return Planner(*given)
+
+    def begin(self, step: Step) -> None:
+        """Note that machines hear of a step: from now on it counts."""
+        if not step.begun:
+            step.begun = True
+            self.schedule.commit(step, self.placement.machines)
+            self._last = step.plan
+
+    def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:
+        """Learn from what each machine did in a step; returns what the step could have taken.
+
+        Parameters
+        ----------
+        step : Step
+        rows : (N,) array_like
+            Rows that each machine computed, 0 where preempted.
+        seconds : (N,) array_like
+            Seconds that it took.
+        """
+        available, product, demand = step.available, step.product, self.speeds.demand
+        amounts = step.plan.amounts(np.asarray(rows))
+        known = Makespans(
+            self.speeds.predict(product, amounts),
+            self.speeds.bound(product, available),
+            hindsight_makespan(amounts, seconds, demand) if self.all_count else None,
+        )
+        self.speeds.observe(product, amounts, seconds)
+        return known
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """A store that machines serve, with what plans and records its steps.
+
+    Attributes
+    ----------
+    path : Path
+        The store as it was opened.
+    manifest : Manifest
+    scaling : Scaling
+        Powers of two by which rows of X were divided, and sizes of columns.
+    steps : StepPlanner
+    recorder : Recorder
+    arithmetic : numpy.dtype
+        The dtype in which vectors and answers are sent and products are computed.
+    """
+
+    path: Path
+    manifest: Manifest
+    scaling: Scaling
+    steps: StepPlanner
+    recorder: Recorder
+    arithmetic: np.dtype[Any]

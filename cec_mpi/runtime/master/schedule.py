@@ -1,0 +1,284 @@
+"""The schedule of steps and ticks, which waits for enough machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from cec_mpi.core.plan.coded import CodedPlacement
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.errors import InfeasibleError
+from cec_mpi.runtime.availability.models import (
+    Asked,
+    Availability,
+    Listed,
+    checked_set,
+    is_settled,
+    seconds_between,
+)
+from cec_mpi.runtime.master.step import Step
+from cec_mpi.runtime.processes.waiting import Clock, nap, never
+from cec_mpi.runtime.records.step import Away, Why
+from cec_mpi.runtime.roster import Roster
+from cec_mpi.text import plural
+from cec_mpi.times import RESOLUTION, TICK_SECONDS, WARNING_SECONDS
+
+if TYPE_CHECKING:
+    from cec_mpi.runtime.roster import Short
+
+_NO_ANSWER = (-1, ())
+_MOST_TICKS = 1_000_000  # for which a step waits, if ticks take no time
+
+
+class Schedule:
+    """Gives each step its number, its tick and its available machines.
+
+    Parameters
+    ----------
+    availability : Availability
+    present : tuple of int
+        Machines that take part; the others are never available.
+    roster : Roster, optional
+        Says which of them can be asked; by default all.
+    tick_seconds : float, optional
+        Length of a tick; by default each step is a tick.
+    wait : bool
+        Whether to wait for the next tick if too few machines are available.
+    step, tick : int
+        Number and tick of the first step.
+    clock : Clock
+
+    Attributes
+    ----------
+    roster : Roster or None
+    waits : bool
+        Whether it waits for the next tick if too few machines are available.
+    check_cancelled : callable
+        Called before each step and while waiting; an exception ends the run.
+    """
+
+    def __init__(
+        self,
+        availability: Availability,
+        present: tuple[int, ...],
+        roster: Roster | None = None,
+        *,
+        tick_seconds: float | None = None,
+        wait: bool = False,
+        step: int = 0,
+        tick: int = 0,
+        clock: Clock = time,
+    ) -> None:
+        self._clock = clock
+        self._given = self._availability = availability.among(present)
+        self._present = frozenset(present)
+        self.roster = roster
+        self._tick_seconds = tick_seconds
+        self.waits = wait
+        self._step = step
+        self._tick = tick
+        self._start: float | None = None
+        self._away: dict[int, tuple[Why, int]] = {}  # of the last step
+        # The tick for which the availability was asked last, and its answer.
+        self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
+        self.check_cancelled: Callable[[], None] = lambda: None
+        self.short: Short = lambda missing, available, away: None
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """The machines that are available to the next step, as far as is known."""
+        waits = self._tick_seconds is not None and self._start is None  # for the first step
+        return self._without_lost(self._ask(0 if waits else self._current()))
+
+    @property
+    def known(self) -> tuple[int, ...] | None:
+        """As `available`; None if the availability is a function or a command."""
+        return None if isinstance(self._availability, Asked) else self.available
+
+    def choose(self, machines: Iterable[int] | None) -> None:
+        """Make these machines available from now on; None for the initial availability.
+
+        Raises
+        ------
+        InputError
+            A machine does not take part.
+        """
+        self._answer = _NO_ANSWER
+        if machines is None:
+            self._availability = self._given
+            return
+        chosen = checked_set("available", machines, self._present)
+        self._availability = Listed([chosen])
+
+    def listed(self, step: Step) -> set[int]:
+        """Return the machines that are available in a step, including those that have left."""
+        return self.listed_at(step.tick)
+
+    def listed_at(self, tick: int) -> set[int]:
+        """Return the machines that are available at a tick, including those that have left."""
+        return set(self._ask(tick))
+
+    def next_change(self) -> float:
+        """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
+        if self._tick_seconds is None or self._start is None:
+            return never()
+        return self._start + (self._current() + 1) * self._tick_seconds + RESOLUTION
+
+    def next(
+        self,
+        recovery: int,
+        placement: CodedPlacement | ReplicaPlacement,
+        spare: int = 0,
+        others_come: bool = False,
+    ) -> Step:
+        """Return the next step, not planned yet; sleeps until a tick with enough machines.
+
+        It stays the next step until `commit` is called.
+
+        Parameters
+        ----------
+        recovery : int
+            Number of machines that the step needs, L.
+        placement : CodedPlacement or ReplicaPlacement
+            Which machines are enough.
+        spare : int
+            Number of machines, whichever they are, that the step must be able to miss.
+        others_come : bool
+            Whether the caller waits for machines that join if these are too few.
+
+        Raises
+        ------
+        InfeasibleError
+            Too few machines are available, and the schedule does not wait, or no later
+            tick has enough.
+        """
+        machines, begin = placement.machines, self._clock.monotonic()
+        self.check_cancelled()
+        tick, waited = self._current(), 0
+        needed = recovery, placement, spare
+        while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
+            most = min(self._availability.most_from(tick), len(self._present - self._gone))
+            could = placement.could_spare(recovery, most) >= spare
+            if not self.waits or not could or is_settled(self._availability, tick):
+                if not others_come:
+                    self._await_shutdown_notice()
+                    self._answer = _NO_ANSWER  # the caller may try the same step again
+                raise InfeasibleError(self._complaint(tick, available, *needed))
+            if waited >= _MOST_TICKS:
+                complaint = self._complaint(tick, available, *needed)
+                raise InfeasibleError(f"{complaint}; waited {plural(waited, 'tick')}")
+            self._tell_short(available, *needed)
+            tick += 1
+            waited += 1
+            self._sleep_until(tick)
+            self.check_cancelled()
+        waited_seconds = self._clock.monotonic() - begin if waited else 0.0
+        return Step(self._step, tick, waited, available, self._clock, waited_seconds)
+
+    def _tell_short(
+        self,
+        available: tuple[int, ...],
+        recovery: int,
+        placement: CodedPlacement | ReplicaPlacement,
+        spare: int,
+    ) -> None:
+        """Report what the next step waits for, and why machines are away."""
+        missing = placement.missing(recovery + spare, available)
+        others = sorted(self._present.difference(available))
+        away = {n: self._why(n, False) for n in others if n <= placement.machines}
+        self.short(max(1, missing), available, away)
+
+    def commit(self, step: Step, machines: int) -> None:
+        """Note that a step of a store with this number of machines has begun."""
+        self._step, self._tick = step.number + 1, step.tick + 1
+        step.away = self._who_is_away(step, machines)
+
+    def _who_is_away(self, step: Step, machines: int) -> Away:
+        """Return the machines that are not available in a step: why, and since which step."""
+        missing = self._present.difference(step.available)
+        listed = self.listed(step) if missing else set()
+        before, self._away = self._away, {}
+        found: Away = {}
+        for n in sorted(missing):
+            why = self._why(n, n in listed)
+            since = before[n][1] if n in before else step.number
+            self._away[n] = why, since
+            if n <= machines:
+                found.setdefault(why, {})[n] = since
+        return found
+
+    def _why(self, machine: int, is_listed: bool) -> Why:
+        """Return why a machine is not available."""
+        if self.roster is not None and machine not in self.roster.available:
+            gone = self.roster.gone.get(machine)
+            return "not joined" if gone is None else gone.word
+        return "late" if is_listed else "preempted"
+
+    def _at(self, tick: int, machines: int) -> tuple[int, ...]:
+        available = self._without_lost(self._ask(tick))
+        if available and available[-1] > machines:
+            return tuple(n for n in available if n <= machines)
+        return available
+
+    def _ask(self, tick: int) -> tuple[int, ...]:
+        """Return the machines that are listed at a tick; a function is called once a tick."""
+        asked, machines = self._answer
+        if asked != tick or seconds_between(self._availability):  # which change within a tick
+            machines = self._availability.at(tick)
+            self._answer = tick, machines
+        return machines
+
+    def _without_lost(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+        gone = self._gone
+        return tuple(n for n in machines if n not in gone) if gone else machines
+
+    @property
+    def _gone(self) -> frozenset[int]:
+        """Machines that take part and cannot be asked."""
+        return frozenset() if self.roster is None else self._present - self.roster.available
+
+    def _current(self) -> int:
+        if self._tick_seconds is None:
+            return self._tick
+        now = self._clock.monotonic()
+        if self._start is None:
+            self._start = now
+        return int((now - self._start) / self._tick_seconds)
+
+    def _sleep_until(self, tick: int) -> None:
+        """Sleep until a tick begins; if ticks are steps, until it can have other machines."""
+        due = self._clock.monotonic() + seconds_between(self._availability)
+        if self._tick_seconds is not None and self._start is not None:
+            due = self._start + tick * self._tick_seconds
+        while (left := due - self._clock.monotonic()) > 0:
+            self.check_cancelled()
+            nap(self._clock, left, TICK_SECONDS)
+
+    def _await_shutdown_notice(self) -> None:
+        """Let `check_cancelled` end the run if machines have left because the whole job must end.
+
+        A batch system warns one process after the other, and may warn this one last.
+        """
+        due = self._clock.monotonic() + WARNING_SECONDS
+        while self._gone and self._clock.monotonic() < due:
+            self.check_cancelled()
+            self._clock.sleep(TICK_SECONDS)
+
+    def _complaint(
+        self,
+        tick: int,
+        available: tuple[int, ...],
+        recovery: int,
+        placement: CodedPlacement | ReplicaPlacement,
+        spare: int,
+    ) -> str:
+        found = ", ".join(map(str, available)) if available else "none"
+        gone = ", ".join(map(str, sorted(self._gone)))
+        left = f"; unavailable: {gone}" if gone else ""
+        hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
+        needed = placement.needs(recovery + spare, available)
+        return (
+            f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
+            f"{needed}{left}{hint}"
+        )

@@ -1,0 +1,151 @@
+"""Options of a session: which machines are available."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.availability.command import from_command
+from cec_mpi.runtime.availability.given import as_availability, read_availability
+from cec_mpi.runtime.availability.models import Availability, RandomAvailability
+from cec_mpi.runtime.availability.numbers import read_machines
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import (
+    STUDIES,
+    Group,
+    option,
+    real_number,
+    several,
+    whole_number,
+)
+from cec_mpi.text import plural
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvailabilityFlags:
+    """Flags that say which machines are available."""
+
+    availability: tuple[str, ...] = option(
+        (),
+        "--availability FILE",
+        "file that lists the available machines of each step (or tick), or a trace of nodes, spot "
+        "instances or jobs; 'example' is one that is installed; counts of several files are added",
+        alone=True,
+    )
+    available_probability: float | None = option(
+        None,
+        "--available-probability P",
+        "probability with which each machine is available in each step (or tick)",
+        values.number,
+        alone=True,
+    )
+    availability_command: str | None = option(
+        None,
+        "--availability-command CMD",
+        "command that prints the numbers of the machines that are available",
+        alone=True,
+    )
+    availability_every: float | None = option(
+        None,
+        "--availability-every TIME",
+        "time between two calls of the command (default: 1s)",
+        values.seconds,
+    )
+    repeat: bool = option(False, "--repeat", "repeat the availability file from its beginning")
+    seed: int = field(default=0, compare=False)
+
+    def source(self, machines: int) -> Availability:
+        """Return the availability of machines 1..machines."""
+        command, every = self.availability_command, self.availability_every
+        if self.availability:
+            return read_availability(self.availability, machines, self.repeat)
+        if self.repeat:
+            raise InputError("--repeat needs --availability FILE")
+        if command is not None:
+            return from_command(command, machines, 1.0 if every is None else every)
+        if every is not None:
+            raise InputError("--availability-every needs --availability-command CMD")
+        assert self.available_probability is not None
+        return RandomAvailability(machines, self.available_probability, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Available(Group):
+    """Which machines are available.
+
+    Attributes
+    ----------
+    availability : Availability, path, callable, set of int, sequence of sets, optional
+        Machines that are available in each step (see `as_availability`). By default all.
+    tick_seconds : float, optional
+        Length of a tick of availability in seconds. By default each step is a tick.
+    machines : iterable of int or str, optional
+        Machines that take part, also as text such as ``"1-3,5"``. The others are preempted in all
+        steps. By default all machines take part.
+    """
+
+    title = STUDIES
+
+    availability: Any = option(None, flags_of=AvailabilityFlags)
+    tick_seconds: float | None = option(
+        None,
+        "--tick TIME",
+        "duration of each line of the availability, such as 5s (default: one step)",
+        values.seconds,
+    )
+    machines: tuple[int, ...] | None = option(
+        None,
+        "--machines LIST",
+        "use only these machines, such as 1-3,5 (default: all)",
+        values.machines,
+    )
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store."""
+        return self.found(manifest.code.machines)
+
+    def found(self, total: int) -> dict[str, Any]:
+        """Return the availability of machines 1..total, and those that take part."""
+        tick = self.tick_seconds
+        if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
+            raise InputError(f"tick {tick}: expected at least 1e-6 seconds")
+        given = self.availability
+        if isinstance(given, AvailabilityFlags):
+            given = given.source(total)
+        return {
+            "availability": as_availability(given, total),
+            "machines": _taking_part(self.machines, total),
+        }
+
+
+def _taking_part(given: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
+    """Return the numbers of the machines that take part, in ascending order."""
+    if given is None:
+        return tuple(range(1, total + 1))
+    try:
+        numbers = read_machines(given) if isinstance(given, str) else None
+    except ValueError as error:
+        raise InputError(f"machines {error}") from None
+    numbers = several("machines", given, "numbers of machines") if numbers is None else numbers
+    machines = tuple(sorted(whole_number("machines", n) for n in numbers))
+    listed = ",".join(map(str, machines))
+    if len(set(machines)) != len(machines):
+        raise InputError(f"machines {listed}: a machine is listed twice")
+    if not machines or machines[0] < 1 or machines[-1] > total:
+        raise InputError(f"machines {listed}: expected machines from 1 to {total}")
+    return machines
+
+
+def check_enough(machines: Sequence[int], manifest: Manifest) -> None:
+    """Raise `InfeasibleError` if machines are too few for a step."""
+    placement, recovery = manifest.placement, manifest.code.recovery
+    if placement.to_spare(recovery, machines) < 0:
+        raise InfeasibleError(
+            f"{plural(len(machines), 'machine', 'takes', 'take')} part, but "
+            f"{placement.needs(recovery, machines)}"
+        )

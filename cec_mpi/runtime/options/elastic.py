@@ -1,0 +1,296 @@
+"""Options of a session: runs that continue without late and lost machines."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from dataclasses import Field, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.core.elastic.losses import Deadline
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.option import (
+    Group,
+    check_choices,
+    option,
+    own_options,
+    several,
+    whole_number,
+)
+from cec_mpi.runtime.options.removed import refuse_option
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.start import seconds_to_meet
+from cec_mpi.text import plural, shown
+from cec_mpi.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+_MOST_FACTOR = 1e6
+CONNECTION = "connection.json"
+"""The connection file in the directory of a run."""
+_PORTS = "the first and the last of a range of ports from 1 to 65535"
+
+
+def as_deadline(given: object) -> Deadline:
+    """Read seconds, such as ``"5"``, or a multiple of the expected time, such as ``"x1.5"``.
+
+    Raises
+    ------
+    InputError
+        The value has another form, or is out of range.
+
+    Examples
+    --------
+    >>> as_deadline("x1.5").factor, as_deadline("0.2").seconds
+    (1.5, 0.2)
+    """
+    text = str(given)
+    try:
+        if not text.startswith("x"):
+            return Deadline(seconds=values.seconds(text))
+        factor = float(text[1:])
+        if 1 <= factor <= _MOST_FACTOR:
+            return Deadline(factor=factor)
+    except (ValueError, ArgumentTypeError):
+        pass
+    raise InputError(
+        f"deadline {given}: expected a time, such as 5 (seconds) or 2m, or a factor of at least 1, "
+        "such as x1.5"
+    )
+
+
+_PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elastic(Group):
+    """Machines that are late, are lost or join.
+
+    Attributes
+    ----------
+    start_timeout : float, optional
+        Seconds in which all processes must start and connect before the first step. By default 60,
+        and 1 more for each process. After that, lockstep raises `MachineError`; an elastic run
+        begins if enough machines have connected.
+    elastic : bool
+        Connect machines to the master by sockets, without MPI. Steps continue without machines that
+        are late, are lost or leave, and others may join at any time. Most options below imply it.
+    local : int, optional
+        Number of machines to start as processes on this computer.
+    stragglers : int
+        S: each row is computed by L + S machines, and X W uses the first L answers.
+    deadline : float or str, optional
+        Stop waiting for a machine after this many seconds, or, with ``"x1.5"``, after 1.5 times its
+        expected time. By default ``"x10"``, at least 2 seconds.
+    accept : str, optional
+        Connection file to write. With it, ``cec-mpi join`` adds machines on any computer. The
+        session waits for machines whenever they are too few.
+    listen : str, optional
+        ``"HOST:PORT"`` at which rank 0 listens, for nodes that share no directory: the key in the
+        environment variable CEC_MPI_KEY replaces the connection file.
+    encryption : bool
+        Encrypt messages between hosts. Without encryption, for trusted networks, machines still
+        need the key.
+    interface : str, optional
+        Network interfaces on which rank 0 listens, by name, address or network, such as ``"eth0"``
+        or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or all.
+    ports : tuple of (int, int), optional
+        First and last port on which rank 0 may listen. By default any.
+    check : bool
+        Find wrong answers: compute each row of X W on one machine more, and accept it if L + 1
+        answers agree. L + 3 answers identify the machine that is wrong, which is excluded; with
+        fewer the step raises an error. Each machine's term of X' V is compared with its answer to a
+        random vector.
+    wait : bool
+        Wait while too few machines are available, instead of raising `InfeasibleError`.
+    """
+
+    title = "machines that are late, are lost or join"
+
+    start_timeout: float | None = option(
+        None,
+        "--start-timeout TIME",
+        "time in which all processes must start and connect (default: 60s, and 1s more for each "
+        "process)",
+        values.seconds,
+    )
+    elastic: bool = option(
+        False,
+        "--elastic",
+        "continue without machines that are late or lost, let others join at any time (cec-mpi "
+        "join DIR/connection.json), and write checkpoints (default: only without a launcher)",
+        elastic=True,
+        is_common=True,
+    )
+    local: int | None = option(
+        None,
+        "--local N",
+        "start N machines on this computer; implies --elastic (default without a launcher: one "
+        "for each core, and at least one more than a step needs)",
+        values.positive,
+        elastic=True,
+        is_common=True,
+    )
+    stragglers: int = option(
+        0,
+        "--stragglers S",
+        "compute each row on L + S machines and use the first L answers, so that S slow machines "
+        "do not delay a step; implies --elastic (default: 0)",
+        values.whole,
+        elastic=True,
+        is_common=True,
+    )
+    deadline: float | str | Deadline | None = option(
+        None,
+        "--deadline TIME|x1.5",
+        "stop waiting for a machine after this time, such as 5s, or this multiple of its expected "
+        "time; "
+        "implies --elastic (default: x10, at least 2 seconds)",
+        elastic=True,
+    )
+    accept: str | None = option(
+        None,
+        "--accept FILE",
+        "write the connection file FILE, with which machines on any computer join (cec-mpi join "
+        "FILE), and wait whenever there are too few; implies --elastic",
+        values.path,
+        elastic=True,
+        is_common=True,
+    )
+    listen: str | None = option(
+        None,
+        "--listen HOST:PORT",
+        "listen at this address instead of writing a connection file; the key is in the "
+        "environment variable CEC_MPI_KEY; implies --elastic",
+        elastic=True,
+    )
+    encryption: bool = option(
+        True,
+        "--no-encryption",
+        "do not encrypt messages between hosts: faster, for trusted networks (machines still need "
+        "the key)",
+    )
+    interface: str | None = option(
+        None,
+        "--interface NAME|ADDRESS",
+        "network interface on which rank 0 listens, such as eth0 or 10.0.0.0/8 (default: all)",
+    )
+    ports: tuple[int, int] | None = option(
+        None, "--ports A-B", "ports on which rank 0 may listen (default: any)", values.ports
+    )
+    check: bool = option(
+        False,
+        "--check",
+        "find wrong answers: compute each row on one machine more, compare, and exclude machines "
+        "that are wrong; implies --elastic",
+        elastic=True,
+    )
+    wait: bool = option(
+        False, "--wait", "wait while too few machines are available, instead of ending"
+    )
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether machines use sockets, and may be late or lost."""
+        return any(
+            getattr(self, each.name) not in (each.default, False) for each in elastic_options()
+        )
+
+    @property
+    def starts_nothing(self) -> bool:
+        """Whether all machines are started elsewhere."""
+        launcher = detect_launcher()
+        is_launched = launcher is not None and launcher.size > 1
+        return self.is_elastic and self.local is None and not is_launched
+
+    def completed(self, manifest: Manifest) -> dict[str, Any]:
+        """Check these options against a store."""
+        if not isinstance(self.wait, bool):
+            raise InputError(f"wait {self.wait!r}: expected True or False")
+        if not isinstance(self.check, bool):
+            meant = refuse_option("check", value=str(self.check))
+            raise InputError(f"check {shown(self.check)}{meant or ': expected True or False'}")
+        seconds_to_meet(self.start_timeout, manifest.code.machines)
+        check_choices(Elastic, self)
+        for name, is_given in (
+            ("interface", self.interface is not None),
+            ("ports", self.ports is not None),
+            ("no encryption", not self.encryption),
+        ):
+            if is_given and not self.is_elastic:
+                raise InputError(f"{name}: this option needs an elastic run (--elastic)")
+        self.check_listening()
+        self.check_store(manifest)
+        deadline = _PATIENT if self.is_elastic else None
+        if self.deadline is not None:
+            deadline = as_deadline(self.deadline)
+        return {"deadline": deadline}
+
+    def check_store(self, manifest: Manifest) -> None:
+        """Raise if a store has too few machines for these options.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        recovery, placement = manifest.code.recovery, manifest.placement
+        most = placement.to_spare(recovery) - self.check
+        if most < 0:
+            why = f"a row has only {plural(recovery, 'answer')}: encode with more "
+            why += "machines, or a smaller L" if manifest.copies is None else "copies"
+            raise InputError(f"check compares one answer more than needed, but {why}")
+        if not 0 <= whole_number("stragglers", self.stragglers) <= most:
+            why = "N - L"
+            if manifest.copies is not None:
+                why = f"each row is on {plural(most + self.check + 1, 'machine')}"
+            why += ", less 1 with check" if self.check else ""
+            raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
+        if self.local is not None and not (self.accept or self.listen or self.wait):
+            too_few = placement.could_spare(recovery, self.local) < 0
+            if too_few and detect_launcher() is None:
+                raise InfeasibleError(
+                    f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more, "
+                    "or let others join (--accept FILE, or --wait)"
+                )
+
+    def check_listening(self) -> None:
+        """Raise if the options do not say clearly where rank 0 listens, and for how many machines.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        """
+        if self.local is not None and whole_number("local", self.local) < 1:
+            raise InputError(f"local {self.local}: expected at least 1 machine")
+        if self.accept is not None:
+            name = str(self.accept) if isinstance(self.accept, str | Path) else ""
+            if not name or "\0" in name:
+                raise InputError(f"accept {shown(self.accept)}: expected the name of a file")
+        if self.listen is not None:
+            if not isinstance(self.listen, str):
+                raise InputError(f"listen {shown(self.listen)}: expected 'HOST:PORT'")
+            for name in ("accept", "interface", "ports"):
+                if getattr(self, name) is not None:
+                    raise InputError(f"{name} and listen cannot be combined: expected one of them")
+        if not isinstance(self.encryption, bool):
+            raise InputError(f"encryption {shown(self.encryption)}: expected True or False")
+        if self.ports is None:
+            return
+        ports = [whole_number("ports", port) for port in several("ports", self.ports, _PORTS)]
+        if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
+            raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
+
+
+def elastic_options() -> list[Field[Any]]:
+    """Return the options that make a run elastic."""
+    return [each for each in own_options(Elastic) if each.metadata["elastic"]]
+
+
+def implies_elastic(words: set[str]) -> bool:
+    """Whether one of these words is an option that makes a run elastic."""
+    flags = (each.metadata["shown"]["flag"] for each in elastic_options())
+    return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

@@ -1,0 +1,146 @@
+"""All options of a session, which are checked together against a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.checks.parity import answer_checker
+from cec_mpi.core.checks.sensitivity import measure_sensitivity
+from cec_mpi.errors import InfeasibleError, InputError
+from cec_mpi.files.paths import as_path
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.available import Available, check_enough
+from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.emulated import Emulated
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.options.option import option, whole_number
+from cec_mpi.runtime.options.sharing import Caching, Reading, Sharing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cec_mpi.store.format.manifest import Manifest
+
+GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
+
+_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check must find
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
+    """Options of a session: those of all groups, and the seed.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of all random numbers: noise, faults, and the vector with which X' V is checked.
+    """
+
+    title = ""
+
+    seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
+
+    def of_machines(self) -> MachineOptions:
+        """Return the options that machines need."""
+        return MachineOptions(
+            shards=self.shards,
+            verify=self.verify,
+            precision=self.precision,
+            cache=str(as_path(self.cache).absolute()) if self.cache else "",
+            cache_limit=self.cache_limit,
+            measured=self.emulate_speeds is not None and self.emulate_base is None,
+            inject=self.inject,
+            seed=self.seed,
+            threads=self.threads or 0,
+        )
+
+    def checked(self, manifest: Manifest) -> SessionOptions:
+        """Check these options against a store, and fill in all defaults.
+
+        Parameters
+        ----------
+        manifest : Manifest
+
+        Returns
+        -------
+        SessionOptions
+            Options in which `deadline` is a `Deadline` and `availability` an `Availability`; the
+            same object if it was checked before.
+
+        Raises
+        ------
+        InputError
+            Names the option, what was found and what was expected.
+        InfeasibleError
+            Fewer machines take part than the recovery threshold.
+        """
+        if isinstance(self, _Checked):
+            return self
+        try:
+            if whole_number("seed", self.seed) < 0:
+                raise InputError(f"seed {self.seed}: expected at least 0")
+            found: dict[str, Any] = {}
+            for group in GROUPS:
+                found |= group.completed(self, manifest)
+            check_enough(found["machines"], manifest)
+            if self.check:
+                check_sensitivity(self.precision, manifest)
+            return _Checked(**{**vars(self), **found})
+        except (InputError, InfeasibleError):
+            raise
+        except (TypeError, ValueError) as error:
+            raise InputError(f"an option has the wrong type: {error}") from None
+
+
+class _Checked(SessionOptions):
+    """Options that `SessionOptions.checked` returned, so that they fit a store."""
+
+
+def check_sensitivity(precision: str, manifest: Manifest) -> None:
+    """Raise if a check for wrong answers would miss large errors with this code.
+
+    Parameters
+    ----------
+    precision : {"double", "shard"}
+        Whether products are computed in float64 or in the dtype of the shards.
+    manifest : Manifest
+
+    Raises
+    ------
+    InputError
+        States the size of errors that may be missed, and what would help.
+    """
+    code, dtype = manifest.code, manifest.dtype
+    total, recovery = code.machines, code.recovery
+    arithmetic = dtype if precision == "shard" else "float64"
+    size = _unseen(manifest, manifest.shard_errors, arithmetic)
+    if size <= _UNSEEN:
+        return
+    encoded, doubles = (encoding_error(code.generator, kind) for kind in (dtype, "float64"))
+    helps = ["encode with a smaller L, or another code"]
+    if _unseen(manifest, encoded, arithmetic) <= _UNSEEN:
+        helps = ["encode X again, because repaired shards are too inexact"]
+    elif dtype != "float64" and _unseen(manifest, doubles, "float64") <= _UNSEEN:
+        helps = ["encode with dtype float64, a smaller L, or another code"]
+    if precision == "shard" and _unseen(manifest, manifest.shard_errors, "float64") <= _UNSEEN:
+        helps.insert(0, "run with precision double")
+    missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
+    raise InputError(
+        f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
+        f"the answers of some {recovery + 1} machines hide {missed}, expected at most {_UNSEEN:g}: "
+        f"{'; or '.join(helps)}"
+    )
+
+
+def _unseen(manifest: Manifest, shard_errors: NDArray[np.float64], arithmetic: str) -> float:
+    """Return the largest error of an answer that may be missed, relative to X w.
+
+    Terms of changing sign and like size add up to about ``S / sqrt(r)``.
+    """
+    code, columns = manifest.code, manifest.columns
+    checker = answer_checker(code.generator, arithmetic, columns, shard_errors)
+    found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+    return found.error * float(columns**0.5)

@@ -1,0 +1,263 @@
+"""Parse the values of command-line options."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
+from cec_mpi.runtime.availability.numbers import read_machines
+from cec_mpi.runtime.machine.emulation import SpeedChange
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+
+LEAST, MOST = 1e-100, 1e100
+"""Of speeds and prices: ratios and products of a few of them are finite, and not 0."""
+
+
+def path(text: str) -> str:
+    """Parse the name of a file or directory."""
+    try:
+        as_path(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    return _at_least(1, text)
+
+
+def whole(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
+    return value
+
+
+def shape(text: str) -> tuple[int, int]:
+    """Parse rows and columns, such as ``1000,20`` or ``1000x20``."""
+    words = text.replace("x", ",").split(",")
+    if len(words) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected rows and columns, such as 1000,20")
+    return positive(words[0]), positive(words[1])
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+_LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9  # 1e9 are 31 years: nanoseconds of it fit in 64 bits
+
+
+def seconds(text: str) -> float:
+    """Parse a time in seconds, such as ``90``, ``60s``, ``5m`` or ``1h``."""
+    unit = text[-1:] if text[-1:] in _SECONDS else ""
+    try:
+        value = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
+        if not _LEAST_SECONDS <= value <= _MOST_SECONDS:
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a time from {_LEAST_SECONDS:.0e} to {_MOST_SECONDS:.0e} seconds, "
+            "such as 90 (seconds), 5m or 1h"
+        ) from None
+    return value
+
+
+class Interval(NamedTuple):
+    """A number of steps or of seconds between two events."""
+
+    steps: float = math.inf
+    seconds: float = math.inf
+
+    def __str__(self) -> str:
+        return f"{self.steps:g} steps" if self.seconds == math.inf else f"{self.seconds:g} s"
+
+
+def interval(text: str) -> Interval:
+    """Parse a number of steps, such as ``50``, or a time, such as ``60s``, ``5m`` or ``1h``."""
+    try:
+        is_time = text[-1:] in _SECONDS
+        return Interval(seconds=seconds(text)) if is_time else Interval(steps=positive(text))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number of steps, such as 50, or a time, such as 60s, 5m or 1h"
+        ) from None
+
+
+_SIZE = re.compile(r"([-+.\de]*\d|\d*\.) ?(?:([kmgt])(ib?|b)?|b)?", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_MOST_BYTES = 10**18
+
+
+def size(text: str) -> int:
+    """Parse a number of bytes.
+
+    KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB, which K, M, G and T stand for, are
+    powers of 1024.
+
+    Examples
+    --------
+    >>> size("64GB"), size("64GiB"), size("64G"), size("1.5 kB")
+    (64000000000, 68719476736, 68719476736, 1500)
+    """
+    found = _SIZE.fullmatch(text.strip())
+    try:
+        number, prefix, ending = found.groups("") if found else ("", "", "")
+        base = 1000 if ending.upper() == "B" else 1024
+        value = float(number) * base ** _POWERS[prefix.upper()]
+        if not 1 <= value <= _MOST_BYTES:
+            raise ValueError
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a size from 1 byte to {_MOST_BYTES:.0e} bytes, such as 512M, 2GiB "
+            "or 2GB"
+        ) from None
+    return int(value)
+
+
+def number(text: str) -> float:
+    """Parse a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number") from None
+
+
+def amount(text: str) -> float:
+    """Parse a number of at least 0, such as a price."""
+    value = number(text)
+    if not 0 <= value <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a number of at least 0, at most {MOST:.0e}"
+        )
+    return value
+
+
+def fractions(text: str) -> tuple[Fraction, ...]:
+    """Parse positive numbers exactly, such as ``2,2.5,1/3``."""
+    try:
+        speeds = tuple(_fraction(part.strip()) for part in text.split(","))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected positive numbers ({LEAST:.0e} to {MOST:.0e}) with commas "
+            "between them, such as 2,2,3"
+        ) from None
+    return speeds
+
+
+def _fraction(text: str) -> Fraction:
+    from fractions import Fraction
+
+    if "/" not in text and not 0 < float(text) < float("inf"):
+        raise ValueError  # before 1e999999999 becomes a whole number
+    exact = Fraction(text)
+    if not LEAST <= float(exact) <= MOST:
+        raise ValueError
+    return exact
+
+
+def speeds(text: str) -> tuple[float, ...]:
+    """Parse positive numbers as floats."""
+    return tuple(float(speed) for speed in fractions(text))
+
+
+def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
+    """Parse speeds, such as ``2,2,3`` or ``node01=2,node02=1``, or the word ``learn``."""
+    if "=" in text:
+        return _speeds_of_hosts(text)
+    return text if text == "learn" else speeds(text)
+
+
+def _speeds_of_hosts(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        host, _, speed = part.strip().partition("=")
+        try:
+            given = speeds(speed)
+        except argparse.ArgumentTypeError:
+            given = ()
+        if not host or host in found or not given:
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, such "
+                "as node01=2,node02=1"
+            )
+        (found[host],) = given
+    return found
+
+
+def ports(text: str) -> tuple[int, int]:
+    """Parse a range of ports, such as ``50000-50100``, or one port."""
+    first, _, last = text.partition("-")
+    try:
+        found = int(first), int(last or first)
+    except ValueError:
+        found = 0, 0
+    if not 0 < found[0] <= found[1] < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ports, such as 50000-50100")
+    return found
+
+
+def machines(text: str) -> tuple[int, ...]:
+    """Parse different machine numbers, such as ``1-3,5``, in ascending order."""
+    try:
+        numbers = tuple(sorted(read_machines(text)))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected different machine numbers from 1, such as 1-3,5"
+        )
+    return numbers
+
+
+def change(text: str) -> SpeedChange:
+    """Parse a `SpeedChange`, ``STEP:MACHINE:FACTOR``."""
+    try:
+        step, machine, factor = text.split(":")
+        return SpeedChange(whole(step), positive(machine), float(factor))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected STEP:MACHINE:FACTOR") from None
+
+
+def yes_or_no(text: str) -> bool:
+    """Parse ``yes`` or ``no``."""
+    if text not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected yes or no")
+    return text == "yes"
+
+
+def columns(text: str) -> tuple[str, ...]:
+    """Parse names or numbers of columns, such as ``age,size,5-9``; quotes may enclose a name."""
+    found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
+    if not found or not all(found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected names or numbers of columns with commas between them, such as "
+            "age,5-9"
+        )
+    return found
+
+
+def target(text: str) -> tuple[str, str]:
+    """Parse a column and the file to write it to, such as ``price:y.npy``."""
+    column, _, file = text.rpartition(":")
+    if not column.strip() or not file:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a column and a file, such as price:y.npy"
+        )
+    return column.strip(), file

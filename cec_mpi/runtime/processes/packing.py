@@ -1,0 +1,159 @@
+"""Typed messages between processes: JSON that msgspec validates, never pickle.
+
+Whoever can send a message to a process must not be able to run code in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.processes.ending import words_of
+from cec_mpi.runtime.processes.waiting import wait_for
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+
+
+def pack(content: Any) -> bytes:
+    """Return a message with an object for `unpack`: a dataclass, or builtins.
+
+    Examples
+    --------
+    >>> pack({"seconds": [1.5, float("inf")]})
+    b'{"seconds": [1.5, Infinity]}'
+    """
+    return json.dumps(msgspec.to_builtins(content, enc_hook=os.fspath)).encode()
+
+
+def unpack(message: Any, kind: type[T]) -> T:
+    """Return the object of a message.
+
+    Raises
+    ------
+    ValueError
+        It is not of this type.
+
+    Examples
+    --------
+    >>> unpack(b"[1, 2]", tuple[int, ...])
+    (1, 2)
+    """
+    try:
+        return msgspec.convert(json.loads(bytes(message)), kind, dec_hook=_make)
+    except (OverflowError, RecursionError) as error:
+        raise ValueError(f"a message that cannot be read: {error}") from None
+
+
+def _make(kind: type, content: Any) -> Any:
+    if kind is not Path or not isinstance(content, str):
+        raise ValueError(f"expected {kind.__name__}")
+    return Path(content)
+
+
+def gather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
+    """Collective: return the objects of all ranks on rank 0, and an empty list on the others."""
+    mine = np.frombuffer(pack(content), np.uint8)
+    sizes = np.zeros(comm.size, np.int64)
+    wait_for([comm.Igather(np.array([mine.size]), sizes if comm.rank == 0 else None)])
+    packed = np.empty(sizes.sum(), np.uint8)
+    wait_for([comm.Igatherv(mine, [packed, sizes] if comm.rank == 0 else None)])
+    return _split(packed, sizes, kind) if comm.rank == 0 else []
+
+
+def allgather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:
+    """Collective: return the objects of all ranks."""
+    mine = np.frombuffer(pack(content), np.uint8)
+    sizes = np.zeros(comm.size, np.int64)
+    wait_for([comm.Iallgather(np.array([mine.size]), sizes)])
+    packed = np.empty(sizes.sum(), np.uint8)
+    wait_for([comm.Iallgatherv(mine, [packed, sizes])])
+    return _split(packed, sizes, kind)
+
+
+def broadcast(comm: MPI.Comm, content: T | None, kind: type[T]) -> T:
+    """Collective: return the object of rank 0 on all ranks."""
+    packed = np.frombuffer(pack(content) if comm.rank == 0 else b"", np.uint8)
+    size = np.array([packed.size])
+    wait_for([comm.Ibcast(size)])
+    if comm.rank:
+        packed = np.empty(size[0], np.uint8)
+    wait_for([comm.Ibcast(packed)])
+    return unpack(packed, kind)
+
+
+def _split(packed: Any, sizes: Any, kind: type[T]) -> list[T]:
+    parts = np.split(packed, np.cumsum(sizes)[:-1])
+    return [unpack(part, kind) for part in parts]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of another process.
+
+    Attributes
+    ----------
+    kinds : tuple of (str, str)
+        Module and name of its class and of the bases of that.
+    text : str
+    exit_code : int
+        Of a `CecError` or `SystemExit`, otherwise 1.
+    """
+
+    kinds: tuple[tuple[str, str], ...]
+    text: str
+    exit_code: int
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception.
+
+        Examples
+        --------
+        >>> from cec_mpi.errors import InputError
+        >>> Failure.of(InputError("no such store")).error()
+        InputError('no such store')
+        """
+        kinds = tuple((base.__module__, base.__qualname__) for base in type(error).__mro__)
+        if isinstance(error, SystemExit) and isinstance(error.code or 0, int):
+            return cls(kinds, "", int(error.code or 0))
+        (text,) = error.args if len(error.args) == 1 else (None,)
+        if not isinstance(text, str):
+            text = words_of(error).removeprefix(": ")
+        return cls(kinds, text, error.exit_code if isinstance(error, CecError) else 1)
+
+    def error(self) -> BaseException:
+        """Return the exception with this text.
+
+        Its class is that of the other process if this process has it, and no module is imported.
+        Otherwise it is a `CecError`.
+        """
+        found = [_loaded_class(module, name) for module, name in self.kinds]
+        if found[0] is SystemExit:
+            return SystemExit(self.text or self.exit_code)
+        kind, text = found[0], self.text
+        if kind is None:
+            kind = next((base for base in found if base and issubclass(base, CecError)), None)
+        if kind is None:
+            kind, text = CecError, f"{self.kinds[0][1]}: {self.text}"
+        error = kind.__new__(kind, text)
+        error.args = (text,) if text else ()
+        if isinstance(error, CecError):
+            error.exit_code = self.exit_code
+        return error
+
+
+def _loaded_class(module: str, name: str) -> type[BaseException] | None:
+    """Return a class of exceptions of a module that is loaded."""
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None

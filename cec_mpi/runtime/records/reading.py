@@ -1,0 +1,333 @@
+"""Reading ``steps.jsonl``: each line is checked, and completed by those before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter, is_
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import astuple
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.regular import NotAFileError, open_regular
+from cec_mpi.runtime.records.events import Event
+from cec_mpi.runtime.records.step import (
+    DEFAULTS,
+    FIELDS,
+    PER_MACHINE,
+    VERSION,
+    Bounds,
+    Checkpoint,
+    Header,
+    Progress,
+    StepLine,
+    StepRecord,
+    Unfinished,
+    Waiting,
+    check_events,
+    check_machines,
+    moment,
+)
+from cec_mpi.text import shown
+
+LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
+MOST_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
+_machines_of = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
+_NOTHING: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
+_REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
+
+Note = Progress | Checkpoint | Unfinished | Waiting
+"""A line between steps."""
+
+Line = Header | StepRecord | Note
+
+
+class _AnyHeader(Struct, tag="header", tag_field="kind"):
+    """A header of any version: only those of this one are read by their schema."""
+
+    version: Any = 1
+
+
+_lines = msgspec.json.Decoder(_AnyHeader | StepLine | Note)
+_headers = msgspec.json.Decoder(Header)
+
+
+class WrongLineError(Exception):
+    """An error in a line; the message follows the number of the line."""
+
+
+WRONG = WrongLineError, msgspec.DecodeError, ValueError, RecursionError
+"""Errors of a line that no run writes."""
+
+
+def decoded(line: bytes) -> Any:
+    """Return a line as a `Header`, a `Note` or a `StepLine`.
+
+    Raises
+    ------
+    one of WRONG
+        No run writes such a line.
+    """
+    if len(line) >= LONGEST_LINE:
+        raise WrongLineError(f"has {len(line)} bytes or more: expected one JSON object")
+    if len(line) > MOST_OBJECTS and line.count(b"{") > MOST_OBJECTS:
+        raise WrongLineError(
+            f"has more than {MOST_OBJECTS} braces: expected a step with fewer events"
+        )
+    found = _lines.decode(line)
+    if isinstance(found, _AnyHeader):
+        if type(found.version) is not int or found.version != VERSION:
+            raise WrongLineError(
+                f"begins records of version {shown(found.version)}: expected version {VERSION}"
+            )
+        header = _headers.decode(line)
+        if header.started is not UNSET:
+            moment(header.started)
+        header.about = msgspec.json.decode(line)
+        return header
+    if isinstance(found, Unfinished | StepLine) and found.events is not UNSET:
+        check_events(found.events)
+    if isinstance(found, Waiting | StepLine) and found.time is not UNSET:
+        moment(found.time)
+    return found
+
+
+class LineReader:
+    """Checks lines in their order, and completes the fields of each step."""
+
+    def __init__(self) -> None:
+        self._has_header = False
+        self._last: StepRecord | None = None  # of the part of the last header
+        self._before = _NOTHING  # its fields, or their defaults
+        self._step = -1
+        self._number = 0
+
+    def take(self, line: bytes) -> Line:
+        """Return what a whole line says.
+
+        In a step, fields that have not changed are the objects of the step before.
+
+        Raises
+        ------
+        WrongLineError
+            No run writes such a line here; the message has its number.
+        """
+        self._number += 1
+        try:
+            found = decoded(line)
+            if self._has_header and isinstance(found, StepLine):
+                return self._completed(found)
+            if isinstance(found, Header):
+                self._has_header, self._last, self._before = True, None, _NOTHING
+            elif not self._has_header:
+                raise WrongLineError("is no header of a record of steps")
+        except WrongLineError as error:
+            raise WrongLineError(f"line {self._number} {error}") from None
+        except WRONG as error:
+            said = " is not JSON" if type(error) is msgspec.DecodeError else ""
+            raise WrongLineError(f"line {self._number}{said}: {error}") from None
+        return found  # type: ignore[no-any-return]
+
+    def _completed(self, line: Any) -> StepRecord:
+        """Return a step with the fields that its line leaves out."""
+        values = [
+            old if new is UNSET else new
+            for new, old in zip(astuple(line), self._before, strict=True)
+        ]
+        if line.step is UNSET or (self._last is None and UNSET in values):
+            missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
+            raise WrongLineError(f'has no "{missing}": expected a step as this version records it')
+        record = StepRecord(*values)
+        if record.step <= self._step:
+            raise WrongLineError(
+                f"is step {record.step} after step {self._step}: expected ascending numbers"
+            )
+        self._check_machines(record)
+        self._step, self._last = record.step, record
+        self._before = (*values[:_REQUIRED], *_NOTHING[_REQUIRED:])
+        return record
+
+    def _check_machines(self, record: StepRecord) -> None:
+        last = self._last
+        if (
+            last is not None
+            and len(record.seconds) == len(last.seconds)
+            and all(map(is_, _machines_of(record), _machines_of(last)))
+        ):
+            return
+        lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
+        check_machines(lengths, record.available, record.away)
+        if last is None or record.assignment is not last.assignment:
+            Bounds.of(record.assignment)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Content of a record of steps.
+
+    Attributes
+    ----------
+    header : dict
+        The first one.
+    steps : list of StepRecord
+        What is as in the step before is the same object.
+    unfinished : list of Event
+        What happened in steps that did not end.
+    end : int
+        Bytes up to the end of the last line that has one.
+    size : int
+        Bytes of the file.
+    """
+
+    header: dict[str, Any]
+    steps: list[StepRecord]
+    unfinished: list[Event]
+    end: int
+    size: int
+
+
+def read_lines(path: Path) -> Lines:
+    """Read and check all lines but a last one that was cut off.
+
+    Raises
+    ------
+    InputError
+        With the file, the line, the field, what was found and what was expected.
+    """
+    header: dict[str, Any] = {}
+    steps: list[StepRecord] = []
+    unfinished: list[Event] = []
+    end = size = 0
+    for line, found in _checked(path):
+        size += len(line)
+        end = size if found is not None else end
+        if isinstance(found, StepRecord):
+            steps.append(found)
+        elif isinstance(found, Unfinished):
+            unfinished += found.events
+        elif isinstance(found, Header):
+            header = header or found.about
+    return Lines(header, steps, unfinished, end, size)
+
+
+def iterate_lines(path: Path) -> Iterator[Line]:
+    """Yield what each line says, without a last one that was cut off.
+
+    Raises
+    ------
+    InputError
+        As `read_lines`.
+    """
+    return (found for _, found in _checked(path) if found is not None)
+
+
+def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
+    """Yield lines and what they say, None for a last one that was cut off."""
+    reader, found = LineReader(), None
+    try:
+        for line in _read(path):
+            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+                yield line, None
+                break
+            found = reader.take(line)
+            yield line, found
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except WrongLineError as error:
+        raise InputError(f"{path}, {error}") from None
+    if found is None:
+        raise InputError(f"{path} is not a record of steps: it has no header")
+
+
+def _read(path: Path) -> Iterator[bytes]:
+    with os.fdopen(open_regular(path), "rb") as stream:
+        while line := stream.readline(LONGEST_LINE):
+            yield line
+
+
+class Following:
+    """Reads a record of steps that may still be written.
+
+    A last line without an end is read later. A file that was replaced, or became shorter, is read
+    again from its beginning.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    is_there : bool
+        Whether the file existed when it was read last.
+    behind : int
+        Bytes that are still to be read.
+    changed : float
+        When the file was written last, in seconds since the epoch; 0 without a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._reader = LineReader()
+        self._file: tuple[int, int] | None = None
+        self._rest = b""
+        self._read = 0
+        self.is_there = False
+        self.behind = 0
+        self.changed = 0.0
+
+    def new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
+        """Return what is new since the last call.
+
+        Parameters
+        ----------
+        most : int
+            About so many bytes are read; `behind` says what is left.
+
+        Returns
+        -------
+        anew : bool
+            The file was replaced, so that what was read before does not count.
+        lines : list of Header, StepRecord or Note
+
+        Raises
+        ------
+        InputError
+            The file cannot be read, or no run writes such a line.
+        """
+        try:
+            with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:
+                found = os.fstat(stream.fileno())
+                file = found.st_dev, found.st_ino
+                anew = self.is_there and (file != self._file or found.st_size < self._read)
+                if anew:
+                    self._forget()
+                self.is_there, self._file = True, file
+                stream.seek(self._read)
+                data = stream.read(most)
+        except FileNotFoundError:
+            anew = self.is_there
+            self._forget()
+            return anew, []
+        except NotAFileError as error:
+            raise InputError(f"{self._path} is {error.kind}: expected a file") from None
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
+        self._read += len(data)
+        self.behind, self.changed = max(0, found.st_size - self._read), found.st_mtime
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            raise InputError(
+                f"{self._path} has a line of more than {LONGEST_LINE} bytes: expected JSON objects"
+            )
+        try:
+            return anew, [self._reader.take(line + b"\n") for line in lines]
+        except WrongLineError as error:
+            raise InputError(f"{self._path}, {error}") from None

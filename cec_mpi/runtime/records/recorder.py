@@ -1,0 +1,325 @@
+"""Recording a run: a line of ``steps.jsonl`` for each step, and totals.
+
+Times are in seconds, loads in rows; a makespan is the time of the machine that took longest.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from typing import IO, TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
+
+from cec_mpi.core.elastic.events import MachineEvent
+from cec_mpi.errors import InputError
+from cec_mpi.files.paths import as_path
+from cec_mpi.files.replacing import open_own
+from cec_mpi.files.saving import writing
+from cec_mpi.runtime.records.directory import STEPS
+from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine, record_of
+from cec_mpi.runtime.records.lines import LineWriter
+from cec_mpi.runtime.records.reading import Lines, read_lines
+from cec_mpi.runtime.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
+
+if TYPE_CHECKING:
+    from cec_mpi.runtime.processes.waiting import Clock
+
+_EXACT = 10_000  # numbers that are kept as they are
+_PER_OCTAVE = 128  # bins, after that,
+_OCTAVES = 40  # to both sides of 1
+
+
+class RunningMedian:
+    """The median of numbers: exact for up to 10,000, within 0.3 % for more.
+
+    More numbers are counted in bins, each 0.54 % wider than the last. Those below 1e-12 and above
+    1e12 count as these. Their order makes no difference.
+
+    Examples
+    --------
+    >>> lengths = RunningMedian()
+    >>> lengths.value
+    >>> for length in (3.0, 1.0, 2.5):
+    ...     lengths.take(length)
+    >>> lengths.value
+    2.5
+    """
+
+    def __init__(self) -> None:
+        self._numbers = array("d")
+        self._counts = array("q")
+
+    def take(self, number: float) -> None:
+        """Add a number of at least 0."""
+        number = min(number, 2.0**_OCTAVES)
+        if self._counts:
+            self._counts[_bin_of(number)] += 1
+            return
+        self._numbers.append(number)
+        if len(self._numbers) > _EXACT:
+            self._counts = array("q", bytes(8 * 2 * _OCTAVES * _PER_OCTAVE))
+            for kept in self._numbers:
+                self._counts[_bin_of(kept)] += 1
+            self._numbers = array("d")
+
+    @property
+    def value(self) -> float | None:
+        """The median; None without numbers."""
+        if self._counts:
+            last = sum(self._counts) - 1
+            return (self._ordered(last // 2) + self._ordered(last - last // 2)) / 2
+        return median(self._numbers) if self._numbers else None
+
+    def _ordered(self, place: int) -> float:
+        """Return about the number that follows so many others."""
+        before = accumulate(self._counts)
+        which = next(which for which, count in enumerate(before) if count > place)
+        return math.exp2((which + 0.5) / _PER_OCTAVE - _OCTAVES)
+
+
+def _bin_of(number: float) -> int:
+    least = 2.0**-_OCTAVES
+    octaves = math.log2(min(max(number, least), 1 / least)) + _OCTAVES
+    return min(int(octaves * _PER_OCTAVE), 2 * _OCTAVES * _PER_OCTAVE - 1)
+
+
+class Recorder:
+    """Sums up the steps of a session, and writes them to a stream if it has one.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Called with each `StepRecord`.
+    earlier : Lines, optional
+        Records of the run that this one continues.
+    clock : Clock
+        Clock of the hub.
+
+    Attributes
+    ----------
+    common : dict
+        What the steps have in common: the header.
+    steps : int
+        Steps so far, those of earlier runs included.
+    next_step, next_tick : int
+        Where a run that continues an earlier one begins.
+    events : Counter of (str, int)
+        How often an event happened, by its kind and machine.
+    served : set of int
+        Machines that were available in a step of this run.
+    is_stopped : callable
+        Whether a signal has asked the run to stop. Machines that leave then are not recorded.
+    """
+
+    def __init__(
+        self,
+        watch: Callable[[StepRecord], None] | None = None,
+        earlier: Lines | None = None,
+        clock: Clock = time,
+    ) -> None:
+        self._watch = watch
+        self._clock = clock
+        self._stream: IO[str] | None = None
+        self._path = Path(STEPS)
+        self._lines = LineWriter()
+        self._begin = self._begin_now()
+        self.common: dict[str, Any] = {}
+        self.steps = 0
+        self.plan_changes = 0
+        self.waited_ticks = 0
+        self.next_step = self.next_tick = 0
+        self.events: Counter[tuple[str, int]] = Counter()
+        self.served: set[int] = set()
+        self.is_stopped: Callable[[], bool] = lambda: False
+        self._available: tuple[int, ...] = ()
+        self._noted: list[Event] = []
+        self._waits: object = None  # what was said of it
+        self._shows: Callable[[Waiting], None] = lambda line: None
+        self._computed = 0.0  # seconds
+        self._makespans, self._ratios = RunningMedian(), RunningMedian()
+        self._over_hindsight = RunningMedian()
+        for step in earlier.steps if earlier is not None else ():
+            self._count(step)
+            self._count_events(step.events)
+            self.next_step, self.next_tick = step.step + 1, step.tick + 1
+        self._count_events(earlier.unfinished if earlier is not None else ())
+
+    def __repr__(self) -> str:
+        return f"<Recorder, steps so far: {self.steps}>"
+
+    def header(self, content: dict[str, Any]) -> None:
+        """Set what the steps have in common; they begin now."""
+        self._begin = self._begin_now()
+        self.common = {"started": self.now(), **content}
+
+    def now(self) -> str:
+        """Return the time in UTC: that of the header and the time since then."""
+        began, at = self._begin
+        now = began + timedelta(seconds=self._clock.monotonic() - at)
+        return now.isoformat(timespec="milliseconds")
+
+    def _begin_now(self) -> tuple[datetime, float]:
+        return datetime.now(UTC), self._clock.monotonic()
+
+    def write_to(
+        self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None
+    ) -> None:
+        """Write the header now and each step as it happens, one JSON object a line.
+
+        `watch` is called with each of them, and with each `Waiting` for machines.
+        """
+        self._stream = stream
+        self._path = Path(getattr(stream, "name", STEPS))
+        if watch is not None:
+            self._watch = self._shows = watch
+        self._write(self._lines.header(self.common))
+
+    def note(self, event: MachineEvent) -> None:
+        """Take an event as it happens, whether or not its step ends."""
+        self._noted.append(record_of(event))
+
+    def step(self, record: StepRecord) -> None:
+        """Take one step, with the events that were noted since the last one."""
+        if record.events or self._noted:
+            record.events[:] = self._kept([*self._noted, *record.events])
+            self._noted = []
+        self._count(record)
+        self._count_events(record.events)
+        self._waits = None
+        if record.available != self._available:
+            self._available = record.available
+            self.served.update(record.available)
+        if self._stream is not None:
+            self._write(self._lines.step(record))
+        if self._watch is not None:
+            self._watch(record)
+
+    def end(self) -> None:
+        """Write what happened in a step that did not end; no further steps follow."""
+        events, self._noted = self._kept(self._noted), []
+        self._count_events(events)
+        if events and self._stream is not None:
+            self._write(self._lines.note(Unfinished(events)))
+
+    def _kept(self, events: Sequence[Event]) -> list[Event]:
+        """Return events without machines that leave because the run is stopped."""
+        stopped = self.is_stopped()
+        return [event for event in events if not (stopped and "left" in event)]
+
+    def summary(self) -> dict[str, Any]:
+        """Return totals of the steps so far."""
+        over_hindsight = self._over_hindsight.value
+        return {
+            "steps": self.steps,
+            "waited_ticks": self.waited_ticks,
+            "plan_changes": self.plan_changes,
+            "events": counts_of(self.events),
+            "compute_seconds": self._computed,
+            "median_makespan": self._makespans.value,
+            "median_measured_over_predicted": self._ratios.value,
+            "median_regret": None if over_hindsight is None else over_hindsight - 1,
+        }
+
+    def _count(self, step: StepRecord) -> None:
+        self.steps += 1
+        self.plan_changes += step.plan_changed
+        self.waited_ticks += step.waited_ticks
+        measured = step.measured_makespan
+        self._computed += measured
+        self._makespans.take(measured)
+        if step.predicted_makespan:
+            self._ratios.take(measured / step.predicted_makespan)
+        if step.hindsight_makespan:
+            self._over_hindsight.take(measured / step.hindsight_makespan)
+
+    def _count_events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.events[kind_and_machine(event)] += 1
+
+    def progress(self, **numbers: float) -> None:
+        """Record numbers that the task tells after the last step."""
+        if self._stream is not None:
+            known = {name: float(value) for name, value in numbers.items()}
+            known = {name: value for name, value in known.items() if math.isfinite(value)}
+            self._write(self._lines.note(Progress(known)))
+
+    def waiting(self, missing: int, available: Iterable[int], away: Mapping[int, Why]) -> None:
+        """Record that the next step waits for machines; only if that is new."""
+        known = missing, tuple(available), dict(away)
+        if known == self._waits:
+            return
+        self._waits = known
+        line = Waiting(time=self.now(), missing=missing, available=known[1], away=known[2])
+        if self._stream is not None:
+            self._write(self._lines.note(line))
+        self._shows(line)
+
+    def checkpoint(self) -> None:
+        """Record that a later run can continue from the last step."""
+        if self._stream is not None:
+            self._write(self._lines.note(Checkpoint()))
+
+    def _write(self, line: str) -> None:
+        assert self._stream is not None
+        with writing(self._path):
+            self._stream.write(line)
+            self._stream.flush()
+
+
+def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
+    """Return how often each kind of event happened."""
+    counts = dict.fromkeys(KIND_OF, 0)
+    for (kind, _), count in events.items():
+        counts[kind] = counts.get(kind, 0) + count
+    return counts
+
+
+def resume_steps(path: str | os.PathLike[str]) -> Lines:
+    """Read the records of a run that is to be continued, and remove a last line that was cut off.
+
+    Steps after the checkpoint are among them: their numbers are taken, and what they computed is
+    computed again in steps with numbers of their own. All other lines are checked first.
+
+    Raises
+    ------
+    InputError
+        The file is missing, or its content is not a record of steps.
+    """
+    path = as_path(path)
+    try:
+        found = read_lines(path)
+        if found.end < found.size:
+            with os.fdopen(open_own(path), "r+b") as file:
+                file.truncate(found.end)
+    except OSError as error:
+        raise InputError(f"{path} cannot be continued: {error.strerror}") from None
+    except InputError as error:
+        raise InputError(f"{error}: use --overwrite to start from the beginning") from None
+    return found
+
+
+def read_steps(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the first header and the steps of a ``steps.jsonl`` as dicts with all fields.
+
+    Raises
+    ------
+    InputError
+        The file is missing, its content is not a record of steps, or its last line is cut off.
+    """
+    found = read_lines(as_path(path))
+    if found.end < found.size:
+        raise InputError(f"{path} cannot be read: its last line is cut off")
+    return found.header, [_plain(step) for step in found.steps]
+
+
+def _plain(step: StepRecord) -> dict[str, Any]:
+    return {"kind": "step", **asdict(step), "available": list(step.available)}

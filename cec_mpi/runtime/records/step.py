@@ -1,0 +1,341 @@
+"""The schema by which lines of records are written, read and checked.
+
+A step's line holds what has changed. A field that is left out has its default, because nothing
+happened, or its value of the line before if it has no default. A new field is a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import fields
+from numpy.typing import ArrayLike, NDArray
+
+from cec_mpi.runtime.records.events import (
+    KIND_OF,
+    MOST_MACHINES,
+    Count,
+    Event,
+    Machine,
+    Seconds,
+    Size,
+    kind_and_machine,
+)
+from cec_mpi.text import shown
+
+Ints = NDArray[np.int64]
+
+VERSION = 4
+"""Of what the lines of ``steps.jsonl`` hold."""
+
+Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
+"""Why a machine is away."""
+
+Away = dict[Why, dict[Machine, Count]]
+"""Machines, and since which step they are away, by why."""
+
+Machines = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+"""How many machines."""
+
+
+class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
+    """The fields of the first line of a part of a run that readers use; there may be others.
+
+    Attributes
+    ----------
+    about : dict
+        All that the line says.
+    """
+
+    version: Literal[4] = 4
+    started: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    planned_steps: Count | None = None
+    machines: Machines | UnsetType = UNSET
+    recovery: Machines | UnsetType = UNSET
+    rows_per_shard: Annotated[int, Meta(ge=1, lt=2**48)] | UnsetType = UNSET
+    rows: Count | UnsetType = UNSET
+    columns: Count | UnsetType = UNSET
+    dtype: Literal["float32", "float64"] | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    scheme: str | UnsetType = UNSET
+    shards: str | UnsetType = UNSET
+    mpi_library: str | UnsetType = UNSET
+    stragglers: Annotated[int, Meta(ge=0, le=MOST_MACHINES)] = 0
+    speeds: Literal["learn"] | list[Size] | dict[str, Size] | None = None
+    taking_part: list[Machine] | UnsetType = UNSET
+    machine_of_rank: list[Annotated[int, Meta(ge=0, le=MOST_MACHINES)]] | UnsetType = UNSET
+    hosts: list[str] | UnsetType = UNSET
+    about: dict[str, Any] = {}
+
+
+class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
+    """Numbers that the task has told after the step before."""
+
+    known: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
+
+
+class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
+    """A later run can continue from the step before."""
+
+
+class Unfinished(Struct, frozen=True, tag="unfinished", tag_field="kind"):
+    """What happened to machines in a last step, which did not end."""
+
+    events: list[Event]
+
+
+class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"):
+    """Fewer machines are available than the next step needs.
+
+    Attributes
+    ----------
+    time : str
+        Since when, as of `StepRecord`.
+    missing : int
+        How many more machines are needed.
+    available : tuple of int
+        Numbers of the machines that are available.
+    away : dict of int to str
+        Why each other machine is away, where that is known.
+    """
+
+    time: str
+    missing: Count
+    available: tuple[Machine, ...] = ()
+    away: dict[Machine, Why] = field(default_factory=dict)
+
+
+# gc=False: records are in no cycles, so the garbage collector need not visit a million of them.
+class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
+    """One step.
+
+    Attributes
+    ----------
+    step, tick : int
+        Counted from 0; they differ if ticks were waited for.
+    time : str
+        When the step ended: UTC in the form of ISO 8601, with milliseconds.
+    waited_ticks : int
+        Ticks with too few machines before this step.
+    available : tuple of int
+        Numbers of the available machines.
+    adjoint : bool
+        X' V instead of X W.
+    columns : int
+        Of W or V.
+    rows : list of int
+        Rows computed by machines 1..N, 0 for the preempted.
+    seconds : list of float
+        What each machine measured, 0 for the preempted.
+    load_seconds : list of float
+        What machines 1..N spent, before `seconds`, on reading and checking rows that they
+        had not read before: a cost of the first step, and of a new assignment.
+    load_bytes : list of int
+        How much they read for it.
+    predicted_makespan : float or None
+        From the plan and the speeds in rows per second, None before these are known.
+    measured_makespan : float
+        The largest of `seconds`.
+    bound : float or None
+        What no assignment could beat at the speeds that were expected, in seconds.
+    hindsight_makespan : float or None
+        What no assignment could beat at the speeds that the machines had in this step;
+        the regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with
+        stragglers, since machines whose answers did not count have shown no speed.
+    announce_seconds, share_seconds, collect_seconds, decode_seconds : float
+        Time of each part of the step on the master; collect includes the computation, and
+        decode is the transposed decoder, before share, when the step is an adjoint one. What is
+        shared goes with what is announced where it is short.
+    bytes : dict of str to int
+        Payload of the master's part in announce, share and collect.
+    plan_changed : bool
+        Whether the assignment was sent.
+    condition : float
+        The largest condition number that the step was decoded with; null in the file where
+        it is infinite.
+    cancellation : float or None
+        The size of the terms over the size of the result, ``norm(c * w) / max(abs(y))`` with c the
+        largest entry of each column of X; of a block the worst column. None where w or the result
+        is zeros.
+    events : list of Event
+        What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
+        ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
+        ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
+        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
+    away : dict of str to (dict of int to int)
+        Machines that take part and were not available when the step began: by why, the machine
+        and the step since which it is away. A machine is ``"preempted"`` (availability says so),
+        ``"late"`` (it still computes for an earlier step), ``"lost"``, ``"given up"``,
+        ``"left"``, ``"excluded"``, or has ``"not joined"`` yet.
+    unanswered : list of int
+        Machines that were asked, and whose answer the step did not wait for.
+    delays : dict of int to float
+        Machines that delayed the step, and for how many seconds. Where all answered, it is the
+        last one: so long after all others. Where machines were lost, late or wrong, it is these:
+        the time from when all others had answered until their rows were there, in equal parts.
+    waited_seconds : float
+        How long the master waited before the step, since too few machines were available.
+    assignment : list of list of int
+        Which rows of its shard each machine was to compute: the bounds of its intervals, one
+        after the other (``[0, 180, 240, 420]`` is 0..179 and 240..419), none for the preempted.
+    """
+
+    step: Count
+    tick: Count
+    time: str
+    available: tuple[Machine, ...]
+    adjoint: bool
+    columns: Count
+    rows: list[Count]
+    seconds: list[Seconds]
+    load_seconds: list[Seconds]
+    load_bytes: list[Count]
+    predicted_makespan: Seconds | None
+    measured_makespan: Seconds
+    bound: Seconds | None
+    hindsight_makespan: Seconds | None
+    announce_seconds: Seconds
+    share_seconds: Seconds
+    collect_seconds: Seconds
+    decode_seconds: Seconds
+    bytes: dict[str, Count]
+    condition: Size | None
+    cancellation: Size | None
+    assignment: list[list[Count]]
+    away: Away
+    waited_ticks: Count = 0
+    waited_seconds: Seconds = 0.0
+    plan_changed: bool = False
+    events: list[Event] = field(default_factory=list)
+    unanswered: list[Machine] = field(default_factory=list)
+    delays: dict[Machine, Seconds] = field(default_factory=dict)
+
+
+FIELDS = tuple(each.name for each in fields(StepRecord))
+
+DEFAULTS: dict[str, Any] = {
+    each.name: each.default_factory() if callable(each.default_factory) else each.default
+    for each in fields(StepRecord)
+    if not each.required
+}
+"""What a field is that a line leaves out, where nothing happened; all others are as before."""
+
+PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
+"""Fields with an entry for each machine of the store."""
+
+StepLine: Any = msgspec.defstruct(
+    "StepLine",
+    [(each.name, each.type | UnsetType, UNSET) for each in fields(StepRecord)],
+    tag="step",
+    tag_field="kind",
+    gc=False,
+)
+"""A step with the fields that its line says."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bounds:
+    """An assignment: the bounds of the intervals of machines 1..N, one after the other.
+
+    Attributes
+    ----------
+    bounds : (B,) ndarray
+    ends : (N,) ndarray
+        Where those of each machine end.
+    """
+
+    bounds: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
+        """Return the bounds of the assignment of a step.
+
+        Raises
+        ------
+        ValueError
+            Bounds of a machine are not ascending, or not even in number.
+        """
+        ends = np.cumsum(np.fromiter(map(len, assignment), np.int64, len(assignment)))
+        count = int(ends[-1]) if len(ends) else 0
+        bounds = np.fromiter(chain.from_iterable(assignment), np.int64, count)
+        rises = bounds[1:] > bounds[:-1]
+        rises[ends[(ends > 0) & (ends < count)] - 1] = True  # where another machine begins
+        if not rises.all() or (ends % 2).any():
+            raise ValueError("Expected ascending bounds of intervals - at `$.assignment`")
+        return cls(bounds, ends)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bounds):
+            return NotImplemented
+        return np.array_equal(self.ends, other.ends) and np.array_equal(self.bounds, other.bounds)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def lists(self) -> list[list[int]]:
+        """Return them as they are recorded."""
+        bounds, ends = self.bounds.tolist(), self.ends.tolist()
+        return [bounds[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+    def loads(self) -> Ints:
+        """Return the rows of each machine."""
+        sums = np.concatenate(([0], np.cumsum(self.bounds[1::2] - self.bounds[::2])))
+        return np.diff(sums[self.ends // 2], prepend=0)
+
+    @property
+    def rows(self) -> int:
+        """The largest bound."""
+        return int(self.bounds.max(initial=0))
+
+
+def check_events(events: Sequence[Event]) -> None:
+    """Raise ValueError if an event does not begin with its kind, or lacks what it must say."""
+    for event in events:
+        kind = kind_and_machine(event)[0] if event else ""
+        if kind not in KIND_OF:
+            raise ValueError("Expected a kind of event first - at `$.events`")
+
+
+def moment(text: str) -> float:
+    """Return a time of ISO 8601 in seconds since the epoch.
+
+    Examples
+    --------
+    >>> moment("1970-01-01T00:01:00.500+00:00")
+    60.5
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"Expected a time of ISO 8601, got {shown(text)}") from None
+
+
+def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away) -> None:
+    """Raise ValueError if the fields of a step are not of the same machines.
+
+    Parameters
+    ----------
+    lengths : mapping of str to int
+        Of what has an entry for each machine.
+    available : (N_t,) array_like of int
+    away : dict
+    """
+    machines = min(lengths.values())
+    if machines < 1 or max(lengths.values()) > min(machines, MOST_MACHINES):
+        name = max(lengths, key=lambda each: abs(lengths[each] - machines))
+        raise ValueError(
+            f"Expected one for each of {machines} machines, got {lengths[name]} - at `$.{name}`"
+        )
+    numbers = np.asarray(available, np.int64)
+    if np.bincount(numbers, minlength=1).max(initial=0) > 1 or numbers.max(initial=0) > machines:
+        raise ValueError(f"Expected different machines of 1..{machines} - at `$.available`")
+    if any(machine > machines for those in away.values() for machine in those):
+        raise ValueError(f"Expected machines of 1..{machines} - at `$.away`")

@@ -1,0 +1,282 @@
+"""The master of an elastic run: machines over sockets, started by a launcher, here or elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from cec_mpi.errors import InputError, MachineError
+from cec_mpi.files.durable import locked
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.ending import (
+    end_job_at_exit,
+    end_ranks,
+    end_with_launcher,
+    this_process,
+)
+from cec_mpi.runtime.processes.launcher import (
+    Launcher,
+    continuity,
+    detect_launcher,
+    job_id,
+    present_continuity,
+    without_launcher,
+)
+from cec_mpi.runtime.processes.places import Place, place_here
+from cec_mpi.runtime.processes.start import seconds_to_meet
+from cec_mpi.runtime.session.machine import (
+    Source,
+    note_of_end,
+    serve_as_rank,
+    source_of,
+)
+from cec_mpi.runtime.session.session import Running, Session
+from cec_mpi.runtime.session.turns import Turns
+from cec_mpi.runtime.wire.sockets.cards import where_to_listen
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    KEY_VARIABLE,
+    check_place,
+    parse_listen,
+    read_connection_file,
+)
+from cec_mpi.runtime.wire.sockets.hub import SocketHub
+from cec_mpi.runtime.wire.sockets.listener import Listener
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.terminal import warn
+from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
+
+# What a machine of this computer runs: the package of this process, whatever else of this name
+# there is, and with -P no module of the working directory. If this process is killed it ends, even
+# while it loads modules or computes.
+_MACHINE = """
+import os, sys, threading, time
+def end_with_parent():
+    while os.getppid() == int(sys.argv[2]):
+        time.sleep(0.5)
+    time.sleep(4)  # for it to leave by itself, and to remove what is left
+    os._exit(3)
+threading.Thread(target=end_with_parent, daemon=True).start()
+sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]
+from cec_mpi.runtime.session.machine import main; main(sys.argv[4:], int(sys.argv[2]))
+"""
+_HERE = str(Path(__file__).absolute().parents[3])
+
+
+def launched() -> Launcher | None:
+    """Return the launcher, if it has started several processes."""
+    launcher = detect_launcher()
+    return launcher if launcher is not None and launcher.size > 1 else None
+
+
+def serve_launched(options: SessionOptions, file: Path) -> int:
+    """Serve as a machine on a rank from 1 on; returns the exit code.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    file : Path
+        See `elastic`.
+    """
+    end_with_launcher()
+    this_process.is_elastic = True
+    launcher = launched()
+    assert launcher is not None
+    source: Source = file
+    if options.listen is not None and os.environ.get(KEY_VARIABLE):  # or rank 0 says so
+        source = source_of(options.listen, options.encryption)
+    seconds = seconds_to_meet(options.start_timeout, launcher.size)
+    return serve_as_rank(source, file, launcher.rank, job_id(), seconds)
+
+
+@contextmanager
+def elastic(
+    options: SessionOptions,
+    file: Path,
+    logs: Path | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> Iterator[Session]:
+    """Listen for machines, start those of this computer, and be their master until the end.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    file : Path
+        The connection file. With `listen` it is not written, but notes for late ranks are beside
+        it.
+    logs : Path, optional
+        Directory for a log of each machine.
+    look : callable
+        Called while the run waits for processes that were started; an exception ends the run.
+
+    Raises
+    ------
+    InputError
+        Rank 0 cannot listen, or cannot write the file.
+    """
+    options.check_listening()
+    end_with_launcher()
+    this_process.is_elastic = True
+    launcher, turns = launched(), Turns()
+    ranks = 0 if launcher is None else launcher.size - 1
+    seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
+    hub: SocketHub | None = None
+    error: BaseException | None = None
+
+    def gather(enough: int) -> list[Place]:
+        assert hub is not None
+
+        def expected() -> int:
+            return ranks + sum(process.poll() is None for process in local)
+
+        places = hub.gather(expected, enough, seconds, look)
+        if len(places) == 1 and not (expected() or hub.waits):
+            raise MachineError("all machines of this run have ended before its first step")
+        return places
+
+    with ExitStack() as last:
+        try:
+            hub = _listening(options, file)
+            found = None if launcher is None else present_continuity()
+            if found is not None and not found.continues:
+                warn(found)
+            local = last.enter_context(_machines_here(options, file, seconds, 1 + ranks))
+            with ExitStack() as kept:
+                given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
+                yield Session(hub, *given)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if not turns.elsewhere:  # a process that was forked from this one ends nothing
+                if hub is None:
+                    with telling_late_ranks(file, error):
+                        pass
+                else:
+                    wait = BYE_SECONDS if ranks else LEAVING_SECONDS
+                    closing = partial(telling_late_ranks, file, error, hub.joined_ranks)
+                    hub.stop(error, wait, closing)
+                    stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
+                    if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
+                        end_job_at_exit()
+
+
+@contextmanager
+def telling_late_ranks(
+    file: Path, error: BaseException | None, came: Collection[int] = ()
+) -> Iterator[None]:
+    """Tell ranks that have not come, if there are some, that the run has ended.
+
+    They leave with exit code 0. Those of this computer that do not, because they are stopped for
+    example, are ended after the ``with``: a launcher that lets the others continue would wait for
+    them.
+    """
+    launcher = launched()
+    late = set() if launcher is None else set(range(1, launcher.size)).difference(came)
+    if not late:
+        yield
+        return
+    with note_of_end(file, job_id()):
+        yield
+    if error is None or continuity(launcher).continues:  # else this one's exit code ends all
+        end_ranks(late)
+
+
+def _listening(options: SessionOptions, file: Path) -> SocketHub:
+    """Listen, and write the connection file; of several runs that do so at once one succeeds."""
+    if options.listen is not None:
+        return _listen(options, file)
+    check_place(file)
+    try:
+        with locked(file.parent, name=f".{file.name}.lock"):
+            _refuse_if_used(file)
+            return _listen(options, file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _listen(options: SessionOptions, file: Path) -> SocketHub:
+    secret = ""
+    at: tuple[str, ...]
+    ports: tuple[int, int] | None
+    if options.listen is not None:
+        host, port = parse_listen(options.listen)
+        at, ports = (host,), (port, port)
+        secret = os.environ.get(KEY_VARIABLE, "")
+        if not secret:
+            raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
+    else:
+        at, ports = where_to_listen(options.interface), options.ports
+    listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
+    try:
+        hub = SocketHub(
+            listener,
+            file if options.listen is None else None,
+            job=job_id(),
+            waits=options.wait or options.accept is not None or options.starts_nothing,
+            spare=int(options.check),
+        )
+        hub.listen(tells=options.accept is not None or options.listen is not None)
+    except BaseException:
+        listener.close()
+        raise
+    return hub
+
+
+def _refuse_if_used(file: Path) -> None:
+    """Raise if a run listens that has written this connection file."""
+    if not file.exists():
+        return
+    found = read_connection_file(file)
+    try:
+        Connection(found).close()
+    except GoneMasterError:
+        return
+    raise InputError(f"{file}: another run listens there; each run needs a file of its own")
+
+
+@contextmanager
+def _machines_here(
+    options: SessionOptions, file: Path, seconds: float, first: int
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start machines as processes of this computer, which end with this one.
+
+    Their ranks count from `first`, behind those of the launcher.
+    """
+    started = []
+    job, encryption = job_id(), str(int(options.encryption))
+    source = str(file) if options.listen is None else options.listen
+    try:
+        for rank in range(first, first + (options.local or 0)):
+            words = [source, str(file), str(rank), job, str(seconds), encryption]
+            started.append(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-P",
+                        "-c",
+                        _MACHINE,
+                        _HERE,
+                        str(os.getpid()),
+                        "cec_mpi.runtime.session.machine",
+                        *words,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    env=without_launcher(os.environ),
+                    start_new_session=True,  # so that Ctrl-C reaches only this process
+                )
+            )
+        yield started
+    finally:
+        due = time.monotonic() + LEAVING_SECONDS
+        for process in started:
+            try:
+                process.wait(max(0.0, due - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

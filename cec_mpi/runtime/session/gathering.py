@@ -1,0 +1,160 @@
+"""Gathering machines: ranks in lockstep, or all in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.ending import (
+    ending_the_job,
+    mark_shared_error,
+    this_process,
+    was_forked,
+)
+from cec_mpi.runtime.processes.library import library_name
+from cec_mpi.runtime.processes.places import place_here, place_of_ranks
+from cec_mpi.runtime.processes.start import all_coming, begin_start, check_start, meet
+from cec_mpi.times import RAISING_SECONDS
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from cec_mpi.runtime.session.session import Session
+
+
+@contextmanager
+def gathered(
+    comm: MPI.Intracomm | None, logs: Path | None = None, options: SessionOptions | None = None
+) -> Iterator[Session | None]:
+    """Collective: make ranks machines that serve the master on rank 0, until it leaves.
+
+    All ranks leave when rank 0 does, with the same exception if there is one.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+        The master and one rank per machine; None for all machines in this process.
+    logs : Path, optional
+        Directory for a log of each machine.
+    options : SessionOptions, optional
+        How long to wait for ranks.
+
+    Yields
+    ------
+    Session or None
+        None on the machines, when rank 0 has left.
+
+    Raises
+    ------
+    InputError
+        The processes of `comm` serve already, or were not started to work together.
+    MachineError
+        Not all processes of `comm` have come in time.
+    """
+    options = options or SessionOptions()
+    if comm is None:
+        from cec_mpi.runtime.session.local import LocalHub
+        from cec_mpi.runtime.session.session import Session
+
+        if options.inject:
+            raise InputError("inject needs machines that are processes: all are in this process")
+        local = LocalHub()
+        with ExitStack() as kept:
+            kept.callback(local.stop, None)
+            yield Session(local, [place_here()], "", kept)
+        return
+    begin_start(options.start_timeout)
+    with (
+        _once(comm),
+        all_coming(comm, options.start_timeout),
+        _duplicate(comm) as own,
+    ):
+        check_start(own)
+        yield from _take_part(own, logs)
+
+
+def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
+    """Serve or be served in lockstep."""
+    if comm.rank:  # it does not load what only the master needs
+        from cec_mpi.runtime.session.serving import serve
+        from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
+    else:
+        from cec_mpi.runtime.session.session import Running, Session
+        from cec_mpi.runtime.session.turns import turns_with_mpi
+        from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
+
+    places = place_of_ranks(comm)
+    meet(comm)
+    if comm.rank:
+        with ending_the_job(comm, known=()):
+            error = serve(CollectiveMachineEnd(comm))
+        if error is not None:
+            time.sleep(RAISING_SECONDS)
+            raise mark_shared_error(comm.rank, error)
+        yield None
+        return
+    hub = CollectiveHub(comm)
+    try:
+        with ExitStack() as kept:
+            turns = turns_with_mpi()
+            given = places, library_name(), kept, logs, turns, Running.LOCKSTEP
+            yield Session(hub, *given)
+    except BaseException as error:
+        hub.stop(error)
+        mark_shared_error(comm.rank, error)
+        raise
+    hub.stop(None)
+
+
+def serves(comm: MPI.Intracomm) -> bool:
+    """Whether processes of this communicator have an operator."""
+    group = comm.Get_group()
+    try:
+        return any(_have_two_in_common(group, other) for other in this_process.serving)
+    finally:
+        group.Free()
+
+
+def _have_two_in_common(group: MPI.Group, other: MPI.Group) -> bool:
+    common = type(group).Intersection(group, other)
+    try:
+        return bool(common.size > 1)
+    finally:
+        common.Free()
+
+
+@contextmanager
+def _once(comm: MPI.Intracomm) -> Iterator[None]:
+    """Raise if the processes serve another operator: they would wait forever."""
+    group = comm.Get_group()
+    try:
+        if serves(comm):
+            raise mark_shared_error(
+                comm.rank,
+                InputError(
+                    "the machines of this communicator serve another operator: close it first, or "
+                    "give each operator a communicator of other ranks"
+                ),
+            )
+        this_process.serving.append(group)
+        try:
+            yield
+        finally:
+            this_process.serving.remove(group)
+    finally:
+        group.Free()
+
+
+@contextmanager
+def _duplicate(comm: MPI.Intracomm) -> Iterator[MPI.Intracomm]:
+    own = comm.Dup()
+    try:
+        yield own
+    finally:
+        if not was_forked():
+            own.Free()

@@ -1,0 +1,127 @@
+"""The header of a run's records, and the table of its ranks."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cec_mpi._version import __version__
+from cec_mpi.files.paths import node_directory
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.wire.orders import Opened, Opening
+
+
+def run_header(
+    opening: Opening,
+    options: SessionOptions,
+    speeds: Sequence[float] | None,
+    opened: Sequence[Opened],
+    emulation: Emulation | None,
+    places: Sequence[Place],
+    library: str,
+) -> dict[str, Any]:
+    """Return the header of records: versions, ranks, store and options, ready for JSON.
+
+    Parameters
+    ----------
+    opening : Opening
+    options : SessionOptions
+    speeds : sequence of float or None
+        Speeds of machines, if they were given.
+    opened : sequence of Opened
+        Reports of ranks from 1 on.
+    emulation : Emulation or None
+    places : sequence of Place
+        Places of ranks from 0 on; one place if all machines are in this process.
+    library : str
+        Name of the MPI library; empty without MPI.
+    """
+    import mpi4py
+    import scipy
+
+    manifest = opening.manifest
+    files = ["", *(each.shard for each in opened)]
+    machines = [0, *opening.machines]
+    hosts = host_of_ranks(places, len(machines))
+    copied = [
+        machine
+        for machine, file, host in zip(machines, files, hosts, strict=True)
+        if file and Path(file).parent != node_directory(opening.store, host)
+    ]
+    return {
+        "versions": {
+            "cec_mpi": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+            "mpi4py": mpi4py.__version__,
+        },
+        "mpi_library": library or "none",
+        "machine_of_rank": machines,
+        "hosts": [place.host for place in places],
+        "cores": [place.own_cores for place in places],
+        "threads": list(opening.threads),
+        "shard_files": files,
+        "rows": manifest.rows,
+        "columns": manifest.columns,
+        "rows_per_shard": manifest.rows_per_shard,
+        "dtype": manifest.dtype,
+        "machines": manifest.code.machines,
+        "recovery": manifest.code.recovery,
+        "code": manifest.code.family,
+        "copies": manifest.copies,
+        "taking_part": options.machines,
+        "scheme": options.scheme,
+        "precision": options.precision,
+        "shards": options.shards,
+        "stragglers": options.stragglers,
+        "verify": options.verify,
+        "cache": opening.options.cache or None,
+        "machines_with_copies": copied,
+        "speeds": "learn" if speeds is None else speeds,
+        "emulation": None if emulation is None else asdict(emulation),
+    }
+
+
+def host_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
+    """Return the host of each rank, also if all are in one process."""
+    hosts = [place.host for place in places]
+    return hosts if len(hosts) > 1 else hosts * ranks
+
+
+def placement_table(header: Mapping[str, Any]) -> str:
+    """Return a table of where each rank runs and reads its shard.
+
+    Parameters
+    ----------
+    header : mapping
+        The first line of its records (see `run_header`).
+
+    Examples
+    --------
+    >>> print(placement_table({
+    ...     "machine_of_rank": [0, 1, 0], "hosts": ["node1", "node1", "node2"],
+    ...     "cores": [8, 8, 4], "threads": [4, 4, 4], "shard_files": ["", "/s/shard-0001.npy", ""],
+    ... }))
+    machine  rank  host   cores  threads  shard
+     master     0  node1      8        4
+          1     1  node1      8        4  /s/shard-0001.npy
+      spare     2  node2      4        4
+    """
+    hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
+    width = max(map(len, ["host", *hosts]))
+    lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
+    served = zip(header["machine_of_rank"], header["shard_files"], strict=True)
+    for position, (machine, file) in enumerate(served):
+        name = machine or ("spare" if position else "master")
+        rank = position if len(hosts) > 1 else 0  # all are in one process
+        line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
+        lines.append(f"{line}  {file}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,284 @@
+"""A hub whose machines are all in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.elastic.events import Gone
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError, ShortageError
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.processes.waiting import Clock
+from cec_mpi.runtime.roster import Process, State
+from cec_mpi.runtime.session.serving import (
+    answer,
+    is_damaged,
+    noting_problems,
+    open_machine,
+    told_of,
+)
+from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, pack_report
+from cec_mpi.runtime.wire.protocol import StaticHub
+
+
+class LocalHub(StaticHub):
+    """The master's end if the machines are objects of this process.
+
+    They make steps together. With `elastic` they get jobs, and compute them when `events` is
+    called, in the order in which they were sent.
+
+    Parameters
+    ----------
+    elastic : bool
+        Whether machines get jobs, as in an elastic run.
+    spares : int
+        Number of spares, which replace lost machines.
+    clock : Clock
+    """
+
+    def __init__(self, elastic: bool = False, spares: int = 0, clock: Clock = time) -> None:
+        super().__init__(clock)
+        self.is_poisoned = False
+        self._elastic, self._spares = elastic, spares
+        self._opened: list[Machine] = []
+        self._opening: Opening | None = None
+        self._emulation: Emulation | None = None
+        self._machines: dict[int, Machine] = {}  # by rank
+        self._jobs: dict[int, Job] = {}  # by rank
+        self._problems: dict[int, str] = {}  # by rank
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Open the shards; one machine at a time is measured, because one at a time computes."""
+        opened = []
+        self._opened, self._opening = [], opening
+        for number in opening.machines:
+            if not number:
+                opened.append(Opened())
+                continue
+            problems: list[CecError] = []
+            file = uncached = ""
+            rate = 0.0
+            with noting_problems(number, problems, passed=ShortageError):
+                machine = self.machine_of(number, opening)
+                file, uncached = machine.shard_file, machine.uncached
+                if opening.measured and not any(each.rate for each in opened):
+                    rate = machine.measure_rate()
+                self._opened.append(machine)
+            unseen = bool(problems and opening.is_unseen(number))
+            opened.append(
+                Opened(told_of(problems), file, rate, unseen, is_damaged(problems), "", uncached)
+            )
+        return opened
+
+    def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
+        """See `Hub.admit`."""
+        opening = self._opening
+        assert opening is not None
+        self._emulation = emulation
+        for machine in self._opened:
+            machine.emulation = emulation
+        self.begin(opening.machines)
+        if not self._elastic:
+            return self.end_of(self._opened, opening)
+        for _ in range(self._spares):
+            self.roster.add()
+        self._machines = {self._rank_of(machine.number): machine for machine in self._opened}
+        return JobsEnd(self, opening)
+
+    def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
+        """Return the end for steps that machines make together."""
+        return LocalMasterEnd(self, machines, opening)
+
+    def machine_of(self, number: int, opening: Opening) -> Machine:
+        """Return a machine with its shard."""
+        return open_machine(number, opening)
+
+    def refuse(self, error: CecError) -> None:
+        """See `Hub.refuse`."""
+        self.stop(error)
+
+    def stop(self, error: BaseException | None) -> None:
+        """Close the shards."""
+        self._opened.clear()
+        self._machines.clear()
+
+    # Jobs.
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """See `ElasticHub.ask`."""
+        rank = self._rank_of(job.machine)
+        self.roster.ask(rank)
+        job.content, job.asked = content, True
+        self._jobs[rank] = job
+
+    def busy(self) -> dict[int, Job]:
+        """See `ElasticHub.busy`."""
+        states = State.COMPUTING, State.LATE
+        return {j.machine: j for rank, j in self._jobs.items() if self.roster[rank].state in states}
+
+    def awaited(self) -> set[int]:
+        """See `ElasticHub.awaited`."""
+        return self.roster.machines(State.JOINING)
+
+    def events(self) -> Iterator[Event]:
+        """See `Hub.events`; machines compute in this call."""
+        for process in self.roster.living():
+            if process.state is State.JOINING:
+                self.open_for(process)
+                self.roster.joined(process.rank)
+        for rank, job in list(self._jobs.items()):
+            if self.roster[rank].state in (State.LOST, State.EXCLUDED):
+                del self._jobs[rank]
+                job.content = None
+            elif self.compute(rank, job):
+                del self._jobs[rank]
+                job.content = None
+                self.roster.answer(rank)
+                self._events.append(Answered(job))
+            yield from super().events()
+        yield from super().events()
+
+    def compute(self, rank: int, job: Job) -> bool:
+        """Compute the job of a rank; False if it has not answered and must be asked again."""
+        machine = self._machines[rank]
+        order = Multiply(job.step, job.machine, job.product, job.intervals)
+        content = job.content
+        assert content is not None
+        if job.product.adjoint:
+            content = content.reshape(job.count, job.product.columns)
+        with Machine.unwarned():
+            report = answer(machine, order, content)
+        job.values[:] = machine.values
+        job.buffer.report[:] = pack_report(report, job.machine)
+        self._problems[rank] = report.problem
+        return True
+
+    def lose(self, machine: int, reason: str) -> None:
+        """Make a machine die; a spare replaces it."""
+        self.roster.lose(self._rank_of(machine), reason)
+        self._fill()
+
+    def late(self, machine: int) -> None:
+        """See `ElasticHub.late`."""
+        self.roster.late(self._rank_of(machine))
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """See `ElasticHub.give_up`; no spare replaces the machine."""
+        self.roster.give_up(self._rank_of(machine), reason)
+
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+        """See `ElasticHub.exclude`."""
+        self.roster.exclude(self._rank_of(machine), reason, change)
+        self._fill()
+
+    def report(self, machine: int) -> str:
+        """See `ElasticHub.report`."""
+        return self._problems[self._rank_of(machine)]
+
+    def _rank_of(self, machine: int) -> int:
+        process = self.roster.serving_as(machine)
+        if process is None:
+            raise RuntimeError(f"machine {machine} has no process")
+        return process.rank
+
+    def _fill(self) -> None:
+        while self.roster.vacant and (spares := self.roster.spares()):
+            self.roster.join(spares[0].rank, self.roster.vacant[0])
+
+    def open_for(self, process: Process) -> Machine:
+        """Open the shard for a process that becomes a machine."""
+        assert self._opening is not None
+        machine = self.machine_of(process.machine, self._opening)
+        machine.emulation = self._emulation
+        self._machines[process.rank] = machine
+        return machine
+
+
+class LocalMasterEnd:
+    """The master's end for steps that machines make together.
+
+    Parameters
+    ----------
+    hub : LocalHub
+    machines : list of Machine
+        The machines that take part, ascending by number.
+    opening : Opening
+    """
+
+    def __init__(self, hub: LocalHub, machines: list[Machine], opening: Opening) -> None:
+        self.hub = hub
+        self._machines = machines
+        manifest, arithmetic = opening.manifest, opening.arithmetic
+        self._count = manifest.code.machines
+        self._assignment: Assignment | None = None
+        self._step = 0
+        self._product = Product()
+        self._values = AnswerBuffers(manifest, arithmetic)
+        self._shared = np.empty(0, arithmetic)
+        self._problems: dict[int, str] = {}
+
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
+        """Begin a step."""
+        self._step, self._product = step, product
+        if assignment is not self._assignment:
+            self._assignment = None  # until all machines have it: an interrupt may come in between
+            intervals = assignment.intervals_of_all()
+            for machine in self._machines:
+                machine.assign(intervals.get(machine.number, ()))
+            self._assignment = assignment
+        return 0
+
+    def share(self, values: NDArray[Any]) -> int:
+        """Keep the values for the computation."""
+        self._shared = values
+        return 0
+
+    def collect(self) -> Answers:
+        """Make the machines compute one after the other."""
+        adjoint, columns = product = self._product
+        values = self._values.of(product)
+        if adjoint:
+            values.fill(0)
+        position = 0
+        told = [(0.0, 0.0, 0)] * self._count
+        failed, damaged = [], []
+        with Machine.unwarned():
+            for machine in self._machines:
+                n, begin = machine.number, position
+                position += machine.count * columns
+                shared = self._shared
+                if adjoint:
+                    machine.prepare(product)
+                    shared = shared[begin:position].reshape(-1, columns)
+                else:
+                    machine.prepare(product, values[begin:position])
+                done = machine.work(product, shared, self._step)
+                if done.problem:
+                    self._problems[n] = done.problem
+                    failed.append(n)
+                    damaged += [n] if done.damaged else []
+                else:
+                    told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+                if adjoint:
+                    values += machine.values
+        not_finite = []
+        if adjoint and not failed and not np.isfinite(values).all():
+            parts = ((machine.number, machine.values) for machine in self._machines)
+            not_finite = [n for n, part in parts if not np.isfinite(part).all()]
+        seconds, load_seconds, load_bytes = np.array(told).T
+        told_of_all = values, seconds, load_seconds, load_bytes, failed
+        return Answers(*told_of_all, not_finite=not_finite, damaged=damaged)
+
+    def reports(self) -> dict[int, str]:
+        """Return the last errors by machine."""
+        return self._problems

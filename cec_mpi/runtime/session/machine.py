@@ -1,0 +1,411 @@
+"""A machine of an elastic run: finds the run, serves it until it ends, and leaves.
+
+``cec-mpi join`` starts one on any computer. A launcher, or the run itself, starts others as ranks
+1, 2, ...: these exit with 0 unless the master is gone, because launchers and batch systems take
+another exit code for a failure of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.files.replacing import create_new
+from cec_mpi.runtime.processes.ending import NotedSignals, complain, end_ranks, this_process
+from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.session.serving import serve
+from cec_mpi.runtime.wire.sockets.backoff import Backoff
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    KEY_VARIABLE,
+    ConnectionFile,
+    connection_from_key,
+    parse_listen,
+    read_connection_file,
+    remove_traces,
+)
+from cec_mpi.runtime.wire.sockets.machine_end import (
+    Connection,
+    GoneMasterError,
+    ShutdownRequested,
+    SocketMachineEnd,
+    signal_reason,
+)
+from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
+from cec_mpi.terminal import keep_warnings_from_raising, say
+from cec_mpi.times import (
+    LONGEST_PAUSE,
+    LOOK_SECONDS,
+    NOTE_SECONDS,
+    PRINTING_SECONDS,
+    RECONNECT_INTERVAL,
+    STOPPED_SECONDS,
+)
+
+Source = Path | ConnectionFile
+
+_SPEAKERS = 2  # ranks: a thousand do not say the same, and one of these may be gone as well
+
+
+def source_of(text: str, encryption: bool = True) -> Source:
+    """Return where a machine finds its run: a connection file, or ``HOST:PORT`` with a key.
+
+    The key is in the environment variable CEC_MPI_KEY.
+
+    Raises
+    ------
+    InputError
+        It is ``HOST:PORT``, and the key is missing or too short.
+    """
+    if Path(text).exists():
+        return Path(text)
+    try:
+        host, port = parse_listen(text)
+    except InputError:
+        return Path(text)
+    secret = os.environ.get(KEY_VARIABLE, "")
+    if not secret:
+        raise InputError(
+            f"{text} needs the key of the run in the environment variable {KEY_VARIABLE}, which is "
+            "not set"
+        )
+    return connection_from_key(host, port, secret, encryption)
+
+
+def join(
+    source: Source,
+    signals: NotedSignals,
+    *,
+    machine: int | None = None,
+    retry: float | None = None,
+    threads: int | None = None,
+    cache: str | None = None,
+    cache_limit: int | None = None,
+) -> None:
+    """Serve a run as a machine until it ends.
+
+    Parameters
+    ----------
+    source : Path or ConnectionFile
+        See `source_of`.
+    signals : NotedSignals
+        Signals of this process: it leaves after one of them.
+    machine : int, optional
+        Number of the machine that it asks to be.
+    retry : float, optional
+        Seconds to wait for a run that has not started, or has ended and may be resumed.
+    threads : int, optional
+        Number of BLAS threads; by default its share of the cores.
+    cache, cache_limit : optional
+        Directory for a copy of its shard, and its size; by default as the run says.
+
+    Raises
+    ------
+    InputError
+        The file does not exist, or the run refuses this machine.
+    GoneMasterError
+        The master is gone, or cannot be reached.
+    DismissedError
+        The master has excluded this machine because its answers were wrong.
+    ShutdownRequested
+        This process was told to leave.
+    MachineError
+        The machine cannot open its shards, or a computation has failed.
+    """
+    hello = _hello(machine=machine or 0)
+    own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
+    search = _Search(source, signals, retry)
+    connection = search.found(0.0 if retry is None else retry)
+    while True:
+        say(f"joined the run of {_name(source)} at {connection.place}")
+        end = SocketMachineEnd(connection, threads, signals, own=own)
+        error = search.serve(connection, hello, end)
+        hello = replace(hello, machine=end.machine or hello.machine)
+        if error is None:
+            return
+        if retry is None or isinstance(error, ShutdownRequested):
+            connection = search.again(error)
+            continue
+        if not isinstance(error, GoneMasterError):
+            error = GoneMasterError(f"the master has left: {_why(error)}")
+        say(f"{error}; waiting {retry:g} s for it to come back")
+        search.tells = False
+        connection = search.found(retry)
+
+
+def serve_as_rank(
+    source: Source,
+    file: Path,
+    rank: int,
+    job: str,
+    seconds: float,
+    *,
+    tells: bool = True,
+    parent: int | None = None,
+) -> int:
+    """Serve the run that this process was started for; returns its exit code.
+
+    Parameters
+    ----------
+    source : Path or ConnectionFile
+        See `source_of`.
+    file : Path
+        The connection file; the note that the run has ended is beside it (`note_of_end`).
+    rank : int
+        Rank of this process; it asks to be the machine in this place among those that take part.
+    job : str
+        Identifier of the launch (`job_id`): connection files of other launches are ignored.
+    seconds : float
+        Time in which the master must listen.
+    tells : bool
+        Whether the first ranks print that the master is gone.
+    parent : int, optional
+        The process that has started this one, if it may have ended before this call.
+    """
+    launch = file, job, os.getppid() if parent is None else parent
+    with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
+        hello = _hello(rank=rank)
+        search = _Search(source, signals, seconds, launch)
+        try:
+            connection = search.found(seconds)
+            while True:
+                end = SocketMachineEnd(connection, None, signals, tells=False)
+                error = search.serve(connection, hello, end)
+                if not isinstance(error, GoneMasterError):
+                    this_process.over.append(search.file)
+                    return 0
+                hello = replace(hello, machine=end.machine or hello.machine)
+                connection = search.again(error)
+        except _RunFinished:
+            return 0
+        except GoneMasterError as gone:
+            if rank > _SPEAKERS:  # a launcher may end all ranks when one leaves
+                time.sleep(PRINTING_SECONDS)
+            elif tells:
+                complain(gone)
+            if isinstance(source, Path) and search.file is None:
+                end_ranks([0])  # if it is stopped here: the launcher would wait for it
+            return gone.exit_code
+        except CecError:  # the master has said why
+            return 0
+
+
+def _hello(*, rank: int = 0, machine: int = 0) -> Hello:
+    return Hello(package_here(), os.getpid(), place_here(), rank, machine)
+
+
+class _Search:
+    """Looks for the master of a run, and looks again when a connection has ended."""
+
+    def __init__(
+        self,
+        source: Source,
+        signals: NotedSignals,
+        retry: float | None,
+        launch: tuple[Path, str, int] | None = None,
+    ) -> None:
+        self._source, self._signals, self._retry = source, signals, retry
+        self._launch = launch  # of a rank: its run's connection file, the job, and who started it
+        self.tells = launch is None  # that it waits
+        self.file: ConnectionFile | None = None  # of this run, read last
+        self._backoff = Backoff(LONGEST_PAUSE)
+
+    def found(self, seconds: float) -> Connection:
+        """Return a connection to the master within this number of seconds."""
+        due = time.monotonic() + seconds
+        while True:
+            was_there = isinstance(self._source, Path) and self._source.exists()
+            try:
+                return Connection(self._read(), self._look)
+            except (InputError, GoneMasterError) as error:
+                # The file may have appeared, or disappeared, at this moment.
+                is_there = was_there and isinstance(self._source, Path) and self._source.exists()
+                is_late = isinstance(error, GoneMasterError) or not is_there or self._is_rank
+                if not is_late or time.monotonic() >= due:
+                    raise self._explained(error, is_late) from None
+                if self.tells:
+                    say(f"{error}; waiting {seconds:g} s at most")
+                    self.tells = False
+            self._pause()
+
+    def serve(
+        self, connection: Connection, hello: Hello, end: SocketMachineEnd
+    ) -> BaseException | None:
+        """Serve on a connection; returns the exception with which the master left, or lost it.
+
+        After connections that have ended soon it waits before it says who it is.
+        """
+        try:
+            self._wait(self._backoff.pause)
+            connection.send(HELLO, pack(hello))
+            error = serve(end)
+        except GoneMasterError as gone:
+            error = gone
+        finally:
+            connection.close()
+            self._backoff.note_end()
+        if error is not None and end.shutdown_reason and not isinstance(error, ShutdownRequested):
+            return ShutdownRequested(end.shutdown_reason)
+        return error
+
+    def again(self, error: BaseException) -> Connection:
+        """Return a new connection, after the network failed or a process was stopped.
+
+        Raises
+        ------
+        BaseException
+            `error`, if the run has ended.
+        """
+        if not isinstance(error, GoneMasterError):
+            raise _gone(error)
+        due = time.monotonic() + STOPPED_SECONDS
+        while not isinstance(self._source, Path) or self._source.exists():
+            try:
+                return Connection(self._read(), self._look)
+            except GoneMasterError as still:
+                if not still.is_silent or time.monotonic() >= due:
+                    break
+            except InputError:
+                break
+            self._pause()
+        self._look()  # whether the run has ended before this rank was heard
+        raise error
+
+    def _read(self) -> ConnectionFile:
+        if not isinstance(self._source, Path):
+            return self._source
+        found = read_connection_file(self._source)
+        if self._launch is not None and found.job != self._launch[1]:
+            raise GoneMasterError(f"{self._source} belongs to another job")
+        if self._launch is not None and found in this_process.over:
+            raise GoneMasterError(f"{self._source} belongs to a run that has ended")
+        self.file = found
+        return found
+
+    @property
+    def _is_rank(self) -> bool:
+        return self._launch is not None
+
+    def _look(self) -> None:
+        if told := signal_reason(self._signals):
+            raise ShutdownRequested(told)
+        if self._launch is not None:
+            _look_for_note(*self._launch[:2])
+
+    def _pause(self) -> None:
+        self._wait(LOOK_SECONDS if self._is_rank else RECONNECT_INTERVAL)
+
+    def _wait(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        while time.monotonic() < due:
+            self._look()
+            if self._launch is not None and os.getppid() != self._launch[2]:
+                raise _RunFinished  # Open MPI's mpirun can end before all of its processes
+            time.sleep(LOOK_SECONDS)
+
+    def _explained(self, error: CecError, is_late: bool) -> CecError:
+        if self._is_rank:
+            return GoneMasterError(
+                f"the master has not begun to listen within {self._retry:g} s ({error})"
+            )
+        if self._retry is None and is_late and isinstance(error, InputError):
+            return InputError(f"{error} (--retry SECONDS waits until a run writes it)")
+        if self._retry is None or not is_late:
+            return error
+        return GoneMasterError(f"{error}; waited {self._retry:g} s")
+
+
+def _gone(error: BaseException) -> BaseException:
+    """Return the error of a machine whose master has left with an exception."""
+    if isinstance(error, ShutdownRequested):
+        return error
+    return GoneMasterError(f"the master has left: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    """Return in words why the master has left."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by Ctrl-C"
+    if isinstance(error, SystemExit):
+        return "its program has ended"
+    return str(error) or type(error).__name__
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, Path):
+        return str(source)
+    host, port = source.places[0]
+    return f"{host}:{port}"
+
+
+# A note tells processes of the launcher that are late that the run has ended.
+
+
+class _RunFinished(Exception):
+    pass
+
+
+@contextmanager
+def note_of_end(file: Path, job: str) -> Iterator[None]:
+    """Within a ``with``, and for 3 s after it, tell ranks that look for the run to leave."""
+    written = []
+    try:
+        for note in _notes(file, job):
+            with suppress(OSError):
+                os.close(create_new(note))
+                written.append(note)
+        yield
+        time.sleep(NOTE_SECONDS)
+    finally:
+        for note in written:
+            note.unlink(missing_ok=True)
+
+
+def _look_for_note(file: Path, job: str) -> None:
+    for note in _notes(file, job):
+        with suppress(OSError):
+            if note.lstat().st_uid == os.geteuid():
+                raise _RunFinished
+
+
+def _notes(file: Path, job: str) -> list[Path]:
+    """Return the places of a note: beside the file, and in the temporary directory."""
+    name = f".cec_mpi-{crc32(f'{file} {job}'.encode(errors='surrogateescape')):08x}.ended"
+    return [file.with_name(name), Path(tempfile.gettempdir(), name)]
+
+
+def main(words: list[str], parent: int) -> None:
+    """Be a machine that a run, the process `parent`, has started on its own computer."""
+    keep_warnings_from_raising()
+    text, file, rank, job, seconds, encryption = words
+    source = source_of(text, encryption == "1")
+    written: ConnectionFile | None = None
+    code = 0
+    with suppress(InputError):  # the run has ended already
+        written = read_connection_file(source) if isinstance(source, Path) else None
+        threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
+        given = source, Path(file), int(rank), job, float(seconds)
+        code = serve_as_rank(*given, tells=False, parent=parent)
+    if written is not None and isinstance(source, Path) and os.getppid() != parent:
+        remove_traces(written, source)
+    sys.exit(code)
+
+
+def _leave_after(parent: int) -> None:
+    """Tell this process to leave when its parent has ended, which it may not notice otherwise.
+
+    Processes that were forked from the parent keep its connections open.
+    """
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,184 @@
+"""A machine's process: it opens its shard and answers steps until the master leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
+from cec_mpi.files.log_file import log_file
+from cec_mpi.files.paths import node_directory
+from cec_mpi.runtime.machine.faults import read_faults
+from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.places import limit_threads
+from cec_mpi.runtime.wire.orders import Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.runtime.wire.protocol import MachineEnd
+from cec_mpi.store.cache import open_cached
+from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.reader import Store
+from cec_mpi.store.shard import Shard
+
+log = logging.getLogger(__name__)
+
+
+def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
+    """Open a shard and answer steps until the master ends the session.
+
+    An exception in a computation is logged and reported; the machine continues until the master
+    ends the run. SIGTERM and SIGUSR1 warn the machine that it must leave soon: it tells the master,
+    and continues to serve.
+
+    Parameters
+    ----------
+    end : MachineEnd
+    make : callable
+        Makes the machine, by default a `Machine`.
+
+    Returns
+    -------
+    BaseException or None
+        The exception with which the master has left.
+    """
+    machine: Machine | None = None
+    with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
+        while True:
+            match order := end.receive_order(signals):
+                case Multiply():
+                    assert machine is not None
+                    report = answer(machine, order, end.receive_vector(order))
+                    end.send_answer(order, machine.values, _warned(report, signals))
+                case Open():
+                    machine = _open(order, end, make, session)
+                case Stop():
+                    return order.error
+
+
+def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
+    """Answer a step."""
+    if order.intervals is not None:
+        machine.assign(order.intervals)
+    machine.prepare(order.product)
+    done = machine.work(order.product, values, order.step)
+    return Report(done.seconds, done.loaded, done.problem, damaged=done.damaged)
+
+
+def _warned(report: Report, signals: NotedSignals) -> Report:
+    """Return the report with a warning that this process has received."""
+    return report if signals.received is None else replace(report, leaving=True)
+
+
+def _open(
+    order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
+) -> Machine | None:
+    """Open a shard; None if the machine cannot open it, or the master refuses the store."""
+    machine, rate = None, 0.0
+    opening, number = order.opening, order.machine
+    problems: list[CecError] = []
+    unlogged: list[str] = []
+    with noting_problems(number, problems, passed=StoppedError):
+        session.enter_context(limit_threads(order.threads))
+        if opening.logs is not None and number:
+            path = opening.logs / f"machine-{number:04d}.log"
+            session.enter_context(log_file(path, unlogged.append))
+        machine = open_machine(number, opening, make, end.check_connection)
+        log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
+    if opening.measured:
+        end.wait_for_all()
+        with noting_problems(number, problems):
+            rate = machine.measure_rate() if machine is not None else 0.0
+    file = "" if machine is None else machine.shard_file
+    unseen = bool(problems and opening.is_unseen(number))
+    uncached = "" if machine is None else machine.uncached
+    told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged), uncached
+    verdict = end.report_opened(Opened(*told))
+    if machine is None or verdict.failure is not None:
+        return None
+    machine.emulation = verdict.emulation
+    return machine
+
+
+@contextmanager
+def noting_problems(
+    number: int, problems: list[CecError], passed: type[CecError] | tuple[()] = ()
+) -> Iterator[None]:
+    """Note why a machine cannot start instead of raising it, because others wait for it."""
+    try:
+        yield
+    except passed:
+        raise
+    except (CecError, OSError) as error:
+        log.exception("machine %d cannot start", number)
+        kind = DamagedStoreError if isinstance(error, DamagedStoreError) else MachineError
+        problems.append(kind(f"machine {number} on {socket.gethostname()} cannot start: {error}"))
+
+
+def open_machine(
+    number: int,
+    opening: Opening,
+    make: Callable[..., Machine] = Machine,
+    look: Callable[[], None] = lambda: None,
+) -> Machine:
+    """Return a machine with its shard, or without one if it does not serve the store.
+
+    What `look` raises while the shard is copied ends this.
+
+    Raises
+    ------
+    DamagedStoreError
+        A shard cannot be opened.
+    """
+    manifest, options = opening.manifest, opening.options
+    if not number:
+        return make(0, None, manifest.columns, opening.arithmetic)
+    store = Store(node_directory(opening.store), manifest)
+    shard, uncached = _open_shard(store, number, options, look)
+    log.info("machine %d reads %s", number, shard.path)
+    machine = make(number, shard, manifest.columns, opening.arithmetic)
+    machine.uncached = uncached
+    machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+    return machine
+
+
+def told_of(problems: list[CecError]) -> str:
+    """Return the texts of problems."""
+    return "".join(map(str, problems))
+
+
+def is_damaged(problems: list[CecError]) -> bool:
+    """Whether a shard is damaged."""
+    return any(isinstance(problem, DamagedStoreError) for problem in problems)
+
+
+def _open_shard(
+    store: Store, number: int, options: MachineOptions, look: Callable[[], None]
+) -> tuple[Shard, str]:
+    """Return the shard, from the cache if there is one, and why it is not from the cache."""
+    uncached = ""
+    if options.cache:
+        try:
+            cache = node_directory(options.cache)
+            how = options.shards, options.verify, cache, options.cache_limit
+            return open_cached(store, number, *how, look), ""
+        except (DamagedStoreError, InputError, OSError) as error:
+            reason = getattr(error, "strerror", None) or error
+            uncached = (
+                f"machine {number} on {socket.gethostname()} reads its shard in the store, because "
+                f"it cannot be copied to {cache}: {reason}"
+            )
+            log.warning("%s", uncached)
+    try:
+        return store.open_shard(number, options.shards, options.verify), uncached
+    except DamagedStoreError as error:
+        file = store.path / store.manifest.shards[number - 1].file
+        if not problem_on_opening(file, store.manifest):
+            raise
+        raise DamagedStoreError(f"{error} (cec-mpi repair {store.path} repairs it)") from None

@@ -1,0 +1,357 @@
+"""A session: the master's side of its machines, and the store that they open."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
+from cec_mpi.files.paths import as_path, node_directory
+from cec_mpi.runtime.machine.emulation import Emulation, fit_base
+from cec_mpi.runtime.master.lockstep import ELASTIC_CONTINUES
+from cec_mpi.runtime.master.master import Master
+from cec_mpi.runtime.master.planning import OpenStore, StepPlanner
+from cec_mpi.runtime.master.schedule import Schedule
+from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.options.sharing import speeds_by_machine
+from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.places import (
+    Place,
+    find_crowds,
+    limit_threads,
+    unseen_shards,
+    wrong_ranks,
+)
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.session.header import host_of_ranks, run_header
+from cec_mpi.runtime.session.interrupts import InterruptGuard
+from cec_mpi.runtime.session.turns import Turns
+from cec_mpi.runtime.wire.orders import Opened, Opening
+from cec_mpi.runtime.wire.protocol import Hub
+from cec_mpi.store.reader import Store, open_store
+
+
+class Running(Enum):
+    """How the machines of a session run."""
+
+    ALONE = "all in the process of the master"
+    LOCKSTEP = "ranks of MPI that make each step together"
+    ELASTIC = "processes that join over sockets, and may be late, lost or leave"
+
+
+class Session:
+    """The master's side of the machines that serve it, on rank 0.
+
+    Parameters
+    ----------
+    hub : Hub
+        The wire.
+    places : list of Place
+        Where each rank runs, the master first; one place if all are in this process.
+    library : str
+        Name of the MPI library, for the records.
+    kept : ExitStack
+        Closed when the session ends.
+    logs : Path, optional
+        Directory for a log of each machine.
+    turns : Turns, optional
+        Turns of the threads that use the session.
+    running : Running
+        How the machines run.
+    gather : callable, optional
+        Takes the number of machines that are enough, waits for those that were started, and
+        returns the places of the master and the machines.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        The availability at each step.
+    check_run : callable
+        Called before each step and while a step waits; an exception ends the step.
+    slow : list of str
+        Warnings from the start: reasons why the run is slower than it could be.
+    unlogged : list of str
+        Reasons why machines have no logs.
+    """
+
+    schedule: Schedule
+
+    def __init__(
+        self,
+        hub: Hub,
+        places: list[Place],
+        library: str,
+        kept: ExitStack,
+        logs: Path | None = None,
+        turns: Turns | None = None,
+        running: Running = Running.ALONE,
+        gather: Callable[[int], list[Place]] | None = None,
+    ) -> None:
+        self.turns = turns or Turns()
+        self.check_run: Callable[[], None] = lambda: None
+        self._interrupts = InterruptGuard()
+        self._ended = False
+        self._kept = kept
+        self._hub = hub
+        self._places = places
+        self._library = library
+        self._running = running
+        self._gather = gather
+        self._logs = logs
+        self.slow: list[str] = []
+        self.unlogged: list[str] = []
+
+    def open(
+        self,
+        store: str | os.PathLike[str] | Store,
+        options: SessionOptions,
+        recorder: Recorder,
+    ) -> Master:
+        """Make the machines open a store.
+
+        Parameters
+        ----------
+        store : path or Store
+        options : SessionOptions
+        recorder : Recorder
+            Receives a record of each step.
+
+        Raises
+        ------
+        CecError
+            The options do not fit the store or the number of ranks, or a shard cannot be
+            opened.
+        """
+        path = store.path if isinstance(store, Store) else as_path(store)
+        opened = store if isinstance(store, Store) else open_store(node_directory(path))
+        manifest = opened.manifest
+        if self._gather is not None:
+            self._places = self._gather(manifest.enough)
+        options = options.checked(manifest)
+        machines = options.machines or ()
+        if self._running is Running.LOCKSTEP:
+            check_ranks(len(self._places), machines, manifest.code.machines)
+        elif self._running is Running.ELASTIC and self.started is None:
+            check_joining(options)
+        self._warn_of_crowds(options)
+        self.schedule = Schedule(
+            options.availability,
+            machines,
+            self._hub.roster,
+            tick_seconds=options.tick_seconds,
+            wait=options.wait,
+            step=recorder.next_step,
+            tick=recorder.next_tick,
+            clock=self._hub.clock,
+        )
+        self.schedule.check_cancelled = self._check_cancelled
+        self.schedule.short = recorder.waiting
+        if self._hub.roster is not None:
+            self._hub.roster.short = recorder.waiting
+        self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
+        master = self._open(path, opened, options, recorder)
+        self._kept.callback(self._end, master)
+        return master
+
+    @property
+    def started(self) -> list[Place] | None:
+        """Places of the machines that were started; None if none were started."""
+        return self._places[1:] or None
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether the machines are processes of their own, which leave when they are told to."""
+        return self._running is not Running.ALONE
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process number of each machine of an elastic session on its host."""
+        return self._hub.pids()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has ended."""
+        return self._ended
+
+    def make_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
+        """Make a product in the turn of this thread.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C was pressed. Machines that still compute take part in later steps.
+        """
+        if not self.has_processes:  # any moment is as good as another
+            return self.turns.run(product, factor)
+        return self.turns.run(self._interrupts.run, product, factor)
+
+    def _check_cancelled(self) -> None:
+        if self._ended:
+            raise InputError("this operator is closed: its machines have left")
+        self._interrupts.check()
+        self.check_run()
+
+    def refuse_steps(self) -> None:
+        """Wait for the step that another thread is making, and refuse further ones.
+
+        Threads that wait for their turn or for machines get an `InputError`.
+        """
+        self._ended = True
+        if not self.turns.elsewhere:  # a process forked from this one ends nothing
+            self.turns.run(lambda: None)
+
+    def _end(self, master: Master) -> None:
+        """End the session, after the step that another thread is making."""
+        self.refuse_steps()
+        if not self.turns.elsewhere:
+            self.turns.run(master.close)
+
+    def _open(
+        self,
+        path: Path,
+        store: Store,
+        options: SessionOptions,
+        recorder: Recorder,
+    ) -> Master:
+        manifest, logs, machines = store.manifest, self._logs, options.machines or ()
+        if self._running is Running.ELASTIC:  # a machine may be on another host
+            path, logs = path.absolute(), logs and logs.absolute()
+        numbers, places = self._hub.assign_machines(machines, self._places)
+        hosts = host_of_ranks(places, len(numbers) + 1)[1:]
+        speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
+        scaling = store.scaling()
+        several = len({place.node for place in self._places}) > 1
+        threads = tuple(options.threads or place.threads for place in places)
+        later = tuple(n for n in machines if n not in numbers)
+        served = path, manifest, numbers, options.of_machines()
+        opening = Opening(*served, threads, logs, several, later)
+        opened = self._hub.open(opening)
+        error = problem_of_opening(opening, opened, places)
+        if error is not None and not self._goes_on(opening, opened):
+            if isinstance(error, DamagedStoreError) and self._running is not Running.ELASTIC:
+                error = DamagedStoreError(f"{error}; {ELASTIC_CONTINUES}")
+            self._hub.refuse(error)
+            raise error
+        emulation = emulation_of(options, opening.machines, opened, hosts)
+        steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
+        opened_store = OpenStore(path, manifest, scaling, steps, recorder, opening.arithmetic)
+        master = Master(self._hub.admit(emulation), options, opened_store)
+        at = zip(opening.machines, hosts, strict=True)
+        self._hub.roster.hosts = {n: host for n, host in at if n}
+        self.unlogged = [each.unlogged for each in opened if each.unlogged]
+        if uncached := [each.uncached for each in opened if each.uncached]:
+            more = f" (and {len(uncached) - 1} more)" if len(uncached) > 1 else ""
+            self._warn([f"{uncached[0]}{more}"])
+        header = run_header(opening, options, speeds, opened, emulation, places, self._library)
+        recorder.header(header)
+        return master
+
+    def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
+        """Whether steps are possible without the machines that could not open a store."""
+        told = zip(opening.machines, opened, strict=True)
+        able = [n for n, said in told if n and said.shard and not said.problem]
+        manifest = opening.manifest
+        spare = manifest.placement.to_spare(manifest.code.recovery, able)
+        return self._running is Running.ELASTIC and spare >= 0
+
+    def _warn_of_crowds(self, options: SessionOptions) -> None:
+        """Warn of ranks and threads that share cores, unless slow machines are emulated."""
+        if self._running is not Running.ALONE and options.emulate_speeds is None:
+            threads = [options.threads or place.threads for place in self._places]
+            found = find_crowds(self._places, threads, detect_launcher())
+            self._warn([finding.text for finding in found])
+
+    def _warn(self, texts: Sequence[str]) -> None:
+        self.slow += texts
+        for text in texts:
+            warnings.warn(text, SlowWarning, stacklevel=2)
+
+
+def problem_of_opening(
+    opening: Opening, opened: Sequence[Opened], places: Sequence[Place]
+) -> CecError | None:
+    """Return the error of machines that cannot open a store; None if all can.
+
+    Parameters
+    ----------
+    opening : Opening
+    opened : sequence of Opened
+        Reports of ranks from 1 on.
+    places : sequence of Place
+        Places of ranks from 0 on.
+    """
+    problems = [each.problem for each in opened if each.problem]
+    if not problems:
+        return None
+    unseen = {
+        machine: places[rank].host
+        for rank, machine in enumerate(opening.machines, start=1)
+        if opened[rank - 1].unseen and not opening.is_unseen(machine)
+    }
+    if "{host}" in str(opening.store):
+        unseen = {}  # no node sees the files of another
+    if unseen:
+        path = str(opening.shard_file(min(unseen)).absolute())
+        return InputError(unseen_shards(path, places[0].host, unseen))
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    remedy = ""
+    if any(each.unseen for each in opened):
+        remedy = "; --machines leaves its machine out"
+    kind = DamagedStoreError if any(each.damaged for each in opened) else MachineError
+    return kind(f"{problems[0]}{more}{remedy}")
+
+
+def emulation_of(
+    options: SessionOptions, machines: Sequence[int], opened: Sequence[Opened], hosts: Sequence[str]
+) -> Emulation | None:
+    """Return the emulated speeds, with a base that was given or is measured.
+
+    Parameters
+    ----------
+    options : SessionOptions
+    machines, hosts : sequence
+        The machine of each rank from 1 on, and where it runs.
+    opened : sequence of Opened
+        Reports of these ranks.
+    """
+    if options.emulate_speeds is None:
+        return None
+    base = options.emulate_base
+    if base is None:
+        rates = [each.rate for each in opened]
+        base = fit_base(options.emulate_speeds, machines, rates, hosts)
+    return Emulation(
+        options.emulate_speeds,
+        base,
+        options.emulate_noise,
+        options.emulate_changes,
+        options.seed,
+    )
+
+
+def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
+    """Raise unless there is one rank for the master and one for each machine, of all of a store."""
+    problem = wrong_ranks(size, machines, total, detect_launcher())
+    if problem:
+        raise InputError(problem)
+
+
+def check_joining(options: SessionOptions) -> None:
+    """Raise for options that need machines from the beginning."""
+    if options.emulate_speeds is not None and options.emulate_base is None:
+        raise InputError(
+            "emulated speeds need a base (--emulate-base) if all machines join later, because they "
+            "cannot be measured together"
+        )
+    if isinstance(options.speeds, Mapping):
+        raise InputError(
+            "speeds of hosts cannot be used if all machines join later: expected a speed for each "
+            "machine, or learn"
+        )

@@ -1,0 +1,201 @@
+"""A machine's end in lockstep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Assignment, Intervals
+from cec_mpi.core.step.product import Product
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
+from cec_mpi.runtime.processes.packing import gather
+from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.wire.collective.packets import (
+    Packet,
+    Sizes,
+    broadcast,
+    check_buffer,
+    packed_size,
+    spread,
+)
+from cec_mpi.runtime.wire.orders import (
+    MASTER,
+    Announced,
+    Kind,
+    Multiply,
+    Open,
+    Opened,
+    Opening,
+    Order,
+    Report,
+    Reported,
+    Verdict,
+    pack_report,
+    parse_order,
+)
+
+
+class CollectiveMachineEnd:
+    """A machine's end in lockstep.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._packet = Packet(comm)
+        self._content: NDArray[np.uint8] | None = None  # what came with the order
+        self._report = np.zeros(Reported.size())
+        self._rhythm = Rhythm()
+        self._served: _Served | None = None
+        self._opening: Open | None = None
+        self._problem = ""  # the last error
+
+    def receive_order(self, signals: NotedSignals) -> Announced:
+        """Receive the order, and the assignment if it has changed."""
+        # Before the store is open, rank 0 may load libraries for a second.
+        packet = self._packet
+        packet.broadcast(idle=self._served is None)
+        order = Order(*packet.order.tolist())
+        if order.kind == Kind.EXPLAIN:
+            gather(self._comm, self._problem, str)
+            return self.receive_order(signals)
+        if not order.is_step:
+            return self._announced(order)
+        served, intervals = self._serving, None
+        size = served.sizes.shared(order.product)
+        self._content = packet.buffer(size)
+        packet.note_size(size)
+        if order.length:
+            plan = np.empty(order.length, dtype=np.int64)
+            broadcast(self._comm, plan, plan.nbytes)
+            assignment = Assignment.from_array(plan)
+            intervals = served.assign(assignment)
+        return Multiply(order.step, served.machine, order.product, intervals)
+
+    def _announced(self, order: Order) -> Announced:
+        """Receive the rest of an order that is not a step."""
+        message = np.empty(order.length, dtype=np.uint8)
+        if order.length:
+            broadcast(self._comm, message, message.nbytes)
+        said = parse_order(order, message.tobytes(), self._comm.rank)
+        if isinstance(said, Open):
+            self._opening = said
+        return said
+
+    def wait_for_all(self) -> None:
+        """Barrier."""
+        wait_for([self._comm.Ibarrier()])
+
+    def check_connection(self) -> None:
+        """Do nothing: all ranks end together."""
+
+    def report_opened(self, opened: Opened) -> Verdict:
+        """Gather the reports of machines, and Bcast the master's verdict."""
+        gather(self._comm, opened, Opened)
+        verdict = broadcast_object(self._comm, None, Verdict)
+        opened_last = self._opening
+        assert opened_last is not None
+        if verdict.failure is None:
+            self._served = _Served(opened_last.opening, opened_last.machine)
+        return verdict
+
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+        """Receive W, or the part of this machine."""
+        served, product = self._serving, order.product
+        if self._content is not None:
+            return served.part_of(self._content, product)
+        values = served.room(product)
+        if product.adjoint:
+            wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
+        else:
+            spread(self._comm, values, served.several_nodes)
+        return values
+
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+        """Send values and report."""
+        served, product = self._serving, order.product
+        finite = not product.adjoint or bool(np.isfinite(values).all())
+        self._report[:] = pack_report(report, order.shard, finite)
+        self._problem = report.problem or self._problem
+        if product.adjoint:
+            size = served.columns * product.columns
+            check_buffer("the answer", values, np.dtype(np.float64), size)
+        else:
+            check_buffer("the answer", values, served.dtype, served.count * product.columns)
+        if served.sizes.answers_are_short(product):
+            self._send_packed(served, values[:0] if not served.count else values)
+        else:
+            self._send_separately(product.adjoint, values)
+
+    @property
+    def _serving(self) -> _Served:
+        assert self._served is not None
+        return self._served
+
+    def _send_packed(self, served: _Served, values: NDArray[Any]) -> None:
+        """Send answers and report in one message."""
+        size = self._report.size
+        room = served.packed(packed_size(values.size, values.dtype))
+        room[:size] = self._report
+        room[size:].view(values.dtype)[: values.size] = values
+        wait_for([self._comm.Igatherv(room, None, root=MASTER)], rhythm=self._rhythm)
+
+    def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
+        """Send answers and report in two collectives."""
+        if adjoint:
+            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
+        else:
+            answered = self._comm.Igatherv(values, None, root=MASTER)
+        reported = self._comm.Igather(self._report, None, root=MASTER)
+        wait_for([answered, reported], values.nbytes, rhythm=self._rhythm)
+
+
+class _Served:
+    """The sizes and buffers of a store."""
+
+    def __init__(self, opening: Opening, machine: int) -> None:
+        self.machine = machine
+        self.columns = opening.manifest.columns
+        self.dtype = opening.arithmetic
+        self.sizes = Sizes(opening)
+        self.several_nodes = opening.several_nodes
+        self.count = 0
+        self._before = 0  # rows of the machines before it
+        self._buffer = np.empty(self.columns, self.dtype)
+        self._packed = np.empty(0)
+
+    def assign(self, assignment: Assignment) -> Intervals:
+        """Use this assignment from now on; returns the rows of this machine."""
+        self.count = assignment.count(self.machine)
+        before = np.array(assignment.available) < self.machine
+        self._before = int(assignment.loads[before].sum())
+        return assignment.intervals(self.machine)
+
+    def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
+        """Return W, or the coefficients of this machine among those of all."""
+        values = content.view(self.dtype)
+        if product.adjoint:
+            return values.reshape(-1, product.columns)[self._before : self._before + self.count]
+        return values.reshape(product.columns, self.columns)
+
+    def room(self, product: Product) -> NDArray[Any]:
+        """Return a buffer for W or the coefficients."""
+        k = product.columns
+        shape = (self.count, k) if product.adjoint else (k, self.columns)
+        size = shape[0] * shape[1]
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, self.dtype)
+        return self._buffer[:size].reshape(shape)
+
+    def packed(self, size: int) -> NDArray[np.float64]:
+        """Return a buffer for the answers and the report."""
+        if self._packed.size < size:
+            self._packed = np.empty(size)
+        return self._packed[:size]

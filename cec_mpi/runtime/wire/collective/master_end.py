@@ -1,0 +1,281 @@
+"""The master's end of a step by collectives: Bcast and Gatherv, or Scatterv and Reduce.
+
+Short messages are sent together (`packets`): a small step is one Bcast and one Gatherv.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError, InputError, MachineError
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.processes.ending import end_job_with
+from cec_mpi.runtime.processes.packing import Failure, gather
+from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
+from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.wire.collective.packets import (
+    ORDER_BYTES,
+    Layout,
+    Packet,
+    Sizes,
+    broadcast,
+    check_buffer,
+    spread,
+)
+from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answers, check_message_sizes, credible
+from cec_mpi.runtime.wire.orders import (
+    HUB_POISONED,
+    MASTER,
+    Kind,
+    Opened,
+    Opening,
+    Order,
+    Reported,
+    Stop,
+    Verdict,
+)
+from cec_mpi.runtime.wire.protocol import StaticHub
+
+
+class CollectiveHub(StaticHub):
+    """Rank 0's end in lockstep.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        The master and one rank per machine.
+
+    Attributes
+    ----------
+    packet : Packet
+        The order for all machines.
+    between_verbs : bool
+        Whether the machines wait for the rest of a step.
+    stopped : bool
+        Whether the machines have left.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        super().__init__()
+        self._comm = comm
+        self.packet = Packet(comm)
+        self.between_verbs = False
+        self.stopped = False
+        self._opening: Opening | None = None
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Bcast the opening, and Gather the reports of the machines."""
+        check_message_sizes(opening.manifest)
+        self.say(Order(Kind.OPEN), opening.packed())
+        if opening.measured:
+            wait_for([self._comm.Ibarrier()])
+        opened = gather(self._comm, Opened(), Opened)[1:]
+        self._opening = opening
+        return opened
+
+    def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
+        """Bcast the emulation."""
+        broadcast_object(self._comm, Verdict(emulation), Verdict)
+        self.between_verbs = False
+        assert self._opening is not None
+        self.begin(self._opening.machines)
+        return CollectiveMasterEnd(self, self._comm, self._opening)
+
+    def refuse(self, error: CecError) -> None:
+        """Bcast the error."""
+        broadcast_object(self._comm, Verdict(failure=Failure.of(error)), Verdict)
+        self.between_verbs = False
+
+    def stop(self, error: BaseException | None) -> None:
+        """Bcast the order to leave; ends the job if a step was interrupted."""
+        if self.between_verbs:
+            # Without an error, what cut the step off was caught, as an interrupt in a loop.
+            end_job_with(self._comm, error or MachineError(HUB_POISONED))
+        self.say(Order(Kind.STOP), Stop(error).packed())
+        self.between_verbs = False
+        self.stopped = True
+
+    @property
+    def listened_to(self) -> bool:
+        """Whether the machines wait for an order."""
+        return not (self.stopped or self.between_verbs)
+
+    def say(self, order: Order, content: bytes = b"") -> None:
+        """Bcast an order, and the bytes that belong to it.
+
+        Raises
+        ------
+        MachineError
+            The machines have left, or wait for the rest of a step that was interrupted.
+        """
+        self.begin_order(order._replace(length=len(content)) if content else order)
+        self.packet.broadcast()
+        if content:
+            broadcast(self._comm, np.frombuffer(content, dtype=np.uint8), len(content))
+
+    def begin_order(self, order: Order) -> None:
+        """Put an order into the packet, if the machines wait for one.
+
+        Raises
+        ------
+        MachineError
+            See `say`.
+        """
+        if not self.listened_to:
+            raise MachineError("the machines have left" if self.stopped else HUB_POISONED)
+        self.between_verbs = True
+        self.packet.order[:] = order
+
+
+class CollectiveMasterEnd:
+    """Rank 0's end in lockstep, for steps."""
+
+    def __init__(self, hub: CollectiveHub, comm: MPI.Intracomm, opening: Opening) -> None:
+        self._comm = comm
+        manifest = opening.manifest
+        self.hub = hub
+        self._manifest = manifest
+        self._ranks = np.flatnonzero(opening.machines)  # that take part, counted from rank 1
+        self._machines = np.array(opening.machines)[self._ranks] - 1
+        self._dtype = opening.arithmetic
+        self._answers = manifest.code.recovery * manifest.rows_per_shard
+        self._product = Product()
+        self._sizes = Sizes(opening)
+        self._several_nodes = opening.several_nodes
+        self._values = AnswerBuffers(manifest, self._dtype)
+        self._nothing = np.empty(0, self._dtype)
+        self._no_report = np.zeros(Reported.size())
+        self._reports = np.zeros((comm.size, Reported.size()))
+        self._reported = np.zeros((Reported.size(), manifest.code.machines))
+        told = Reported(*range(Reported.size()))
+        self._sizes_reported = self._reported[told.seconds : told.load_bytes + 1]
+        self._flags = self._reported[told.failed : told.damaged + 1]  # with those between
+        self._assignment: Assignment | None = None
+        self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
+        self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
+        self._is_shared = False
+        self._rhythm = Rhythm()
+
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
+        """Bcast the order, with short data, and the assignment if it has changed."""
+        if product != self._product:
+            check_message_sizes(self._manifest, product.columns)
+        self._check(product, values)
+        plan = None
+        if assignment is not self._assignment:
+            plan = assignment.to_array()
+            rows = self._rows_of(assignment)
+        self._product = product
+        self._values.of(product)  # what can fail fails before the machines hear of the step
+        length = 0 if plan is None else plan.size
+        order = Order.of(product, step=step, length=length)
+        self.hub.begin_order(order)
+        packet = self.hub.packet
+        room = packet.buffer(values.nbytes)
+        self._is_shared = room is not None
+        if room is not None:
+            room[:] = values.reshape(-1).view(np.uint8)
+        packet.broadcast()
+        packet.note_size(values.nbytes)
+        if plan is None:
+            return ORDER_BYTES
+        broadcast(self._comm, plan, plan.nbytes)
+        self._assignment, self._rows, self._layouts = assignment, rows, {}
+        return ORDER_BYTES + plan.nbytes
+
+    def share(self, values: NDArray[Any]) -> int:
+        """Send W (`spread`), or Scatterv the coefficients, unless they went with the order."""
+        if not self._is_shared:
+            self._check(self._product, values)
+            if self._product.adjoint:
+                parts = [values, self._layout.parts]
+                wait_for([self._comm.Iscatterv(parts, self._nothing, root=MASTER)], values.nbytes)
+            else:
+                spread(self._comm, values, self._several_nodes)
+        return values.nbytes
+
+    def collect(self) -> Answers:
+        """Gatherv values and reports; long values are sent apart, those of X' V by Reduce."""
+        short = self._sizes.answers_are_short(self._product)
+        values = self._gather_packed() if short else self._gather_separately()
+        self.hub.between_verbs = False
+        self._reported[:, self._machines] = self._reports[1:][self._ranks].T
+        seconds, load_seconds, load_bytes = credible(self._sizes_reported)
+        if not self._flags.any():  # as in nearly every step
+            return Answers(values, seconds, load_seconds, load_bytes, [])
+        flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
+        return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))
+
+    def _gather_packed(self) -> NDArray[Any]:
+        """Receive answers with their reports in one Gatherv."""
+        product = self._product
+        gathered = self._layout.gathered(product.adjoint, self._manifest.columns)
+        gathered.clear()
+        self._wait([self._comm.Igatherv(self._nothing, gathered.parts, root=MASTER)])
+        values = self._values.of(product)
+        gathered.reports(self._reports[1:])
+        if product.adjoint:
+            gathered.sum_into(values)
+        else:
+            gathered.concatenate_into(values)
+        return values
+
+    def _gather_separately(self) -> NDArray[Any]:
+        """Receive answers and reports in two collectives."""
+        values = self._values.of(self._product)
+        self._reports.fill(0)
+        if self._product.adjoint:
+            values.fill(0)
+            answered = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
+        else:
+            values[self._layout.lasts] = np.nan  # what did not come counts as failed
+            parts = [values, self._layout.parts]
+            answered = self._comm.Igatherv(self._nothing, parts, root=MASTER)
+        reported = self._comm.Igather(self._no_report, self._reports, root=MASTER)
+        self._wait([reported])  # once all have reported, all answers are on their way
+        wait_for([answered], values.nbytes)
+        return values
+
+    def _wait(self, requests: list[MPI.Request]) -> None:
+        wait_for(requests, rhythm=self._rhythm)
+
+    @property
+    def _layout(self) -> Layout:
+        """The layout of this step; those of one column and of the last step are kept."""
+        columns = self._product.columns
+        if columns not in self._layouts:
+            self._layouts = {k: kept for k, kept in self._layouts.items() if k == 1}
+            self._layouts[columns] = Layout(self._rows, columns, self._dtype)
+        return self._layouts[columns]
+
+    def _check(self, product: Product, values: NDArray[Any]) -> None:
+        """Raise if shared data does not fit."""
+        name = "V" if product.adjoint else "W"
+        size = self._sizes.shared(product) // self._dtype.itemsize
+        check_buffer(name, values, self._dtype, size)
+
+    def reports(self) -> dict[int, str]:
+        """Gather the last errors of machines."""
+        self.hub.say(Order(Kind.EXPLAIN))
+        texts = gather(self._comm, "", str)[1:]
+        self.hub.between_verbs = False
+        told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
+        return {int(n) + 1: text for n, text in told if text}
+
+    def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
+        """Return the number of rows of each rank."""
+        counts = assignment.counts(self._manifest.code.machines)
+        others = np.delete(counts, self._machines)
+        if others.any() or counts.sum() != self._answers:
+            raise InputError(f"{assignment!r} does not fit the ranks or the store")
+        rows = np.zeros(self._comm.size, dtype=np.int64)
+        rows[1:][self._ranks] = counts[self._machines]
+        return rows

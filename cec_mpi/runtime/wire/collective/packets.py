@@ -1,0 +1,292 @@
+"""Messages of lockstep: an order with a short vector, answers with reports, and long vectors.
+
+The time of a small step is that of its messages, so short data goes with the order. Both ends must
+know the length of a message before it is sent: they derive it from the last two steps.
+
+A long vector to ranks on several nodes is sent by the master only once: each machine gets a part,
+and passes it on to the others while the master sends the next parts. On one node it is a Bcast,
+which copies from shared memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.runtime.wire.orders import (
+    MASTER,
+    SHORT_ANSWERS,
+    SHORT_VECTOR,
+    Opening,
+    Order,
+    Reported,
+)
+from cec_mpi.times import ORDER_SLEEP
+
+_NUMBER = 8  # bytes
+_HEADER = len(Order._fields)
+ORDER_BYTES = _HEADER * _NUMBER
+_REPORT = Reported.size()
+Floats = NDArray[np.float64]
+_LEAST_PART = 1 << 13  # bytes
+_MOST_ROUNDS = 16
+
+
+class Sizes:
+    """The sizes of shared data and answers of a step, in bytes.
+
+    Parameters
+    ----------
+    opening : Opening
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        manifest = opening.manifest
+        self._machines = sum(map(bool, opening.machines))
+        self._columns, self._itemsize = manifest.columns, opening.arithmetic.itemsize
+        self._answers = manifest.code.recovery * manifest.rows_per_shard
+
+    def shared(self, product: Product) -> int:
+        """Return the size of W, or of the coefficients of all machines."""
+        numbers = self._answers if product.adjoint else self._columns
+        return numbers * product.columns * self._itemsize
+
+    def answers_are_short(self, product: Product) -> bool:
+        """Whether answers are sent with the reports."""
+        if product.adjoint:
+            sums = self._columns * product.columns * _NUMBER
+            return self._machines * sums <= SHORT_ANSWERS
+        return self._answers * product.columns * self._itemsize <= SHORT_ANSWERS
+
+
+class Packet:
+    """An order with room for as much data as one of the last two steps has shared.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+
+    Attributes
+    ----------
+    order : (5,) ndarray of int64
+    """
+
+    order: NDArray[np.int64]
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._lengths = deque((0, 0), maxlen=2)  # two: X W and X' V in turn
+        self._rhythm = Rhythm()
+        self._make(0)
+
+    def _make(self, room: int) -> None:
+        self._room = room
+        self._numbers = np.zeros(_HEADER + -(-room // _NUMBER), dtype=np.int64)
+        self.order = self._numbers[:_HEADER]
+        self._content = self._numbers[_HEADER:].view(np.uint8)
+
+    def broadcast(self, idle: bool = False) -> None:
+        """Collective: send from the master to all; `idle`: a machine sleeps longer."""
+        requests = [self._comm.Ibcast(self._numbers, root=MASTER)]
+        longest = ORDER_SLEEP if idle else LONGEST_SLEEP
+        wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
+
+    def buffer(self, size: int) -> NDArray[np.uint8] | None:
+        """Return the room for the shared data of a step; None if it is sent on its own."""
+        return self._content[:size] if size <= self._content.size else None
+
+    def note_size(self, size: int) -> None:
+        """Note the size of the shared data of a step; both ends call it after the announcement."""
+        self._lengths.append(size if size <= SHORT_VECTOR else 0)
+        longest = max(self._lengths)
+        if longest != self._room:
+            self._make(longest)
+
+
+class Layout:
+    """The parts of each rank in the steps of an assignment with this number of columns.
+
+    Parameters
+    ----------
+    rows : (P,) ndarray of int
+        Number of rows of each rank.
+    columns : int
+        Columns of W or V, k.
+    dtype : numpy.dtype
+        Dtype of shared data, and of answers to X W.
+
+    Attributes
+    ----------
+    parts : tuple of (P,) ndarray of int
+        Number of values of each rank, and where they begin.
+    lasts : ndarray of int
+        Where the last value of each rank is that has some.
+    """
+
+    def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
+        self._numbers = (rows * columns).tolist()
+        self._columns, self._dtype = columns, dtype
+        self.parts = _counted(self._numbers)
+        self.lasts = (np.cumsum(rows * columns) - 1)[rows > 0]
+        self._gathered: dict[bool, Gathered] = {}
+
+    def gathered(self, adjoint: bool, columns: int) -> Gathered:
+        """Return the buffer for answers with their reports, made once.
+
+        For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.
+        """
+        if adjoint not in self._gathered:
+            numbers, dtype = self._numbers, self._dtype
+            if adjoint:
+                dtype = np.dtype(np.float64)
+                numbers = [columns * self._columns if n else 0 for n in numbers]
+            self._gathered[adjoint] = Gathered(numbers, dtype)
+        return self._gathered[adjoint]
+
+
+class Gathered:
+    """The buffer for answers with their reports, rank after rank without the master.
+
+    Parameters
+    ----------
+    numbers : list of int
+        Of each rank's answers.
+    dtype : numpy.dtype
+        Of these.
+
+    Attributes
+    ----------
+    parts : list
+        The buffer, and how many numbers of float64 each rank sends, and where they begin.
+    """
+
+    def __init__(self, numbers: list[int], dtype: np.dtype[Any]) -> None:
+        counted = _counted([0, *(packed_size(n, dtype) for n in numbers[1:])])
+        self._room = np.empty(int(counted[0].sum()))
+        self.parts = [self._room, counted]
+        self._reports = counted[1][1:, np.newaxis] + np.arange(_REPORT)
+        room = self._room.view(dtype)
+        each = _NUMBER // dtype.itemsize
+        starts = [(place + _REPORT) * each for place in counted[1].tolist()]
+        self._answers = [
+            room[start : start + count]
+            for start, count in zip(starts, numbers, strict=True)
+            if count
+        ]
+
+    def clear(self) -> None:
+        """Fill the buffer with NaN, which counts as failed."""
+        self._room.fill(np.nan)
+        if self._answers[0].itemsize != _NUMBER:
+            for answer in self._answers:
+                answer.fill(np.nan)
+
+    def reports(self, out: Floats) -> None:
+        """Copy the reports of ranks from 1 on."""
+        np.take(self._room, self._reports, out=out, mode="clip")
+
+    def concatenate_into(self, out: NDArray[Any]) -> None:
+        """Copy all answers."""
+        np.concatenate(self._answers, out=out)
+
+    def sum_into(self, out: NDArray[Any]) -> None:
+        """Add up the answers, in the order of ranks."""
+        first, *others = self._answers
+        out[:] = first
+        for answer in others:
+            out += answer
+
+
+def packed_size(numbers: int, dtype: np.dtype[Any]) -> int:
+    """Return the size of a report and its answers, in numbers of float64."""
+    return _REPORT + -(-numbers * dtype.itemsize // _NUMBER)
+
+
+def _counted(numbers: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
+    counts = np.array(numbers, dtype=np.intc)
+    places = np.zeros_like(counts)
+    np.cumsum(counts[:-1], out=places[1:])
+    return counts, places
+
+
+def broadcast(
+    comm: MPI.Intracomm,
+    array: NDArray[Any],
+    transfer: int = 0,
+) -> None:
+    """Collective: send from the master to all; see `wait_for` for `transfer`."""
+    wait_for([comm.Ibcast(array, root=MASTER)], transfer)
+
+
+def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int) -> None:
+    """Raise if MPI would misread an array.
+
+    Raises
+    ------
+    InputError
+    """
+    if array.dtype != dtype or array.size != size or not array.flags.c_contiguous:
+        raise InputError(
+            f"{name} of shape {array.shape} and dtype {array.dtype}"
+            f"{'' if array.flags.c_contiguous else ', not contiguous'}: "
+            f"expected {size} numbers of {dtype}, contiguous"
+        )
+
+
+def spread(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> None:
+    """Collective: from the master to all.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    array : ndarray
+        Contiguous, of the same size and dtype on all ranks; overwritten but on the master.
+    several_nodes : bool
+        The same on all ranks.
+    """
+    numbers, machines = array.reshape(-1), comm.size - 1
+    rounds = min(_MOST_ROUNDS, numbers.nbytes // (machines * _LEAST_PART))
+    if machines == 1 or not several_nodes or not rounds:
+        broadcast(comm, array, array.nbytes)
+        return
+    cuts = cut(numbers.size, machines, rounds)
+    if comm.rank == MASTER:
+        nothing = [numbers[:0], (np.zeros_like(cuts[0][0]), np.zeros_like(cuts[0][0]))]
+        scattered = [comm.Iscatterv([numbers, parts], nothing[0], root=MASTER) for parts in cuts]
+        passed_on = [comm.Ialltoallv(nothing, nothing) for _ in cuts]
+        wait_for([*scattered, *passed_on], array.nbytes)
+        return
+    mine = [np.empty(counts[comm.rank], numbers.dtype) for counts, _ in cuts]
+    scattered = [comm.Iscatterv(None, part, root=MASTER) for part in mine]
+    passed_on = []
+    for came, part, (counts, starts) in zip(scattered, mine, cuts, strict=True):
+        wait_for([came], array.nbytes)
+        sent = np.full_like(counts, part.size)
+        sent[MASTER] = 0
+        passed_on.append(
+            comm.Ialltoallv([part, (sent, np.zeros_like(sent))], [numbers, (counts, starts)])
+        )
+    wait_for(passed_on, array.nbytes)
+
+
+def cut(size: int, machines: int, rounds: int) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:
+    """Return for each round how many numbers each rank gets, and where they begin.
+
+    Examples
+    --------
+    >>> [(counts.tolist(), starts.tolist()) for counts, starts in cut(11, 2, 2)]
+    [([0, 3, 3], [0, 0, 3]), ([0, 2, 3], [6, 6, 8])]
+    """
+    bounds = np.linspace(0, size, rounds * machines + 1).round().astype(np.intc)
+    found = []
+    for first in range(0, rounds * machines, machines):
+        edges = bounds[first : first + machines + 1]
+        found.append((np.diff(edges, prepend=edges[:1]), np.concatenate((edges[:1], edges[:-1]))))
+    return found

@@ -1,0 +1,316 @@
+"""Jobs: parts of a step that machines answer one by one, and the end that sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.elastic.events import Change
+from cec_mpi.core.plan.assignment import Intervals, count_rows
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.wire.orders import Opening, Reported
+from cec_mpi.store.format.manifest import Manifest
+
+if TYPE_CHECKING:
+    from cec_mpi.runtime.wire.protocol import ElasticHub
+
+_MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
+_MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
+_NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
+# Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
+_STEPS, _LEAST = 4, 16 << 20
+_OVERHEAD = 1024  # bytes of a buffer beside its numbers
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of the machines to a step.
+
+    Attributes
+    ----------
+    values : ndarray
+        For X W all answers, (machines_per_row * R * k,), in the order of machines (see
+        `Assignment.positions`); NaN if an answer was short. For X' V the sum of all answers,
+        (r * k,), float64. The next step overwrites it.
+    seconds : (N,) ndarray of float64
+        Computation time of machines 1..N, 0 if preempted.
+    load_seconds, load_bytes : (N,) ndarray of float64
+        Time and bytes for reading rows that machines 1..N had not read before.
+    failed : list of int
+        Machines that raised an exception.
+    leaving : list of int
+        Machines that must leave soon.
+    not_finite : list of int
+        Machines whose part of the sum X' V has NaN or infinity.
+    damaged : list of int
+        Machines that failed because their shards are damaged.
+    """
+
+    values: NDArray[Any]
+    seconds: NDArray[np.float64]
+    load_seconds: NDArray[np.float64]
+    load_bytes: NDArray[np.float64]
+    failed: list[int]
+    leaving: list[int] = field(default_factory=list)
+    not_finite: list[int] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+
+
+def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace reported seconds and bytes that are out of range with 0, in place.
+
+    Examples
+    --------
+    >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
+    array([0.5, 0. , 0. , 0. ])
+    """
+    if not (reported.min() >= 0 and reported.max() < _MOST_REPORTED):  # as in hardly any step
+        reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
+    return reported
+
+
+class AnswerBuffers:
+    """Arrays for the `Answers.values` of a store; the last array of each kind is kept.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    arithmetic : dtype
+        Of answers to X W.
+    """
+
+    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
+        self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
+        self._adjoint = manifest.columns, np.dtype(np.float64)
+        self._kept: dict[Product, NDArray[Any]] = {}
+
+    def of(self, product: Product) -> NDArray[Any]:
+        """Return the array for the answers to this product; its content is undefined."""
+        if product not in self._kept:
+            others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
+            self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
+            rows, dtype = self._adjoint if product.adjoint else self._forward
+            self._kept[product] = np.empty(rows * product.columns, dtype)
+        return self._kept[product]
+
+
+def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
+    """Raise if a vector or the answers are too long for one MPI message.
+
+    Raises
+    ------
+    InputError
+        W or V, or the answers of a step, have 2**31 numbers or more.
+    """
+    for what, size in (
+        ("W", manifest.columns),
+        ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
+    ):
+        if size * columns > _MOST:
+            raise InputError(
+                f"{what} would have {size * columns} numbers: an MPI message has at most {_MOST}"
+            )
+
+
+class ReceiveBuffer:
+    """The buffer for a report and the answers that follow it.
+
+    Parameters
+    ----------
+    size : int
+    dtype : dtype
+        Of the answers.
+
+    Attributes
+    ----------
+    packed : ndarray of float64
+        Both.
+    report : (8,) ndarray of float64
+    values : (size,) ndarray
+    """
+
+    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
+        self.packed = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
+        self.report = self.packed[:_REPORT]
+        self.values = self.packed[_REPORT:].view(dtype)[:size]
+
+    def clear(self) -> None:
+        """Fill the buffer with NaN, which counts as failed."""
+        self.report.fill(np.nan)
+        self.values.fill(np.nan)
+
+
+@dataclass(eq=False)
+class Job:
+    """A job of a machine: rows to compute.
+
+    Attributes
+    ----------
+    machine, step : int
+    product : Product
+    intervals : tuple of (int, int)
+        The rows, ascending.
+    buffer : ReceiveBuffer
+        Receives the answer.
+    begun : float
+        When the job was sent, in seconds of the hub's clock.
+    content : ndarray or None
+        What the rows are multiplied with, as long as the hub may read it.
+    tracker : zmq.MessageTracker or None
+        Whether ZeroMQ has released `content`.
+    asked : bool
+        Whether the job was sent. If sending was interrupted, it is never answered.
+    """
+
+    machine: int
+    step: int
+    product: Product
+    intervals: Intervals
+    buffer: ReceiveBuffer
+    begun: float
+    content: NDArray[Any] | None = None
+    tracker: Any = None
+    asked: bool = False
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of float64."""
+        return self.buffer.values
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return count_rows(self.intervals)
+
+    @property
+    def reported(self) -> Reported[float]:
+        """The report of the machine."""
+        return Reported(*self.buffer.report.tolist())
+
+    @property
+    def failed(self) -> bool:
+        """Whether the machine raised an exception, or answered for another machine."""
+        reported = self.reported
+        return bool(reported.failed) or reported.shard != self.machine
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the machine must leave soon."""
+        return bool(self.reported.leaving)
+
+    def bound_report(self, seconds: float, size: int) -> None:
+        """Bound the reported times and bytes by what is possible.
+
+        Parameters
+        ----------
+        seconds : float
+            Since the job was sent.
+        size : int
+            Bytes of the shard.
+        """
+        reported = self.buffer.report[Reported._fields.index("seconds") :][:3]
+        np.nan_to_num(reported, copy=False)
+        np.clip(reported, 0.0, [seconds, seconds, size], out=reported)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the hub may still read `content`."""
+        return self.content is not None and not (self.tracker and self.tracker.done)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A job of this step or of an earlier one was answered."""
+
+    job: Job
+
+
+Event = Answered | Change
+
+
+class JobsEnd:
+    """The master's end for steps whose machines answer one by one.
+
+    Parameters
+    ----------
+    hub : ElasticHub
+    opening : Opening
+
+    Attributes
+    ----------
+    path : Path
+        Path of the store.
+    """
+
+    def __init__(self, hub: ElasticHub, opening: Opening) -> None:
+        self.hub = hub
+        self.path = opening.store
+        self._manifest = opening.manifest
+        self._arithmetic = opening.arithmetic
+        self._buffers: dict[tuple[int, np.dtype[Any]], list[ReceiveBuffer]] = {}
+        self._kept = 0  # bytes of these
+        self._sent: list[Job] = []
+
+    def ask(
+        self,
+        machine: int,
+        step: int,
+        product: Product,
+        intervals: Intervals,
+        content: NDArray[Any],
+    ) -> Job:
+        """Send a job on its shard to an idle machine.
+
+        Parameters
+        ----------
+        machine, step : int
+        product : Product
+        intervals : tuple of (int, int)
+        content : ndarray
+            W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
+            the dtype in which products are computed. It is not copied, and must not change as
+            long as `is_sending`.
+        """
+        if product.adjoint:
+            size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
+        else:
+            rows = count_rows(intervals)
+            size, dtype = rows * product.columns, self._arithmetic
+        kept = self._buffers.get((size, dtype))
+        if kept:
+            buffer = kept.pop()
+            self._kept -= _size_of(buffer)
+        else:
+            buffer = ReceiveBuffer(size, dtype)
+        buffer.clear()  # so that a short answer is not taken for a whole one
+        now = self.hub.clock.monotonic()
+        job = Job(machine, step, product, intervals, buffer, now)
+        self.hub.ask(job, content)
+        if job.is_sending:
+            self._sent.append(job)
+        return job
+
+    def is_sending(self, content: NDArray[Any]) -> bool:
+        """Whether an array shares memory with what may still be sent, to lost machines too."""
+        self._sent = [job for job in self._sent if job.is_sending]
+        return any(np.may_share_memory(job.content, content) for job in self._sent)
+
+    def release(self, jobs: Iterable[Job]) -> None:
+        """Reuse the buffers of these jobs, which have been answered."""
+        released = list(jobs)
+        size = sum(_size_of(job.buffer) for job in released)
+        if self._kept + size > max(_LEAST, _STEPS * size):  # of earlier plans
+            self._buffers.clear()
+            self._kept = 0
+        self._kept += size
+        for job in released:
+            self._buffers.setdefault((job.values.size, job.values.dtype), []).append(job.buffer)
+
+
+def _size_of(buffer: ReceiveBuffer) -> int:
+    return buffer.packed.nbytes + _OVERHEAD

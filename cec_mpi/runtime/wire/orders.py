@@ -1,0 +1,350 @@
+"""The messages between the master and machines.
+
+An order is five integers, and data that they announce. The report of an answer is eleven numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from cec_mpi.core.step.product import Product
+from cec_mpi.files.paths import node_directory
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.processes.packing import Failure, pack, unpack
+from cec_mpi.store.format.manifest import Manifest, manifest_of
+from cec_mpi.store.shard import Loaded
+
+MASTER = 0  # rank
+# Bytes of a vector that goes with its order in one message, and of answers that go with reports.
+SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17
+
+Number = TypeVar("Number")
+
+
+HUB_POISONED = "the previous step was interrupted; restart the job"
+
+
+class Kind(IntEnum):
+    """The kinds of orders."""
+
+    MULTIPLY = 1
+    MULTIPLY_TRANSPOSED = 2
+    EXPLAIN = 3
+    OPEN = 4
+    STOP = 5
+
+
+class Order(NamedTuple):
+    """The numbers with which an order begins.
+
+    Attributes
+    ----------
+    kind : int
+        A `Kind`.
+    shard : int
+        Machine (from 1) whose rows are meant; 0 if each machine uses its own. With OPEN, the
+        machine that the process becomes.
+    step : int
+        Number of the step, from 0. With OPEN, the number of BLAS threads.
+    columns : int
+        Columns of W or V, k.
+    length : int
+        Length of the data that follows: numbers of an assignment, or bytes.
+    """
+
+    kind: int
+    shard: int = 0
+    step: int = 0
+    columns: int = 0
+    length: int = 0
+
+    @classmethod
+    def of(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
+        """Return the order for a step."""
+        kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
+        return cls(kind, shard, step, product.columns, length)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether the order is for a step."""
+        return self.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED)
+
+    @property
+    def product(self) -> Product:
+        """The product of a step."""
+        return Product(self.kind == Kind.MULTIPLY_TRANSPOSED, self.columns)
+
+
+class Reported(NamedTuple, Generic[Number]):
+    """The numbers of a report; arrays for several reports.
+
+    Attributes
+    ----------
+    shard
+        Machine (from 1) that has answered; 0 if it has no shard.
+    seconds
+        Time of the computation.
+    load_seconds, load_bytes
+        Time and bytes of reading rows before it.
+    failed, leaving, not_finite, damaged
+        1 if the machine raised an exception; if it must leave soon; if its part of X' V has NaN or
+        infinity (in lockstep, where the parts are summed by MPI); if its shard is damaged.
+    """
+
+    shard: Number
+    seconds: Number
+    load_seconds: Number
+    load_bytes: Number
+    failed: Number
+    leaving: Number
+    not_finite: Number
+    damaged: Number
+
+    @classmethod
+    def size(cls) -> int:
+        """Return the number of numbers."""
+        return len(cls._fields)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a machine on its answer.
+
+    Attributes
+    ----------
+    seconds : float
+        Time of the computation.
+    loaded : Loaded
+        What was read before it.
+    problem : str
+        The exception that the machine raised; empty if it raised none.
+    leaving : bool
+        The machine was told to leave soon.
+    damaged : bool
+        Whether the exception is damage of the shard.
+    """
+
+    seconds: float = 0.0
+    loaded: Loaded = field(default_factory=Loaded)
+    problem: str = ""
+    leaving: bool = False
+    damaged: bool = False
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """A machine's part of a step.
+
+    Attributes
+    ----------
+    step : int
+        Number of the step, from 0.
+    shard : int
+        Number of the machine; 0 if it has no shard.
+    product : Product
+    intervals : tuple of (int, int) or None
+        The rows of this machine, ascending; None for the rows of the last step.
+    """
+
+    step: int
+    shard: int
+    product: Product
+    intervals: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True)
+class Open:
+    """Serve as a machine of the store.
+
+    Attributes
+    ----------
+    opening : Opening
+    machine : int
+        Number of the machine that this process is; 0 if it does not serve the store.
+    threads : int
+        Number of BLAS threads.
+    """
+
+    opening: Opening
+    machine: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Leave, with the exception with which the master leaves."""
+
+    error: BaseException | None = None
+
+    def packed(self) -> bytes:
+        """Return the bytes that follow the order."""
+        return pack(None if self.error is None else Failure.of(self.error))
+
+
+Announced = Multiply | Open | Stop
+"""The first part of an order."""
+
+
+def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Stop:
+    """Return what an order means that is not a step, with the bytes that follow it.
+
+    Parameters
+    ----------
+    order : Order
+    content : bytes
+    rank : int
+        Rank of this process in lockstep, where all ranks get the same order. Otherwise 0: the
+        order has the machine.
+    """
+    match order.kind:
+        case Kind.OPEN:
+            opening = Opening.unpack(content)
+            if rank:
+                return Open(opening, opening.machines[rank - 1], opening.threads[rank])
+            return Open(opening, order.shard, order.step)
+        case Kind.STOP:
+            failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
+            return Stop(None if failure is None else failure.error())
+    raise RuntimeError(f"unknown order: {order}")
+
+
+def pack_report(report: Report, shard: int, finite: bool = True) -> Reported[float]:
+    """Return the numbers of a report."""
+    loaded = report.loaded
+    return Reported(
+        shard,
+        report.seconds,
+        loaded.seconds,
+        loaded.bytes,
+        bool(report.problem),
+        report.leaving,
+        not finite,
+        report.damaged,
+    )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The store for the machines to serve.
+
+    Attributes
+    ----------
+    store : Path
+        Path; contains ``{host}`` if each node has a directory of its own.
+    manifest : Manifest
+    machines : tuple of int
+        Machine of each rank from 1 on; 0 for a spare.
+    options : MachineOptions
+    threads : tuple of int
+        BLAS threads of each rank from 0 on.
+    logs : Path or None
+        Directory for a log of each machine.
+    several_nodes : bool
+        Whether ranks are on more than one node.
+    expected : tuple of int
+        Further machines, for processes that join later.
+    """
+
+    store: Path
+    manifest: Manifest
+    machines: tuple[int, ...]
+    options: MachineOptions
+    threads: tuple[int, ...]
+    logs: Path | None = None
+    several_nodes: bool = False
+    expected: tuple[int, ...] = ()
+
+    def packed(self) -> bytes:
+        """Return the bytes that follow the order."""
+        return pack(_Opening(**vars(self) | {"manifest": self.manifest.content()}))
+
+    @classmethod
+    def unpack(cls, content: bytes) -> Opening:
+        """Return the opening with these bytes."""
+        found = unpack(content, _Opening)
+        return cls(**msgspec.structs.asdict(found) | {"manifest": manifest_of(found.manifest)})
+
+    @property
+    def measured(self) -> bool:
+        """Whether the machines measure their speed for an emulation."""
+        return self.options.measured
+
+    @property
+    def arithmetic(self) -> np.dtype[Any]:
+        """The dtype in which vectors and answers are sent and products are computed."""
+        wide = self.options.precision == "double"
+        return np.dtype(np.float64 if wide else self.manifest.dtype)
+
+    def shard_file(self, machine: int) -> Path:
+        """Return the path of the shard of a machine (from 1) in the store."""
+        return node_directory(self.store) / self.manifest.shards[machine - 1].file
+
+    def is_unseen(self, machine: int) -> bool:
+        """Whether the shard file of a machine does not exist."""
+        return not self.shard_file(machine).exists()
+
+
+class _Opening(msgspec.Struct):
+    """An opening as it is sent."""
+
+    store: Path
+    manifest: dict[str, Any]
+    machines: tuple[int, ...]
+    options: MachineOptions
+    threads: tuple[int, ...]
+    logs: Path | None
+    several_nodes: bool
+    expected: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the master makes of the reports on a store.
+
+    Attributes
+    ----------
+    emulation : Emulation or None
+    failure : Failure or None
+        Why the machine does not serve the store; None if it does.
+    """
+
+    emulation: Emulation | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The report of a machine on a store that it has opened.
+
+    Attributes
+    ----------
+    problem : str
+        Why it cannot serve the store; empty if it can.
+    shard : str
+        The file that it reads, of the store or a copy; empty if it has no shard.
+    rate : float
+        Measured rows per second, if an emulation needs them.
+    unseen : bool
+        The file of its shard does not exist.
+    damaged : bool
+        Its shard is damaged or missing.
+    unlogged : str
+        Why it has no log; empty if it has one.
+    uncached : str
+        Why it does not read its shard from the cache; empty if it does, or if there is none.
+    """
+
+    problem: str = ""
+    shard: str = ""
+    rate: float = 0.0
+    unseen: bool = False
+    damaged: bool = False
+    unlogged: str = ""
+    uncached: str = ""

@@ -1,0 +1,216 @@
+"""The interfaces of a wire: the master's end and a machine's end.
+
+A `Hub` is the master's end of a session. Its roster and its events say which machines can be asked,
+and it returns an end for the steps, once the machines have opened their shards. There are two kinds
+of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
+step, *share* what is multiplied, *collect* the answers. The master and all machines, also preempted
+ones, call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and
+may answer or not; the hub reports what happens as events.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from cec_mpi.core.elastic.events import Gone, Left
+from cec_mpi.core.plan.assignment import Assignment
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import CecError
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.waiting import Clock
+from cec_mpi.runtime.roster import WARNED, Roster
+from cec_mpi.runtime.wire.jobs import Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.orders import Announced, Multiply, Opened, Opening, Report, Verdict
+
+
+class Hub(Protocol):
+    """The master's end of a session.
+
+    Attributes
+    ----------
+    clock : Clock
+        The clock of the master.
+    roster : Roster
+        Which process is which machine, and in what state.
+    """
+
+    clock: Clock
+    roster: Roster
+
+    def assign_machines(
+        self, machines: tuple[int, ...], places: list[Place]
+    ) -> tuple[tuple[int, ...], list[Place]]:
+        """Return the machine of each rank from 1 on, and the places of ranks from 0 on.
+
+        Parameters
+        ----------
+        machines : tuple of int
+            The machines of the store, in the order of ranks; 0 for none.
+        places : list of Place
+            Places of the ranks that were there at first.
+        """
+
+    def pids(self) -> dict[int, int]:
+        """Return the process number of each machine that is a process of its own, on its host."""
+
+    def open(self, opening: Opening) -> list[Opened]:
+        """Make the machines open their shards; returns what each reports, in the order of ranks."""
+
+    def admit(self, emulation: Emulation | None) -> LockstepEnd | JobsEnd:
+        """Make the machines serve what they have opened; returns the end for steps."""
+
+    def refuse(self, error: CecError) -> None:
+        """Tell the machines that the store cannot be served, because of this error."""
+
+    def stop(self, error: BaseException | None) -> None:
+        """Make all machines leave; they raise this error if it is not None."""
+
+    def events(self) -> Iterator[Event]:
+        """Yield what has happened since the last call; never waits."""
+
+
+class ElasticHub(Hub, Protocol):
+    """A hub whose machines are asked one by one, and may be late, lost or new.
+
+    Attributes
+    ----------
+    is_poisoned : bool
+        A call was interrupted or has not returned: the hub must not be used any more.
+    """
+
+    is_poisoned: bool
+
+    def awaited(self) -> set[int]:
+        """Return the machines that are expected: they open their shards, or may still join."""
+
+    def busy(self) -> dict[int, Job]:
+        """Return the unanswered jobs by machine, without those of machines that were given up."""
+
+    def ask(self, job: Job, content: NDArray[Any]) -> None:
+        """Send a job to its machine, which must be idle."""
+
+    def late(self, machine: int) -> None:
+        """Note that the step does not wait for a machine any longer."""
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """Treat a machine that does not answer as lost; a spare replaces it.
+
+        If its process answers later, it becomes a spare, or the same machine if no spare has
+        replaced it.
+        """
+
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+        """Give a machine no more jobs; a spare replaces it."""
+
+    def report(self, machine: int) -> str:
+        """Return the last error of a machine."""
+
+
+class LockstepEnd(Protocol):
+    """The master's end for steps that all machines make together."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub of the session."""
+
+    def announce(
+        self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
+    ) -> int:
+        """Begin a step, and send the assignment if it has changed; returns the bytes sent.
+
+        Short values are sent with the announcement.
+        """
+
+    def share(self, values: NDArray[Any]) -> int:
+        """Send W, or to each machine its part of the coefficients.
+
+        W has the shape (k, r), and the coefficients have (machines_per_row * R * k,). These are the
+        values of `announce`. Returns the bytes sent.
+        """
+
+    def collect(self) -> Answers:
+        """Wait for the answers of all available machines."""
+
+    def reports(self) -> dict[int, str]:
+        """Ask the machines for their last errors, by number of the machine."""
+
+
+class StaticHub:
+    """Base of a hub whose machines are there from the beginning, and are not replaced.
+
+    Attributes
+    ----------
+    clock, roster
+        See `Hub`.
+    """
+
+    def __init__(self, clock: Clock = time) -> None:
+        self.clock = clock
+        self._events: deque[Event] = deque()
+        self.roster = Roster(clock.monotonic, self._events.append)
+
+    def assign_machines(
+        self, machines: tuple[int, ...], places: list[Place]
+    ) -> tuple[tuple[int, ...], list[Place]]:
+        """See `Hub.assign_machines`."""
+        return machines, places
+
+    def pids(self) -> dict[int, int]:
+        """See `Hub.pids`; empty, because the end of one process ends all."""
+        return {}
+
+    def events(self) -> Iterator[Event]:
+        """See `Hub.events`."""
+        while self._events:
+            yield self._events.popleft()
+
+    def begin(self, machines: tuple[int, ...]) -> None:
+        """Enter ranks into the roster as these machines, 0 for none, unless they are in it."""
+        if self.roster.processes:
+            return
+        self.roster.expect(filter(None, machines))
+        for machine in machines:
+            process = self.roster.add()
+            if machine:
+                self.roster.join(process.rank, machine)
+                self.roster.joined(process.rank, quietly=True)
+
+    def exclude_leaving(self, answers: Answers) -> Answers:
+        """Exclude the machines that say in their answers that they leave; returns the answers."""
+        for machine in answers.leaving:
+            process = self.roster.serving_as(machine)
+            if process is not None:
+                self.roster.exclude(process.rank, WARNED, Left)
+        return answers
+
+
+class MachineEnd(Protocol):
+    """A machine's end."""
+
+    def receive_order(self, signals: NotedSignals) -> Announced:
+        """Wait for the next order of the master, without using a core.
+
+        An end may tell the master about signals that this process has received.
+        """
+
+    def report_opened(self, opened: Opened) -> Verdict:
+        """Report whether a store was opened; returns whether this machine serves it."""
+
+    def wait_for_all(self) -> None:
+        """Wait until all machines have called this."""
+
+    def check_connection(self) -> None:
+        """Raise if the master has gone or this machine must leave, during long work."""
+
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+        """Receive W, shape (k, r), or the part of this machine, (rows, k)."""
+
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+        """Send the answer to a step; it has no values if the machine is preempted."""

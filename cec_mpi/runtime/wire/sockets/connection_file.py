@@ -1,0 +1,371 @@
+"""The connection file: addresses and keys with which a machine reaches the master."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import ascii_letters, digits
+from typing import Any, NamedTuple
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.durable import publish
+from cec_mpi.files.regular import open_regular, why_unreadable
+from cec_mpi.runtime.wire.sockets.cards import cards
+from cec_mpi.runtime.wire.sockets.library import zeromq
+from cec_mpi.text import plural, shown
+
+SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
+KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
+FEWEST_IN_SECRET = 16  # characters
+
+_MARK, _VERSION = "cec_mpi connection file", 2
+_HEADER = ("format", "version")
+_MOST = 1 << 16  # bytes
+_MOST_TEXT = 1024  # characters of a name
+_MOST_PATH = 107  # bytes of the path of a Unix socket
+_KEY = 40  # characters of a key in Z85,
+_Z85 = f"{digits}{ascii_letters}.-:+=^!/*?&<>()[]{{}}@%$#"  # which are these, in this order:
+_GROUP = 5  # of them are 32 bits
+_OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
+_KEYS = ("server_key", "public_key", "secret_key")
+ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
+MOST_PORT = (1 << 16) - 1
+_HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
+
+
+class Keys(NamedTuple):
+    """The keys of a run, in Z85.
+
+    Attributes
+    ----------
+    server_key, server_secret : bytes
+        The master's public and secret key.
+    public_key, secret_key : bytes
+        Those of all machines.
+    """
+
+    server_key: bytes
+    server_secret: bytes
+    public_key: bytes
+    secret_key: bytes
+
+
+def new_keys() -> Keys:
+    """Return random keys."""
+    zmq = zeromq()
+    return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+
+
+def keys_from(secret: str, encrypted: bool) -> Keys:
+    """Derive keys from a text that the master and all machines know.
+
+    Parameters
+    ----------
+    secret : str
+    encrypted : bool
+        Keys of connections without encryption are others: a key that was sent as a password does
+        not decrypt anything.
+
+    Raises
+    ------
+    InputError
+        The text is too short.
+    """
+    if len(secret) < FEWEST_IN_SECRET:
+        raise InputError(
+            f"{KEY_VARIABLE} has {plural(len(secret), 'character')}: expected at least "
+            f"{FEWEST_IN_SECRET}; python -c 'import secrets; print(secrets.token_urlsafe(32))' "
+            "makes a key"
+        )
+    zmq = zeromq()
+    from zmq.utils import z85
+
+    pairs: list[bytes] = []
+    for end in ("master", "machine"):
+        use = f"cec_mpi {end} {'encrypted' if encrypted else 'plain'}"
+        key = z85.encode(hmac.digest(os.fsencode(secret), use.encode(), "sha256"))
+        pairs += [zmq.curve_public(key), key]
+    return Keys(*pairs)
+
+
+@dataclass(frozen=True)
+class ConnectionFile:
+    """Where a run listens for machines, and the keys to join it: keep it secret.
+
+    Attributes
+    ----------
+    places : tuple of (str, int)
+        Names or addresses, the likeliest first, each with a port.
+    network : str
+        Where 127.0.0.1 is the master's own (`network_here`).
+    server_key : bytes
+        The master's public key, in Z85.
+    public_key, secret_key : bytes
+        Those of all machines, in Z85.
+    local : str
+        The path of the master's Unix socket; empty if it has none.
+    encrypted : bool
+        Whether TCP connections are encrypted. If not, `secret_key` is their password.
+    job : str
+        The identifier that the launcher or batch system gave to the master's job; empty if it
+        gave none.
+    """
+
+    places: tuple[tuple[str, int], ...]
+    network: str
+    server_key: bytes = field(repr=False)
+    public_key: bytes = field(repr=False)
+    secret_key: bytes = field(repr=False)
+    local: str = ""
+    encrypted: bool = True
+    job: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write the file, or replace an earlier one; only its owner can read it.
+
+        Raises
+        ------
+        InputError
+            It cannot be written.
+        """
+        content = {
+            "format": _MARK,
+            "version": _VERSION,
+            "at": self.places,
+            "network": self.network,
+            "local": self.local,
+            "encrypted": self.encrypted,
+            "job": self.job,
+            **{key: getattr(self, key).decode() for key in _KEYS},
+        }
+        try:
+            publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}") from None
+
+    def remove(self, path: Path) -> None:
+        """Remove the file, unless another run has put its own there."""
+        with suppress(OSError, InputError):
+            if read_connection_file(path) == self:
+                path.unlink()
+
+
+def remove_traces(file: ConnectionFile, path: Path) -> None:
+    """Remove what a master that was killed has left: its file and its socket."""
+    file.remove(path)
+    with suppress(OSError):
+        if path.parent.name.startswith(SCRATCH):
+            path.parent.rmdir()
+    with suppress(OSError):
+        Path(file.local).unlink()
+        Path(file.local).parent.rmdir()
+
+
+def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> ConnectionFile:
+    """Return what a machine needs to reach a master without a connection file.
+
+    Parameters
+    ----------
+    host : str
+        The name or address at which the master listens.
+    port : int
+    secret : str
+        The text that the master has, too.
+    encrypted : bool
+        Whether the master encrypts.
+
+    Raises
+    ------
+    InputError
+        The secret is too short, or the host is missing.
+    """
+    if host in ALL_ADDRESSES:
+        raise InputError(f"{host}:{port} has no host: expected the host of the master")
+    keys = keys_from(secret, encrypted)
+    return ConnectionFile(
+        ((host, port),),
+        "",
+        keys.server_key,
+        keys.public_key,
+        keys.secret_key,
+        encrypted=encrypted,
+    )
+
+
+def check_place(path: Path) -> None:
+    """Check that a connection file can be written under this name.
+
+    Raises
+    ------
+    InputError
+        The name is that of another file, or its directory does not exist.
+    """
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"accept {path}: {path.absolute().parent} is not a directory")
+    if os.path.lexists(path):
+        try:
+            read_connection_file(path)
+        except InputError as error:
+            raise InputError(
+                f"accept {path}: expected a new name, or an earlier connection file ({error})"
+            ) from None
+
+
+def read_connection_file(path: Path) -> ConnectionFile:
+    """Read and validate a connection file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, damaged or of another kind or version, or another user may have
+        written it: this process would connect to a run of that user, and serve it.
+    """
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            status = os.fstat(file.fileno())
+            content = json.loads(file.read(_MOST))
+    except OSError as error:
+        raise InputError(f"{path}: {why_unreadable(error)}") from None
+    except (RecursionError, ValueError):
+        content = None
+    if not isinstance(content, dict) or content.get("format") != _MARK:
+        raise InputError(f"{path} is not a connection file of cec_mpi")
+    if status.st_uid != os.geteuid():
+        raise InputError(f"{path} belongs to user {status.st_uid}: expected a file of your own")
+    if status.st_mode & _OTHERS_WRITE:
+        raise InputError(
+            f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}): "
+            f"expected mode {_OWNER_ALONE:o}"
+        )
+    if content.get("version") != _VERSION:
+        version = shown(content.get("version"))
+        raise InputError(
+            f"{path} has version {version}: expected {_VERSION}; use the same cec_mpi everywhere"
+        )
+    try:
+        return _validated(**{name: content[name] for name in content if name not in _HEADER})
+    except (TypeError, ValueError):
+        raise InputError(f"{path} is a damaged connection file") from None
+
+
+def _validated(
+    *, at: Any, network: Any, local: Any, encrypted: Any, job: Any, **keys: Any
+) -> ConnectionFile:
+    """Return what is in a file; raises TypeError or ValueError if that makes no sense."""
+    places = tuple((_text(host), port) for host, port in at)
+    if not places or not all(host for host, _ in places):
+        raise ValueError
+    if not all(type(port) is int and 0 < port <= MOST_PORT for _, port in places):
+        raise ValueError
+    if local and not (_text(local).startswith("/") and len(os.fsencode(local)) <= _MOST_PATH):
+        raise ValueError
+    if type(encrypted) is not bool or keys.keys() != set(_KEYS):
+        raise ValueError
+    return ConnectionFile(
+        places,
+        _text(network),
+        **{name: _key(text) for name, text in keys.items()},
+        local=_text(local),
+        encrypted=encrypted,
+        job=_text(job),
+    )
+
+
+def _text(text: Any) -> str:
+    if type(text) is not str or len(text) > _MOST_TEXT or not text.isprintable():
+        raise ValueError
+    return text
+
+
+def _key(text: Any) -> bytes:
+    key = _text(text).encode("ascii")
+    if len(key) != _KEY:
+        raise ValueError
+    for begin in range(0, _KEY, _GROUP):
+        bits = 0
+        for byte in key[begin : begin + _GROUP]:
+            bits = bits * len(_Z85) + _Z85.index(chr(byte))
+        if bits >> 32:
+            raise ValueError
+    return key
+
+
+def own_names() -> list[str]:
+    """Return names and addresses that this host may be known by, and last 127.0.0.1."""
+    found = [socket.gethostname(), socket.getfqdn()]
+    with suppress(OSError):
+        found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]
+    with suppress(OSError):
+        found += [card.address for card in cards()]
+    others = [name for name in dict.fromkeys(found) if not is_loopback(name)]
+    return [*others, "127.0.0.1"]
+
+
+def seen_from(places: Sequence[tuple[str, int]], same_network: bool) -> list[tuple[str, int]]:
+    """Sort the places where the master may listen in the order in which to try them.
+
+    Parameters
+    ----------
+    places : sequence of (str, int)
+        Names or addresses, the likeliest first, each with a port.
+    same_network : bool
+        Whether 127.0.0.1 is the master's own (`network_here`).
+
+    Examples
+    --------
+    >>> places = [("node1", 5555), ("127.0.0.1", 5555)]
+    >>> seen_from(places, True)
+    [('127.0.0.1', 5555), ('node1', 5555)]
+    >>> seen_from(places, False)
+    [('node1', 5555)]
+    """
+    near = [place for place in places if is_loopback(place[0])]
+    far = [place for place in places if place not in near]
+    return near + far if same_network or not far else far
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is that of the host itself."""
+    return host in ("::1", "localhost") or host.startswith("127.")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Split the text HOST:PORT.
+
+    Parameters
+    ----------
+    text : str
+        An IPv6 address is in brackets. No host, or ``*``, stands for all addresses of this host.
+
+    Returns
+    -------
+    host : str
+        Empty for all addresses.
+    port : int
+
+    Raises
+    ------
+    InputError
+        The text has another form.
+
+    Examples
+    --------
+    >>> parse_listen("node1:5555"), parse_listen("[::1]:5555"), parse_listen(":5555")
+    (('node1', 5555), ('::1', 5555), ('', 5555))
+    """
+    found = _HOST_AND_PORT.fullmatch(text)
+    if not found or not 0 < int(found[3]) <= MOST_PORT:
+        raise InputError(
+            f"{shown(text)}: expected HOST:PORT with a port from 1 to {MOST_PORT}, for "
+            "example node1:5555 or [::1]:5555"
+        )
+    host = found[1] or found[2]
+    return "" if host == "*" else host, int(found[3])

@@ -1,0 +1,375 @@
+"""The sockets at which the master listens: TCP and Unix, for machines with the keys."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.errors import InputError
+from cec_mpi.files.regular import check_descriptors, raise_file_limit
+from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.places import network_here
+from cec_mpi.runtime.roster import Process
+from cec_mpi.runtime.wire.jobs import Job
+from cec_mpi.runtime.wire.orders import Opened, Order, Verdict
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    ALL_ADDRESSES,
+    SCRATCH,
+    ConnectionFile,
+    Keys,
+    keys_from,
+    new_keys,
+    own_names,
+)
+from cec_mpi.runtime.wire.sockets.library import (
+    MOST_IN_FRAME,
+    USER,
+    frames_of,
+    is_readable,
+    prepare,
+    read_event,
+    send,
+    watched,
+    zeromq,
+)
+from cec_mpi.runtime.wire.sockets.messages import (
+    ORDER,
+    PRESENT,
+    VERDICT,
+    Hello,
+    first,
+)
+from cec_mpi.times import DISCONNECT_GRACE, END_LOOK_SECONDS, MISSED_LOOK_SECONDS, SILENCE_SECONDS
+
+log = logging.getLogger(__name__)
+_DOMAIN = "cec_mpi"  # of the keys
+_NEVER_WAIT = 1  # ZMQ_DONTWAIT
+_DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
+_NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
+
+
+@dataclass(eq=False)
+class Peer:
+    """A process that has joined, and what it has sent.
+
+    Attributes
+    ----------
+    process : Process
+        Its entry in the roster.
+    hello : Hello
+        Its first message.
+    send : callable
+        Begins to send frames; returns False if the connection has ended.
+    job : Job or None
+        The job that it has not answered.
+    answer : list or None
+        The frames of its answer, until they are taken.
+    opened : Opened or None
+        Its report on its shard, until it is taken.
+    is_ready : bool
+        Whether it waits for the others to measure its speed.
+    text : str
+        Its last error; empty if it has reported none.
+    has_left : bool
+        Whether it has said good-bye.
+    able_from : float
+        When it can become a machine, on the clock of `time.monotonic`.
+    unasked : int
+        Messages that it has sent since its last answer.
+    """
+
+    process: Process
+    hello: Hello
+    send: Callable[..., bool]
+    job: Job | None = None
+    answer: list[Any] | None = None
+    opened: Opened | None = None
+    is_ready: bool = False
+    text: str = ""
+    has_left: bool = False
+    able_from: float = 0.0
+    unasked: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Its number among the processes of the session; the master is 0."""
+        return self.process.rank
+
+    @property
+    def machine(self) -> int:
+        """The machine that it is or will be; 0 for none."""
+        return self.process.machine
+
+    @property
+    def host(self) -> str:  # noqa: D102
+        return self.hello.place.host
+
+    def order(self, order: Order, content: bytes = b"") -> None:
+        """Begin to send an order that is not a job."""
+        header = np.array(order._replace(length=len(content)), dtype=np.int64)
+        self.send(ORDER, header, frames_of(content))
+
+    def decide(self, verdict: Verdict) -> None:
+        """Begin to send whether the process serves the store that it has opened."""
+        self.send(VERDICT, b"", frames_of(pack(verdict)))
+
+    def take_status(self, status: Opened | str | None) -> None:
+        """Take a message of the process."""
+        match status:
+            case Opened():
+                self.opened = status
+            case str():
+                self.text = status
+            case None:
+                self.is_ready = True
+
+
+class Listener:
+    """Listens for machines, and distinguishes them by a name of each connection.
+
+    Machines on this host can use a Unix socket in a directory that only this user can open. It has
+    no heartbeats, because the end of a process shows at once, and a stopped process is not lost.
+    TCP has heartbeats.
+
+    A caller without the keys holds a file descriptor for some seconds, until the handshake fails:
+    this process raises its limit of open files to the hard one (``ulimit -Hn``).
+
+    Parameters
+    ----------
+    at : sequence of str
+        Names or addresses to listen at; an empty one stands for all of this host.
+    ports : (int, int) or None
+        The first and the last port that may be taken; any free one by default.
+    encrypted : bool
+        Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
+        anyone who can read the network learns it, and anyone who takes the master's port can be
+        the master of machines. Use it only in networks that nobody else can access.
+    secret : str
+        The text from which the keys are derived; by default they are random.
+    silence : float
+        Seconds without a sign of life over TCP after which a machine counts as gone.
+
+    Attributes
+    ----------
+    file : ConnectionFile
+        Where it listens, and the keys of machines; without a job.
+
+    Raises
+    ------
+    InputError
+        It cannot listen there, the secret is too short, or ZeroMQ cannot encrypt.
+    """
+
+    def __init__(
+        self,
+        at: Sequence[str],
+        ports: tuple[int, int] | None,
+        *,
+        encrypted: bool = True,
+        secret: str = "",
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self._zmq = zmq = zeromq()
+        keys = keys_from(secret, encrypted) if secret else new_keys()
+        raise_file_limit()
+        check_descriptors(_DESCRIPTORS, "the sockets that machines use")
+        from zmq.auth.thread import ThreadAuthenticator
+
+        self._sockets: list[Any] = []  # TCP, Unix
+        self._monitors: list[Any] = []
+        self._directory = ""  # of the Unix socket
+        self._context = zmq.Context()
+        self._authenticator = ThreadAuthenticator(self._context, log=_NOWHERE)
+        try:
+            self._authenticator.start()
+            tcp, local = self._router(silence), self._router(0)
+            self._admit(tcp, keys, encrypted)
+            places = [
+                (name, port)
+                for host, port in self._bind(tcp, at, ports)
+                for name in (own_names() if host in ALL_ADDRESSES else [host])
+            ]
+            self.file = ConnectionFile(
+                tuple(places),
+                network_here(),
+                keys.server_key,
+                keys.public_key,
+                keys.secret_key,
+                local=self._bind_local(local),
+                encrypted=encrypted,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._tracked: Counter[int] = Counter()  # file descriptors of machines
+        # Until when each connection that has ended must show to which machine it belonged.
+        self._expected_until: list[float] = []
+        self._next_look = self._next_round = 0.0
+        self._last: Any = None  # the frame that names the last sender
+        self._turn = 0  # which socket was heard first
+
+    def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
+        """Begin to send a message; whether the caller is still connected.
+
+        Parameters
+        ----------
+        caller, kind : bytes
+        head : bytes or ndarray
+            It is copied.
+        frames : sequence of zmq.Frame
+            See `library.frames_of`.
+        """
+        zmq = self._zmq
+        try:
+            send(self._sockets[caller[0]], [caller[1:], first(kind, head)], frames, _NEVER_WAIT)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def receive(self) -> tuple[bytes, list[Any]] | None:
+        """Return the next message and its sender; None if there is no message. Never waits.
+
+        The end of a sender's connection shows at once only after `track_disconnect`.
+        """
+        self._turn ^= 1  # many messages on one socket do not delay the other's
+        for number in (self._turn, self._turn ^ 1):
+            if is_readable(self._sockets[number]):
+                caller, *frames = self._sockets[number].recv_multipart(copy=False)
+                self._last = caller
+                return bytes([number]) + caller.bytes, [frame.buffer for frame in frames]
+        return None
+
+    def track_disconnect(self) -> None:
+        """Look for the end of the last sender's connection from now on."""
+        self._tracked[self._last.get(self._zmq.SRCFD)] += 1
+
+    def disconnected(self, callers: Sequence[bytes]) -> list[bytes]:
+        """Return those of some callers whose connections have ended; never waits."""
+        self._read_monitors()
+        now = time.monotonic()
+        if now < (self._next_look if self._expected_until else self._next_round):
+            return []
+        self._next_look, self._next_round = now + END_LOOK_SECONDS, now + MISSED_LOOK_SECONDS
+        gone = [caller for caller in callers if not self.send(caller, PRESENT)]
+        self._expected_until = [until for until in self._expected_until[len(gone) :] if until > now]
+        return gone
+
+    def close(self) -> None:
+        """Send the last words, end all connections, and remove the Unix socket."""
+        self._authenticator.stop()
+        for router in self._sockets:
+            router.disable_monitor()
+            router.close()
+        self._sockets = []
+        self._context.destroy()  # and the monitors
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _router(self, silence: float) -> Any:
+        """Make a socket that tells callers apart, and watch it."""
+        router = self._context.socket(self._zmq.ROUTER)
+        self._sockets.append(router)
+        prepare(router, silence)
+        router.router_mandatory = True
+        router.maxmsgsize = MOST_IN_FRAME
+        router.backlog = 1024
+        self._monitors.append(watched(router, self._zmq.Event.DISCONNECTED))
+        return router
+
+    def _admit(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
+        """Accept only callers that have the keys."""
+        if encrypted:
+            self._authenticator.configure_curve_callback(_DOMAIN, _OneKey(keys.public_key))
+            tcp.curve_server = True
+            tcp.curve_publickey, tcp.curve_secretkey = keys.server_key, keys.server_secret
+        else:
+            passwords = {USER.decode(): keys.secret_key.decode()}
+            self._authenticator.configure_plain(_DOMAIN, passwords)
+            tcp.plain_server = True
+        tcp.zap_domain = _DOMAIN.encode()
+
+    def _read_monitors(self) -> None:
+        """Notice that connections of machines have ended."""
+        for monitor in self._monitors:
+            while is_readable(monitor):
+                descriptor = read_event(monitor)["value"]
+                if descriptor in self._tracked:
+                    self._tracked -= Counter([descriptor])
+                    self._expected_until.append(time.monotonic() + DISCONNECT_GRACE)
+
+    def _bind(
+        self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None
+    ) -> list[tuple[str, int]]:
+        bound = []
+        for host in at:
+            dual = not host and socket.has_dualstack_ipv6()
+            address = _address(host)
+            tcp.ipv6 = dual or ":" in address
+            written = f"[{address}]" if ":" in address else address or "*"
+            bound.append((host, self._bind_one(tcp, written, ports)))
+        return bound
+
+    def _bind_one(self, tcp: Any, written: str, ports: tuple[int, int] | None) -> int:
+        zmq = self._zmq
+        reason = ""
+        for port in range(ports[0], ports[1] + 1) if ports else ("*",):
+            try:
+                tcp.bind(f"tcp://{written}:{port}")
+            except zmq.ZMQError as error:
+                reason = zmq.strerror(error.errno)
+                continue
+            return int(tcp.last_endpoint.decode().rpartition(":")[2].rstrip("\0"))
+        which = f" at ports {ports[0]}-{ports[1]}" if ports else ""
+        where = "any address" if written == "*" else written
+        raise InputError(f"the master cannot listen at {where}{which}: {reason}")
+
+    def _bind_local(self, local: Any) -> str:
+        """Listen in a new directory; returns the socket's path, empty if there is no room."""
+        for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
+            try:
+                directory = tempfile.mkdtemp(prefix=SCRATCH, dir=parent)
+            except OSError as error:
+                log.info("no Unix socket in %s: %s", parent, error.strerror)
+                continue
+            path = f"{directory}/master"
+            try:
+                local.bind(f"ipc://{path}")  # fails if the path is too long
+            except self._zmq.ZMQError as error:
+                log.info("no Unix socket in %s: %s", parent, error)
+                shutil.rmtree(directory, ignore_errors=True)
+                continue
+            self._directory = directory
+            return path
+        return ""
+
+
+def _address(host: str) -> str:
+    """Return the address of a name, because ZeroMQ listens only at addresses."""
+    if not host:
+        return ""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise InputError(f"the master cannot listen at {host}: {reason}") from None
+
+
+class _OneKey:
+    """Admits callers that have this key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        return key == self._key

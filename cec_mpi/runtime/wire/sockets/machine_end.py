@@ -1,0 +1,485 @@
+"""A machine's end of a socket: its connection to the master, and the jobs that it receives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
+from cec_mpi.files.regular import check_descriptors
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.packing import Failure, pack, unpack
+from cec_mpi.runtime.processes.places import network_here
+from cec_mpi.runtime.wire.orders import (
+    Announced,
+    Multiply,
+    Open,
+    Opened,
+    Opening,
+    Report,
+    Stop,
+    Verdict,
+    pack_report,
+    parse_order,
+)
+from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, seen_from
+from cec_mpi.runtime.wire.sockets.library import (
+    USER,
+    frames_of,
+    is_readable,
+    prepare,
+    read_event,
+    send,
+    watched,
+    zeromq,
+)
+from cec_mpi.runtime.wire.sockets.messages import (
+    ANSWER,
+    DISMISSED,
+    FAILED,
+    FAREWELL,
+    GOOD_BYE,
+    MEASURE,
+    ORDER,
+    PRESENT,
+    REFUSED,
+    STATUS,
+    VERDICT,
+    copy_frames,
+    first,
+    goes_with_report,
+    job_of,
+    kind_and_head,
+    shape_for,
+    unpacked_job,
+)
+from cec_mpi.terminal import say
+from cec_mpi.times import (
+    CONNECT_SECONDS,
+    FAREWELL_SECONDS,
+    KNOWN_SECONDS,
+    LEAVE_LOOK_SECONDS,
+    SILENCE_SECONDS,
+)
+
+_DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
+_UNIX = 0  # in place of a port
+_NEVER_MS = 24 * 3600 * 1000
+_SILENT = "no answer, or different keys or encryption"
+
+
+class GoneMasterError(MachineError):
+    """The master has ended or cannot be reached.
+
+    Attributes
+    ----------
+    is_silent : bool
+        Its computer accepts connections, but the master does not answer: it may be stopped.
+    """
+
+    is_silent = False
+
+
+class Connection:
+    """A connection to the master, at the first place where it can be reached.
+
+    On the master's host this is its Unix socket, if it has one and can be reached there.
+
+    Parameters
+    ----------
+    file : ConnectionFile
+        Where it listens, and the keys.
+    look : callable
+        Called ten times a second until the master is reached; what it raises ends the attempt.
+    silence : float
+        Seconds without a sign of life over TCP after which the master counts as gone.
+
+    Attributes
+    ----------
+    place : str
+        Where the master was reached, for example "Unix socket /tmp/cec_mpi-x/master" or
+        "node1, port 5555".
+
+    Raises
+    ------
+    GoneMasterError
+        It cannot be reached; the message lists what was tried.
+    """
+
+    def __init__(
+        self,
+        file: ConnectionFile,
+        look: Callable[[], None] = lambda: None,
+        *,
+        silence: float = SILENCE_SECONDS,
+    ) -> None:
+        self._zmq = zeromq()
+        self._cut = False
+        self._look = look
+        self._silence = silence
+        check_descriptors(_DESCRIPTORS, "a connection to the master")
+        self._context = self._zmq.Context()
+        try:
+            self.place = self._reached(file)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+
+    def _reached(self, file: ConnectionFile) -> str:
+        """Connect at the first place where the master can be reached, and return its name."""
+        tried: dict[tuple[int, str], list[str]] = {}
+        same_network = file.network == network_here()
+        places = seen_from(file.places, same_network)
+        if same_network and _is_own_socket(file.local):
+            places.insert(0, (file.local, _UNIX))
+        for host, port in places:
+            try:
+                for family, address in _resolved(host, port):
+                    self._look()
+                    _probe(family, address)
+                    if self._is_known(family, address, file):
+                        return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
+                reason = _SILENT
+            except OSError as error:
+                reason = error.strerror or str(error)
+                if port == _UNIX and isinstance(error, ConnectionRefusedError):
+                    _remove_socket(host)
+            except UnicodeError:
+                reason = "not a host name"
+            tried.setdefault((port, reason), []).append(host)
+        text = "; ".join(
+            f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
+            for (port, reason), hosts in tried.items()
+        )
+        nowhere = GoneMasterError(f"the master cannot be reached: tried {text}")
+        nowhere.is_silent = any(reason == _SILENT for _, reason in tried)
+        raise nowhere
+
+    def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
+        """Begin to send a message; its frames (`library.frames_of`) are not copied."""
+        send(self._socket, [first(kind, head)], frames)
+
+    def receive(self, seconds: float) -> list[Any] | None:
+        """Return the kind of the next message, its head and frames; None after this time.
+
+        Raises
+        ------
+        GoneMasterError
+            The connection has ended.
+        MachineError
+            The master has excluded this machine because something went wrong on it.
+        DismissedError
+            The master has excluded this machine for good because its answers were wrong.
+        InputError
+            The master refuses this machine.
+        """
+        zmq = self._zmq
+        due = time.monotonic() + seconds
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                if self._cut:  # and all that was sent before is received
+                    raise GoneMasterError("the connection to the master has ended") from None
+                left = due - time.monotonic()
+                if left <= 0:
+                    return None
+                found = dict(self._poller.poll(1 + int(1e3 * left)))
+                self._cut = self._monitor in found and self._is_cut()
+                continue
+            kind, head = kind_and_head(frames[0].buffer)
+            if kind == REFUSED:
+                raise InputError(bytes(head).decode())
+            if kind in (FAILED, DISMISSED):
+                error = DismissedError if kind == DISMISSED else MachineError
+                raise error(f"the master has excluded this machine: {bytes(head).decode()}")
+            if kind != PRESENT:
+                return [kind, head, *(frame.buffer for frame in frames[1:])]
+
+    def check(self) -> None:
+        """Raise if the connection has ended.
+
+        Raises
+        ------
+        GoneMasterError
+            It has ended.
+        """
+        self._cut = self._cut or self._is_cut()
+        if self._cut:
+            raise GoneMasterError("the connection to the master has ended")
+
+    def close(self) -> None:
+        """Send the last words, and end the connection."""
+        if self._cut:
+            self._socket.linger = 0
+        self._end()
+        self._context.term()
+
+    def _is_known(self, family: int, address: Any, file: ConnectionFile) -> bool:
+        """Connect; whether the process there has the keys, and accepts these."""
+        zmq = self._zmq
+        self._socket = self._context.socket(zmq.DEALER)
+        prepare(self._socket, 0 if family == socket.AF_UNIX else self._silence)
+        # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
+        # and then takes the master for dead.
+        self._socket.rcvhwm = 0
+        self._socket.ipv6 = family == socket.AF_INET6
+        # To the master, a second connection is another machine. (-1, for never, drops the last
+        # messages.)
+        self._socket.reconnect_ivl = _NEVER_MS
+        if family != socket.AF_UNIX:
+            self._show_keys(file)
+        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+        self._monitor = watched(self._socket, events)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        if family == socket.AF_UNIX:
+            self._socket.connect(f"ipc://{address}")
+        else:
+            host, port = address
+            self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
+        due = time.monotonic() + KNOWN_SECONDS
+        while (
+            not (heard := self._monitor.poll(int(1e3 * LEAVE_LOOK_SECONDS)))
+            and time.monotonic() < due
+        ):
+            self._look()
+        if heard and not self._is_cut():
+            return True
+        self._socket.linger = 0
+        self._end()
+        return False
+
+    def _show_keys(self, file: ConnectionFile) -> None:
+        if file.encrypted:
+            self._socket.curve_serverkey = file.server_key
+            self._socket.curve_publickey = file.public_key
+            self._socket.curve_secretkey = file.secret_key
+        else:
+            self._socket.plain_username = USER
+            self._socket.plain_password = file.secret_key
+
+    def _is_cut(self) -> bool:
+        """Whether the last event of the connection is its end."""
+        event = None
+        while is_readable(self._monitor):
+            event = read_event(self._monitor)["event"]
+        return bool(event == self._zmq.Event.DISCONNECTED)
+
+    def _end(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+
+
+def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
+    """Yield the family and each address of a place."""
+    if port == _UNIX:
+        yield socket.AF_UNIX, host
+        return
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, _, _, _, numbers in dict.fromkeys(found):
+        yield family, (str(numbers[0]), int(numbers[1]))
+
+
+def _probe(family: int, address: Any) -> None:
+    """Connect to an address; raises OSError if no process listens there."""
+    with socket.socket(family) as caller:
+        caller.settimeout(CONNECT_SECONDS)
+        caller.connect(address)
+
+
+def _remove_socket(path: str) -> None:
+    """Remove the socket of a master that was killed."""
+    with suppress(OSError):
+        Path(path).unlink()
+        Path(path).parent.rmdir()
+
+
+def _is_own_socket(path: str) -> bool:
+    """Whether the path is a socket of this user."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
+
+
+class ShutdownRequested(StoppedError):
+    """The machine was told to leave."""
+
+
+def signal_reason(*noted: NotedSignals) -> str:
+    """Return which signal has told this process to leave; empty if it was not told."""
+    received = next((each.received for each in noted if each.received), None)
+    return f"told to leave by the signal {received.name}" if received else ""
+
+
+class SocketMachineEnd:
+    """A machine's end.
+
+    Parameters
+    ----------
+    connection : Connection
+    threads : int or None
+        BLAS threads of this process; None for as many as the master says.
+    before : NotedSignals
+        Those that came before it serves.
+    tells : bool
+        Print which machine this process is.
+    own : mapping
+        Options of this machine in place of those of the run.
+
+    Attributes
+    ----------
+    machine : int
+        That it was last; 0 for none.
+    shutdown_reason : str
+        Why this machine must leave; empty if it was not told to.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        threads: int | None,
+        before: NotedSignals,
+        tells: bool = True,
+        own: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._connection = connection
+        self._threads = threads
+        self._tells = tells
+        self._own = own
+        self._signals = self._before = before
+        self._frames: list[Any] = []  # that came with the order
+        self._content = np.empty(0, np.uint8)  # that is in it
+        self._opening: Open | None = None
+        self._served: Opening | None = None
+        self._early: list[Any] | None = None  # an order that came instead of an object
+        self._goes_by: float | None = None  # after good-bye
+        self.machine = 0
+
+    def receive_order(self, signals: NotedSignals) -> Announced:
+        """Wait for an order; if this machine was told to leave, say good-bye to the master."""
+        self._signals = signals
+        while (frames := self._next()) is None or frames[0] != ORDER:
+            if self.shutdown_reason and self._may_go(frames):
+                return Stop(ShutdownRequested(self.shutdown_reason))
+        numbers = np.frombuffer(frames[1], np.int64)
+        order, pairs, self._content = unpacked_job(numbers)
+        self._frames = frames[2:]
+        job = job_of(order, pairs)
+        if job is not None:
+            return job
+        told = parse_order(order, b"".join(self._frames))
+        if isinstance(told, Open):
+            options = replace(told.opening.options, **self._own)
+            opening = replace(told.opening, options=options)
+            threads = self._threads or told.threads
+            self._opening = told = replace(told, opening=opening, threads=threads)
+        return told
+
+    def wait_for_all(self) -> None:
+        """Report that this machine is ready, and wait until all machines are."""
+        self._report_status(None)
+        self._receive(MEASURE)
+
+    def check_connection(self) -> None:
+        """Raise if the master has gone or this machine must leave."""
+        self._connection.check()
+        if self.shutdown_reason:
+            self._connection.send(GOOD_BYE)
+            raise ShutdownRequested(self.shutdown_reason)
+
+    def report_opened(self, opened: Opened) -> Verdict:
+        """Report the opening of the shard; returns whether this machine serves it."""
+        self._report_status(opened)
+        content = self._receive(VERDICT)
+        if content is None:
+            return Verdict(failure=Failure.of(MachineError("the master leaves")))
+        verdict = unpack(content, Verdict)
+        asked = self._opening
+        assert asked is not None
+        if verdict.failure is None:
+            self._served = asked.opening
+            if asked.machine not in (0, self.machine):
+                self.machine = asked.machine
+                if self._tells:
+                    say(f"this is machine {self.machine} of {asked.opening.store}")
+        return verdict
+
+    def receive_vector(self, order: Multiply) -> NDArray[Any]:
+        """Return the vector of a job."""
+        opening = self._served
+        assert opening is not None
+        shape = shape_for(order, opening)
+        if self._content.size:
+            return self._content.view(opening.arithmetic).reshape(shape)
+        values = np.empty(shape, opening.arithmetic)
+        if not copy_frames(self._frames, values):
+            raise MachineError("the master has sent a vector of the wrong length")
+        self._frames = []
+        return values
+
+    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
+        """Send the error, if there is one, then values and report.
+
+        The report says whether this machine leaves.
+        """
+        if report.problem:
+            self._report_status(report.problem)
+        elif self.shutdown_reason:
+            report = replace(report, leaving=True)
+        numbers = np.array(pack_report(report, order.shard), dtype=np.float64)
+        values = np.ascontiguousarray(values)
+        if goes_with_report(values):
+            self._connection.send(ANSWER, numbers.tobytes() + values.tobytes())
+        else:
+            # The master asks for the next values only when it has all of these.
+            self._connection.send(ANSWER, numbers, frames_of(values))
+
+    def _report_status(self, content: Opened | str | None) -> None:
+        self._connection.send(STATUS, pack(content))
+
+    def _receive(self, kind: bytes) -> bytes | None:
+        """Wait for a message of this kind, and return its content; None if the master leaves."""
+        while (frames := self._connection.receive(LEAVE_LOOK_SECONDS)) is None:
+            if self.shutdown_reason:
+                self._connection.send(GOOD_BYE)
+                raise ShutdownRequested(self.shutdown_reason)
+        if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
+            raise ShutdownRequested(self.shutdown_reason)
+        if frames[0] == ORDER:  # the master leaves
+            self._early = frames
+            return None
+        if frames[0] != kind:
+            raise MachineError("the master has sent an unexpected message")
+        return b"".join(frames[1:])
+
+    def _next(self) -> list[Any] | None:
+        early, self._early = self._early, None
+        return early or self._connection.receive(LEAVE_LOOK_SECONDS)
+
+    def _may_go(self, frames: list[Any] | None) -> bool:
+        """Say good-bye; True if the master has answered it, or has been silent for too long."""
+        now = time.monotonic()
+        if self._goes_by is None:
+            self._connection.send(GOOD_BYE)
+            self._goes_by = now + FAREWELL_SECONDS
+        return now > self._goes_by or (frames is not None and frames[0] == FAREWELL)
+
+    @property
+    def shutdown_reason(self) -> str:  # noqa: D102
+        return signal_reason(self._before, self._signals)

@@ -1,0 +1,124 @@
+"""Steps that need not all answers: first answers, deadlines, wrong answers, warnings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cec_mpi import open_operator
+from cec_mpi.errors import InfeasibleError, MachineError
+from cec_mpi.runtime.availability.models import Listed
+from helpers.elastic_here import opened_here
+from helpers.recording import Kept
+
+pytestmark = pytest.mark.usefixtures("no_launcher")
+
+RNG = np.random.default_rng(3)
+
+
+def check(operator, X, tolerance=1e-13):
+    """All four kinds of products."""
+    W, V = RNG.standard_normal((X.shape[1], 3)), RNG.standard_normal((X.shape[0], 3))
+    for found, expected in (
+        (operator @ W, X @ W),
+        (operator @ W[:, 0], X @ W[:, 0]),
+        (operator.H @ V, X.T @ V),
+        (operator.H @ V[:, 0], X.T @ V[:, 0]),
+    ):
+        assert np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
+def test_products_in_every_mask(stores, X, dtype, tolerance, scheme):
+    masks = Listed([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
+    options = {"availability": masks, "stragglers": 1, "scheme": scheme}
+    with opened_here(stores[dtype], **options) as operator:
+        for _ in range(5):
+            check(operator, X, tolerance)
+
+
+def test_a_step_does_not_wait_for_a_straggler(store, X):
+    recorder = Kept()
+    emulated = {"emulate_speeds": (1.0, 0.02, 1.0), "emulate_base": 10_000.0}  # 0.1 s, or 5 s
+    options = {"stragglers": 1, "speeds": (1, 1, 1), "recorder": recorder, **emulated}
+    with open_operator(store, local=3, **options) as operator:
+        w = np.ones(40)
+        for _ in range(3):
+            assert np.allclose(operator @ w, X @ w)
+        assert all(0 < r.cancellation < 1e3 for r in recorder.records)
+        assert all(r.hindsight_makespan is None for r in recorder.records)
+        assert recorder.summary()["median_regret"] is None
+        assert recorder.common["stragglers"] == 1
+        # It is busy with the first step, and is not asked until it is done with it.
+        assert 2 in recorder.records[0].available
+        assert 2 not in recorder.records[1].available
+        assert [r.rows[1] for r in recorder.records[:2]] == [0, 0]
+
+
+def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
+    recorder = Kept()
+    with open_operator(store, local=3, recorder=recorder, inject="leave:3@1") as operator:
+        check(operator, X)
+        assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
+        (event,) = recorder.happened
+        assert event["left"] == 3
+        operator.available = {1, 3}
+        with pytest.raises(InfeasibleError):
+            operator @ np.ones(40)
+
+
+def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(replicated, X):
+    options = {"check": True, "inject": "corrupt:2@1"}
+    with opened_here(replicated, **options) as operator:
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machine 2 is wrong, or"):
+            operator @ np.ones(40)
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+
+
+def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_excluded(replicated, X):
+    recorder = Kept()
+    faults = {"inject": "corrupt:2@1,corrupt:3@3", "recorder": recorder}
+    with opened_here(replicated, check=True, **faults) as operator:
+        for _ in range(4):
+            V = RNG.standard_normal((1001, 2))
+            assert np.allclose(operator.H @ V, X.T @ V, atol=1e-10)
+    assert recorder.happened == [
+        {"wrong": 2},
+        {"excluded": 2, "reason": "wrong in step 1"},
+        {"wrong": 3},
+        {"excluded": 3, "reason": "wrong in step 3"},
+    ]
+
+
+def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
+    options = {"check": True, "inject": "corrupt:2@1"}
+    with opened_here(store, **options) as operator:
+        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
+        with pytest.raises(MachineError, match=r"step 1 has failed: .* machines 1, 2, 3 to r"):
+            operator @ np.ones(40)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_right_answers_are_never_doubted(stores, dtype):
+    recorder = Kept()
+    with opened_here(stores[dtype], check=True, recorder=recorder) as operator:
+        for size in 10.0 ** np.arange(-15, 15):
+            operator @ (RNG.standard_normal(40) * size)
+            operator.H @ (RNG.standard_normal(1001) * size)
+    assert recorder.happened == []
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("options", [{}, {"stragglers": 1}])
+def test_errors_are_below_accuracy_times_cancellation(stores, X, options, dtype):
+    recorder, wide = Kept(), X.astype(np.longdouble)
+    with opened_here(stores[dtype], recorder=recorder, **options) as operator:
+        for _ in range(5):
+            w, v = RNG.standard_normal(40), RNG.standard_normal(1001)
+            y, z = operator @ w, operator.rmatvec(v)
+            forward, adjoint = recorder.records[-2:]
+            for found, exact, step in ((y, wide @ w, forward), (z, wide.T @ v, adjoint)):
+                wrong = np.abs(found - exact).max() / np.abs(found).max()
+                assert wrong <= operator.accuracy * step.cancellation < 1e-2

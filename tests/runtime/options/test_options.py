@@ -1,0 +1,366 @@
+"""An option of a session is written once: its flag and its keyword are the same."""
+
+import argparse
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.cli import build_parser, main
+from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.errors import CecError, InputError
+from cec_mpi.runtime.options import values
+from cec_mpi.runtime.options.available import AvailabilityFlags
+from cec_mpi.runtime.options.elastic import implies_elastic
+from cec_mpi.runtime.options.option import from_flags, own_options
+from cec_mpi.runtime.options.session import GROUPS, SessionOptions
+from cec_mpi.runtime.options.sharing import as_speeds
+from cec_mpi.runtime.processes.launcher import without_launcher
+from helpers.sparse import sparse
+
+# What no other function of Python has: the first three say what to open, and for whom.
+NOT_OPTIONS = {"store", "comm", "recorder"}
+# Flags that are not the session's; those of availability say one keyword together.
+OF_THE_COMMAND = {"help_all", "help", "verbosity"}
+TOGETHER = {each.name for each in own_options(AvailabilityFlags)}
+
+
+def keywords():
+    parameters = inspect.signature(cec_mpi.open_operator).parameters
+    return {name: each for name, each in parameters.items() if name not in NOT_OPTIONS}
+
+
+def flags_of_run():
+    of_run = {each.name for each in fields(RunOptions)}
+    found = {each.dest for each in build_parser().commands["run"]._actions}
+    return found - OF_THE_COMMAND - of_run
+
+
+def options_of(words):
+    given = build_parser().parse_args(["run", "store", "--out", "out", *words])
+    return from_flags(SessionOptions, given)
+
+
+def test_each_flag_has_its_keyword_and_each_keyword_its_flag():
+    assert {"availability", "speeds", "elastic", "emulate_speeds", "seed"} <= keywords().keys()
+    assert flags_of_run() - TOGETHER == keywords().keys() - {"availability"}
+    assert flags_of_run() >= TOGETHER
+
+
+def test_keywords_have_the_defaults_of_the_flags():
+    options = options_of([])
+    assert options == SessionOptions()
+    assert {name: each.default for name, each in keywords().items()} == {
+        each.name: getattr(options, each.name) for each in fields(options)
+    }
+
+
+def test_flags_reach_the_options_of_their_names():
+    words = "--machines 1-3,5 --tick 2 --wait --speeds a=1,b=2 --shards ram --deadline x2"
+    words += " --emulate-speeds 1,2 --emulate-change 3:1:0.5 --emulate-change 4:2:2 --seed 7"
+    words += " --available-probability 0.5"
+    options = options_of(words.split())
+    assert options.machines == (1, 2, 3, 5)
+    assert (options.tick_seconds, options.wait, options.shards) == (2.0, True, "ram")
+    assert (options.speeds, options.deadline) == ({"a": 1.0, "b": 2.0}, "x2")
+    assert options.emulate_speeds == (1.0, 2.0)
+    assert [change.step for change in options.emulate_changes] == [3, 4]
+    assert options.availability.available_probability == 0.5
+    assert (options.seed, options.availability.seed) == (7, 7)
+
+
+def test_help_in_python_says_what_each_keyword_is():
+    text = inspect.getdoc(cec_mpi.open_operator)
+    parameters = text.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
+    described = [line.partition(" : ")[0] for line in parameters.splitlines() if line[0] != " "]
+    assert [name for name in described if name not in NOT_OPTIONS] == list(keywords())
+
+
+def refusal(store, **options):
+    """What a program is told that opens an operator with these options."""
+    with pytest.raises(InputError) as error, cec_mpi.open_operator(store, **options):
+        pass
+    return str(error.value)
+
+
+def test_a_keyword_that_there_is_not_is_refused(tmp_path):
+    told = refusal(tmp_path, spare=1)
+    assert told == "open_operator got an unexpected keyword argument 'spare'"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("on_loss", "continue", "use elastic (--elastic) to continue"),
+        ("spares", "1", "processes beyond the machines of the store are spares"),
+        ("replace", "spawn", "cec-mpi join"),
+        ("adopt", "1", "start more ranks on this node"),
+        ("shards_per_machine", "2", "start more ranks on this node"),
+        ("memory_per_machine", "8G", "start more ranks on this node"),
+        ("staged", "DIR", "use --cache DIR"),
+    ],
+)
+def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):
+    told = refusal(store, **{name: value})
+    assert f"unexpected keyword argument '{name}': it was removed; " in told
+    assert instead in told
+    flag = f"--{name.replace('_', '-')}"
+    for words in ([flag, value], [f"{flag}={value}", "--serial"]):
+        assert main(["run", str(store), "--out", "out", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"cec-mpi: error: unknown option {flag}: it was removed; ")
+        assert instead in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "others"),
+    [
+        ("tick_seconds", "a", {}),
+        ("tick_seconds", [], {}),
+        ("machines", 1.5, {}),
+        ("machines", b"x", {}),
+        ("speeds", 1.5, {}),
+        ("speeds", b"x", {}),
+        ("emulate_speeds", "a", {}),
+        ("emulate_speeds", 1.5, {}),
+        ("emulate_base", "a", {"emulate_speeds": (1, 1, 1)}),
+        ("emulate_noise", [], {}),
+        ("emulate_changes", 1.5, {}),
+        ("inject", {}, {}),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_its_name(store, name, value, others):
+    options = SessionOptions(**others, **{name: value})
+    with pytest.raises(InputError, match=f"^{name} {re.escape(repr(value))}: expected "):
+        options.checked(cec_mpi.open_store(store).manifest)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        (each.name, each.metadata["shown"]["choices"])
+        for group in GROUPS
+        for each in own_options(group)
+        if "choices" in each.metadata["shown"]
+    ],
+)
+def test_choices_hold_for_the_keyword_too(store, name, choices):
+    options = SessionOptions(**{name: "nothing"})
+    with pytest.raises(InputError, match=f"{name} 'nothing'") as error:
+        options.checked(cec_mpi.open_store(store).manifest)
+    assert all(choice in str(error.value) for choice in choices)
+
+
+ELASTIC = {
+    "--elastic": True,
+    "--local 2": 2,
+    "--stragglers 1": 1,
+    "--deadline x2": "x2",
+    "--accept file": "file",
+    "--listen node1:5555": "node1:5555",
+    "--check": True,
+}
+NOT_ELASTIC = (
+    "--start-timeout 5",
+    "--no-encryption",
+    "--interface eth0",
+    "--ports 1-2",
+    "--inject kill:1@2",
+    "--stragglers 0",
+)
+
+
+@pytest.mark.parametrize("words", ELASTIC)
+def test_options_that_need_machines_one_by_one_make_a_run_elastic(words):
+    options = options_of(words.split())
+    name = re.split("[ =]", words.removeprefix("--"))[0]
+    assert getattr(options, name) == ELASTIC[words]
+    assert options.is_elastic
+    assert SessionOptions(**{name: ELASTIC[words]}).is_elastic
+    assert implies_elastic({word.partition("=")[0] for word in words.split()})
+
+
+@pytest.mark.parametrize("words", NOT_ELASTIC)
+def test_the_others_leave_it_in_lockstep(words):
+    assert not options_of(words.split()).is_elastic
+
+
+def test_speeds_are_of_one_kind():
+    assert as_speeds(None, 2) == as_speeds("learn", 2) == "learn"
+    assert as_speeds([1, 2], 2) == (1.0, 2.0)
+    assert as_speeds({"a": 1.0}, 2) == {"a": 1.0}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    place = tmp_path_factory.mktemp("options")
+    np.save(place / "X.npy", np.eye(6))
+    cec_mpi.encode(place / "X.npy", place / "store", 3, 2)
+    return place / "store"
+
+
+PROGRAM = """
+import inspect, sys
+import cec_mpi
+from cec_mpi.cli import main
+from cec_mpi.runtime.session.session import Session
+
+def open_noted(self, store, options, recorder, open_store=Session.open):
+    seen.append(options.made_up)
+    return open_store(self, store, options, recorder)
+
+seen, Session.open = [], open_noted
+store, out = sys.argv[1:]
+assert main(["run", store, "--out", out, "--serial", "power", "--made-up", "7"]) == 0
+with cec_mpi.open_operator(store, None, made_up=8):
+    pass
+assert "made_up" in cec_mpi.open_operator.__doc__
+seen.append(inspect.signature(cec_mpi.open_operator).parameters["made_up"].default)
+assert seen == [7, 8, 3], seen
+"""
+
+
+def test_a_new_option_is_written_in_one_place(store, tmp_path):
+    package = Path(cec_mpi.__file__).parent
+    copy = tmp_path / "cec_mpi"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    elastic = copy / "options" / "elastic.py"
+    text = elastic.read_text()
+    new = '    made_up: int = option(3, "--made-up K", "of a test", values.whole)\n'
+    for place, more in (
+        ("    start_timeout: float | None = option(", new),
+        ("    start_timeout : float, optional", "    made_up : int\n        Of a test.\n"),
+    ):
+        assert text.count(place) == 1
+        text = text.replace(place, more + place)
+    elastic.write_text(text)
+    environment = without_launcher(os.environ) | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(store), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"accept": 5}, "accept 5: expected the name of a file"),
+        ({"accept": ["conn"]}, "accept ['conn']: expected the name of a file"),
+        ({"accept": "a\0b"}, "accept 'a\\x00b': expected the name of a file"),
+        ({"accept": ""}, "accept '': expected the name of a file"),
+        ({"listen": 5555}, "listen 5555: expected 'HOST:PORT'"),
+        (
+            {"listen": "a:1", "accept": "conn"},
+            "accept and listen cannot be combined: expected one of them",
+        ),
+        (
+            {"listen": "a:1", "interface": "eth0"},
+            "interface and listen cannot be combined: expected one of them",
+        ),
+        (
+            {"listen": "a:1", "ports": (1, 2)},
+            "ports and listen cannot be combined: expected one of them",
+        ),
+        ({"local": 2, "ports": (9,)}, "ports (9,): expected the first and the last"),
+        ({"local": 2, "ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
+        ({"local": 2, "ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
+        ({"local": 2, "ports": (0, 3)}, "ports (0, 3): expected the first and the last"),
+        ({"local": 2, "encryption": "no"}, "encryption 'no': expected True or False"),
+        ({"local": -1}, "local -1: expected at least 1 machine"),
+        ({"local": "x"}, "local 'x': expected a whole number"),
+    ],
+)
+def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, store):
+    assert expected in refusal(store, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"interface": "eth0"}, "interface: this option needs an elastic run (--elastic)"),
+        ({"ports": (1, 2)}, "ports: this option needs an elastic run (--elastic)"),
+        ({"encryption": False}, "no encryption: this option needs an elastic run (--elastic)"),
+        ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
+        ({"check": "parity"}, "check 'parity': it was removed; --check has no value and compares"),
+        ({"check": "all"}, "check 'all': expected True or False"),
+        ({"check": True, "stragglers": 1}, "stragglers 1: expected 0 to 0 (N - L, less 1 with"),
+        ({"deadline": 0}, "deadline 0: expected "),
+        ({"inject": "kill:4@1"}, "expected"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given, expected, store):
+    with pytest.raises(InputError, match=re.escape(expected)):
+        SessionOptions(**given).checked(cec_mpi.open_store(store).manifest)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (each row is on 2 machines)"),
+        ({"scheme": "cyclic"}, "scheme cyclic is only for a code"),
+        ({"machines": (1,)}, "1 machine takes part, but rows "),
+    ],
+)
+def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):
+    manifest = cec_mpi.encode(sparse(40, 9), tmp_path / "sparse", 3, copies=2)
+    with pytest.raises(CecError, match=re.escape(expected)):
+        SessionOptions(**given).checked(manifest)
+
+
+def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(store):
+    manifest = cec_mpi.open_store(store).manifest
+    assert SessionOptions().checked(manifest).deadline is None
+    patient = SessionOptions(elastic=True).checked(manifest).deadline
+    assert (patient.factor, patient.least) == (10.0, 2.0)
+    assert SessionOptions(deadline=3).checked(manifest).deadline.seconds == 3
+
+
+def test_options_are_checked_once(store):
+    manifest = cec_mpi.open_store(store).manifest
+    checked = SessionOptions(deadline="x2", speeds=[1, 2, 3]).checked(manifest)
+    assert (checked.deadline.factor, checked.speeds) == (2, (1, 2, 3))
+    assert checked.machines == (1, 2, 3)
+    assert checked.checked(manifest) is checked
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("268435456", 2**28),
+        ("100B", 100),
+        ("64GB", 64 * 10**9),
+        ("64gb", 64 * 10**9),
+        ("1.5 kB", 1500),
+        ("2MB", 2 * 10**6),
+        ("1TB", 10**12),
+        ("64GiB", 64 * 2**30),
+        ("64G", 64 * 2**30),
+        ("64Gi", 64 * 2**30),
+        ("512M", 2**29),
+        ("1KiB", 1024),
+        ("2T", 2**41),
+        ("1e9", 10**9),
+    ],
+)
+def test_sizes(text, found):
+    assert values.size(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "B", "GB", "0", "0.5", "-1G", "1GG", "1iB", "1X", "inf", "1e400"]
+)
+def test_sizes_that_are_none(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a size from 1 byte"):
+        values.size(text)

@@ -1,0 +1,259 @@
+"""Findings from facts: what was seen of ranks, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cec_mpi.cli.doctor.advice import advise_binding, different_versions
+from cec_mpi.runtime.processes.launcher import Launcher
+from cec_mpi.runtime.processes.places import (
+    Place,
+    count_cores,
+    count_domains,
+    find_crowds,
+    unseen_shards,
+    wrong_ranks,
+)
+from cec_mpi.runtime.processes.start import different_packages
+from cec_mpi.text import listed
+
+
+def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
+    """Places of so many ranks on each of the nodes n1, n2, ... of so many cores.
+
+    Where each is bound to its own cores, their nodes are those that they have together.
+    """
+    return [
+        Place(
+            f"n{number}",
+            count,
+            cores if own is None else min(cores, own * count),
+            own or cores,
+            domains,
+            own_domains or domains,
+            sum(ranks[: number - 1]),
+            cores,
+        )
+        for number, count in enumerate(ranks, start=1)
+        for _ in range(count)
+    ]
+
+
+def launched(maker):
+    return Launcher(maker, maker, 2, 0)
+
+
+def crowds(places, threads=None, maker="Open MPI"):
+    threads = [threads or place.threads for place in places]
+    found = find_crowds(places, threads, launched(maker))
+    assert {finding.kind for finding in found} <= {"warning"}
+    return [finding.text for finding in found]
+
+
+def test_a_core_for_each_machine_is_enough_since_the_master_waits():
+    assert crowds(nodes(5)) == []
+    assert crowds(nodes(1, 4, 4)) == []
+
+
+def test_more_ranks_than_cores():
+    assert crowds(nodes(7, cores=2)) == [
+        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine for "
+        "a trial, but measured speeds mean little: use more nodes, or fewer machines on each"
+    ]
+
+
+def test_a_hundred_ranks_on_twenty_nodes_are_one_message():
+    (told,) = crowds(nodes(*[5] * 20))
+    assert (
+        "more machines than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)" in told
+    )
+    assert len(told) < 250
+
+
+def test_more_threads_than_cores():
+    assert crowds(nodes(3), 2) == []
+    (told,) = crowds(nodes(4), 2)
+    assert "more threads than cores on n1 (3 machines of 2 threads on 4 cores)" in told
+    assert "fewer --threads" in told
+
+
+def test_more_threads_than_a_rank_is_bound_to():
+    (told,) = crowds(nodes(2, own=1), 4)
+    assert "more threads than cores on n1 (4 threads bound to 1 core)" in told
+    (told,) = crowds(nodes(2, own=1), 5)
+    assert "more threads than cores on n1 (1 machine of 5 threads on 2 cores)" in told
+    assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
+
+
+@pytest.mark.parametrize(
+    ("maker", "option"),
+    [
+        ("Open MPI", "mpirun --bind-to none"),
+        ("MPICH", "mpiexec -bind-to none"),
+        ("Intel MPI", "I_MPI_PIN=off"),
+        ("srun", "srun --cpu-bind=none"),
+        ("a launcher", "no binding"),
+    ],
+)
+def test_each_launcher_is_told_in_its_own_words_to_bind_to_no_core(maker, option):
+    (told,) = crowds(nodes(2, own=1), 4, maker)
+    assert told.endswith(f"use fewer --threads, or start with {option}")
+    (told,) = binding(nodes(2, own=1), maker)
+    assert told.endswith(f": start them with {option}")
+
+
+def test_nodes_of_one_name_are_two_nodes():
+    two = [replace(place, host="localhost") for place in nodes(3, 3, cores=3)]
+    assert crowds(two) == []
+
+
+def test_both_are_said():
+    assert len(crowds(nodes(7), 2)) == 2
+
+
+def binding(places, maker="Open MPI"):
+    found = advise_binding(places, launched(maker))
+    assert {finding.kind for finding in found} <= {"advice"}
+    return [finding.text for finding in found]
+
+
+def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
+    (told,) = binding(nodes(2, own=1))
+    assert told == (
+        "ranks are bound to one core, and other cores are idle on n1 (2 ranks on 2 cores "
+        "of 4): start them with mpirun --bind-to none"
+    )
+    assert binding(nodes(3, own=1)) == []
+    assert binding(nodes(2, cores=2, own=1)) == []  # as where the cpuset has no more
+
+
+@pytest.mark.parametrize(
+    ("maker", "option"),
+    [
+        ("Open MPI", "mpirun --map-by numa --bind-to numa"),
+        ("MPICH", "mpiexec -bind-to numa"),
+        ("Intel MPI", "I_MPI_PIN_DOMAIN=numa"),
+        ("srun", "srun --cpu-bind=ldoms"),
+        ("a launcher", "4 domains): binding to NUMA domains keeps"),
+    ],
+)
+def test_machines_that_may_move_between_numa_domains(maker, option):
+    (told,) = binding(nodes(5, cores=64, domains=4), maker)
+    assert told.startswith("machines may move between NUMA domains on n1 (4 machines, 4 domains): ")
+    assert option in told
+    assert binding(nodes(5, cores=64, domains=4, own_domains=1), maker) == []
+
+
+def test_fewer_machines_than_numa_domains():
+    (told,) = binding(nodes(1, 1, 1, cores=64, domains=2))
+    assert told.startswith("machines spread over NUMA domains on n2 and n3 (1 machine, 2 domains ")
+
+
+def test_a_machine_without_numa_needs_no_advice():
+    assert binding(nodes(5)) == []
+    assert advise_binding(nodes(1), None) == []
+
+
+SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (SAME, ""),
+        (("0.1.0", "15cd45ca", "/home/cec_mpi"), ""),
+        (
+            ("0.2.0", "17305258", "/opt/cec_mpi"),
+            "0.1.0 in /opt/cec_mpi on n1; 0.2.0 in /opt/cec_mpi on n2 and n3; ",
+        ),
+        (
+            ("0.1.0", "17305258", "/opt/cec_mpi"),
+            "0.1.0 (files 15cd45ca) in /opt/cec_mpi on n1; 0.1.0 (files 17305258) in /opt/",
+        ),
+        (("0.3.0", "0", "/opt", "what a later version adds"), "0.3.0 in /opt on n2 and n3"),
+    ],
+)
+def test_different_versions_of_the_package(other, told):
+    found = different_packages([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+def test_different_versions_of_what_it_needs():
+    versions = [{"NumPy": "2.1", "SciPy": "1.14"}, {"NumPy": "2.2", "SciPy": "1.14"}]
+    (found,) = different_versions(versions, ["n1", "n2"])
+    assert found.text == "NumPy differs between ranks: 2.1 on n1; 2.2 on n2"
+    assert found.kind == "warning"
+
+
+@pytest.mark.parametrize(
+    ("size", "machines", "told"),
+    [
+        (7, 6, ""),
+        (1, 6, "1 rank was started: the store needs 7, one for the master and one for each of "),
+        (9, 6, "9 ranks were started: the store needs 7"),
+        (4, 4, "needs 5, one for the master and one for each of 4 of its 6 machines (mpirun -n"),
+    ],
+)
+def test_too_few_or_too_many_ranks(size, machines, told):
+    found = wrong_ranks(size, range(1, machines + 1), 6)
+    assert told in found
+    assert bool(told) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "how"),
+    [
+        (None, " machines (mpirun -n 7)"),
+        (launched("Open MPI"), " machines (mpirun -n 7)"),
+        (launched("MPICH"), " machines (mpiexec -n 7)"),
+        (launched("Intel MPI"), " machines (mpirun -n 7)"),
+        (launched("srun"), " machines (srun -n 7)"),
+        (launched("a launcher"), "one for each of its 6 machines"),
+    ],
+)
+def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, how):
+    assert wrong_ranks(2, range(1, 7), 6, launcher=launcher).endswith(how)
+
+
+def test_shards_that_are_not_seen():
+    one = unseen_shards("/data/store/shard-0003.npy", "n1", {3: "n2"})
+    assert one.startswith(
+        "machine 3 on n2 cannot see the shard: only rank 0 on n1 sees /data/store/shard-0003.npy"
+    )
+    assert "file system that all nodes share" in one
+    many = unseen_shards("/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)})
+    assert many.startswith("machines 5, 6, 7 and 97 more on n1, n2, n3 and 17 more cannot see ")
+
+
+def test_names_in_a_list():
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c", "d"]) == "a, b, c and d"
+    assert listed("abcde") == "a, b, c and 2 more"
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Two domains of two cores with two threads each, as Linux numbers them."""
+    for number in range(8):
+        place = tmp_path / f"cpu/cpu{number}/topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
+    for number, processors in enumerate(["0-1,4-5", "2-3,6-7", ""]):
+        (tmp_path / f"node/node{number}").mkdir(parents=True)
+        (tmp_path / f"node/node{number}/cpulist").write_text(f"{processors}\n")
+    return tmp_path
+
+
+def test_hardware_threads_of_one_core_are_one_core(system):
+    assert count_cores({0, 1, 4, 5}, system) == 2
+    assert count_cores(set(range(8)), system) == 4
+    assert count_cores({8, 9}, system) == 2
+
+
+def test_domains_of_processors(system, tmp_path):
+    assert count_domains({0, 4}, system) == 1
+    assert count_domains({0, 7}, system) == 2
+    assert count_domains({0, 7}, tmp_path / "nothing") == 1

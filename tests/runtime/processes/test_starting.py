@@ -1,0 +1,24 @@
+"""How long a start may take, and who says that it took longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from cec_mpi import open_operator
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.processes.start import seconds_to_meet
+
+
+def test_more_ranks_have_more_time():
+    assert 60 <= seconds_to_meet(None, 1) < seconds_to_meet(None, 100)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "soon", [3]])
+def test_a_limit_is_a_positive_number(seconds, small_store):
+    with pytest.raises(InputError, match="start_timeout"):
+        seconds_to_meet(seconds, 4)
+    with (
+        pytest.raises(InputError, match="start_timeout"),
+        open_operator(small_store, None, start_timeout=seconds),
+    ):
+        pass

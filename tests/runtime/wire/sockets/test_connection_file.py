@@ -1,0 +1,167 @@
+"""The connection file: read as it was written, by its owner alone, and nothing else for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    ConnectionFile,
+    check_place,
+    connection_from_key,
+    keys_from,
+    new_keys,
+    read_connection_file,
+)
+
+KEYS = b"s" * 40, b"p" * 40, b"k" * 40
+SECRET = "a secret of some length"
+
+
+@pytest.fixture
+def file():
+    places = ("node1", 50000), ("fd00::7", 50001)
+    return ConnectionFile(places, "here", *KEYS, local="/tmp/x/master", encrypted=False, job="12.3")
+
+
+def test_it_is_read_as_it_was_written(file, tmp_path):
+    file.write(tmp_path / "conn")
+    assert read_connection_file(tmp_path / "conn") == file
+
+
+def test_its_owner_alone_can_read_it(file, tmp_path):
+    (tmp_path / "conn").touch(0o644)
+    file.write(tmp_path / "conn")
+    assert stat.S_IMODE((tmp_path / "conn").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_what_others_can_write_is_refused(file, tmp_path, mode):
+    file.write(tmp_path / "conn")
+    (tmp_path / "conn").chmod(mode)
+    with pytest.raises(InputError, match=f"can be written by other users .mode {mode:o}"):
+        read_connection_file(tmp_path / "conn")
+
+
+def test_the_file_of_another_user_is_refused_even_by_root(file, tmp_path, monkeypatch):
+    file.write(tmp_path / "conn")
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if owner else 1000)
+    with pytest.raises(InputError, match=f"belongs to user {owner}: expected a file of your own"):
+        read_connection_file(tmp_path / "conn")
+
+
+def test_its_keys_are_not_shown(file):
+    assert not any(key.decode() in repr(file) for key in KEYS)
+
+
+def test_a_run_removes_its_own_alone(file, tmp_path):
+    other = ConnectionFile((("node2", 50000),), "there", *KEYS)
+    file.write(tmp_path / "conn")
+    other.remove(tmp_path / "conn")
+    assert read_connection_file(tmp_path / "conn") == file
+    file.remove(tmp_path / "conn")
+    assert not (tmp_path / "conn").exists()
+    file.remove(tmp_path / "conn")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": "another"}, "is not a connection file"),
+        ({"version": 1}, "has version 1: expected 2"),
+        ({"at": []}, "is a damaged connection file"),
+        ({"at": [["node1", 0]]}, "is a damaged connection file"),
+        ({"at": [["node1", 5.5]]}, "is a damaged connection file"),
+        ({"at": [["node1", float("inf")]]}, "is a damaged connection file"),
+        ({"at": "node1"}, "is a damaged connection file"),
+        ({"at": [["", 50000]]}, "is a damaged connection file"),
+        ({"at": [["node1\n", 50000]]}, "is a damaged connection file"),
+        ({"at": [["x" * 5000, 50000]]}, "is a damaged connection file"),
+        ({"at": [["node1", 50000, 1]]}, "is a damaged connection file"),
+        ({"at": 5}, "is a damaged connection file"),
+        ({"network": None}, "is a damaged connection file"),
+        ({"local": 5}, "is a damaged connection file"),
+        ({"local": None}, "is a damaged connection file"),
+        ({"local": "relative"}, "is a damaged connection file"),
+        ({"local": f"/{'x' * 107}"}, "is a damaged connection file"),
+        ({"local": "/\0"}, "is a damaged connection file"),
+        ({"encrypted": 1}, "is a damaged connection file"),
+        ({"job": 12}, "is a damaged connection file"),
+        ({"job": "x" * 5000}, "is a damaged connection file"),
+        ({"more": 1}, "is a damaged connection file"),
+        ({"server_key": "short"}, "is a damaged connection file"),
+        ({"secret_key": "#" * 40}, "is a damaged connection file"),
+        ({"secret_key": 3}, "is a damaged connection file"),
+        ({"public_key": 40 * "~"}, "is a damaged connection file"),
+    ],
+)
+def test_what_is_none_is_refused(file, tmp_path, change, told):
+    path = tmp_path / "conn"
+    file.write(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=told):
+        read_connection_file(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["at", "network", "local", "encrypted", "job", "server_key", "public_key", "secret_key"]
+)
+def test_a_file_without_one_of_its_fields_is_refused(file, tmp_path, name):
+    path = tmp_path / "conn"
+    file.write(path)
+    content = json.loads(path.read_text())
+    del content[name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="is a damaged connection file"):
+        read_connection_file(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"[" * 5000])
+def test_another_file_is_neither_read_nor_replaced(tmp_path, content):
+    path = tmp_path / "conn"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is not a connection file"):
+        read_connection_file(path)
+    with pytest.raises(InputError, match="expected a new name, or an earlier connection file"):
+        check_place(path)
+
+
+def test_a_directory_is_told(tmp_path):
+    with pytest.raises(InputError, match="a directory, expected a file"):
+        check_place(tmp_path)
+
+
+def test_both_ends_derive_the_same_keys_from_a_secret():
+    keys = keys_from(SECRET, True)
+    assert keys == keys_from(SECRET, True)
+    assert len({*keys, *keys_from(SECRET, False), *keys_from(f"{SECRET}.", True)}) == 12
+    assert all(len(key) == len(own) for key, own in zip(keys, new_keys(), strict=True))
+    file = connection_from_key("node1", 50000, SECRET, True)
+    assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:])
+    assert not connection_from_key("node1", 50000, SECRET, False).encrypted
+
+
+def test_random_keys_are_new():
+    assert len({*new_keys(), *new_keys()}) == 8
+
+
+@pytest.mark.parametrize("secret", ["", "x", "fifteen letters"])
+def test_a_short_secret_is_refused_and_not_shown(secret):
+    with pytest.raises(InputError) as told:
+        connection_from_key("node1", 50000, secret, True)
+    count = len(secret)
+    assert f"CEC_MPI_KEY has {count} character{'s' * (count != 1)}: expected at least 16" in str(
+        told.value
+    )
+    assert "python -c 'import secrets; print(secrets.token_urlsafe(32))'" in str(told.value)
+    assert "fifteen letters" not in str(told.value)
+
+
+def test_a_machine_needs_the_name_of_a_host():
+    with pytest.raises(InputError, match=":50000 has no host"):
+        connection_from_key("", 50000, SECRET, True)

@@ -1,0 +1,123 @@
+"""Frames: what is sent in pieces comes together, and nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.wire.orders import Opened
+from cec_mpi.runtime.wire.sockets.library import PIECE, frames_of
+from cec_mpi.runtime.wire.sockets.messages import (
+    ORDER,
+    Hello,
+    copy_frames,
+    first,
+    kind_and_head,
+    package_here,
+    unpack_status,
+)
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
+def test_pieces_come_together(size):
+    sent = np.random.default_rng(1).standard_normal(size)
+    frames = [frame.bytes for frame in frames_of(sent)]
+    assert all(0 < len(frame) <= PIECE for frame in frames)
+    found = np.full(size, np.nan)
+    assert copy_frames(frames, found)
+    np.testing.assert_array_equal(found, sent)
+
+
+def test_numbers_lie_behind_the_kind():
+    numbers = np.arange(4.0)
+    kind, head = kind_and_head(memoryview(first(ORDER, numbers)))
+    assert kind == ORDER
+    np.testing.assert_array_equal(np.frombuffer(head), numbers)
+
+
+@pytest.mark.parametrize("frame", [b"", b"O", bytes(8), b"\xff" * 20])
+def test_any_frame_has_a_kind(frame):
+    kind, head = kind_and_head(memoryview(frame))
+    assert kind == frame[:8].rstrip()
+    assert head == frame[8:]
+
+
+def test_what_does_not_fill_the_room_is_told():
+    room = np.zeros(3)
+    assert not copy_frames([bytes(16)], room)
+    assert not copy_frames([bytes(16), bytes(16)], room)
+    assert copy_frames([bytes(16), b"", bytes(8)], room)
+
+
+@pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, False, "full")])
+def test_what_a_machine_says_is_heard(content):
+    assert unpack_status(pack(content)) == content
+
+
+def test_what_a_machine_says_can_be_written_to_any_terminal():
+    bad = "a\x1b[2J\ud800\nb"
+    assert unpack_status(pack(bad)) == "a\\x1b[2J\\ud800\nb"
+    assert unpack_status(pack(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
+    hello = Hello(package_here(), 1, replace(place_here(), host=bad))
+    assert Hello.unpack(pack(hello)).place.host == "a\\x1b[2J\\ud800\\nb"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [1, [], [None]]
+    + [
+        {**json.loads(pack(Opened())), **wrong}
+        for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"unseen": 2})
+    ],
+)
+def test_what_no_machine_says_is_refused(content):
+    with pytest.raises(ValueError):
+        unpack_status(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("read", [unpack_status, Hello.unpack])
+def test_what_is_too_deep_to_be_read_is_refused(read):
+    with pytest.raises(ValueError):
+        read(b"[" * 100_000)
+
+
+def test_a_hello_comes_as_it_was_said():
+    hello = Hello(package_here(), 12, place_here(), 3, 2)
+    assert Hello.unpack(pack(hello)) == hello
+
+
+def test_most_of_a_hello_may_be_left_out():
+    hello = Hello(package_here(), 12, place_here())
+    assert (hello.rank, hello.machine) == (0, 0)
+    assert Hello.unpack(pack(hello)) == hello
+
+
+SENT = json.loads(pack(Hello(package_here(), 1, place_here())))
+WRONG = {
+    "package": [["1"], None, "1"],
+    "pid": ["many", -1, None, float("inf"), [1]],
+    "rank": [-1, 1 << 62, "first"],
+    "machine": [-1, {}],
+    "place": [None, "node1", {}, SENT["place"] | {"ranks": -1}],
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "hello", {}, [SENT]]
+    + [SENT | {name: value} for name, values in WRONG.items() for value in values]
+    + [{key: value for key, value in SENT.items() if key != name} for name in ("pid", "place")],
+)
+def test_what_is_no_hello_is_refused(content):
+    with pytest.raises(ValueError):
+        Hello.unpack(json.dumps(content).encode())
+
+
+def test_a_name_of_a_computer_has_an_end():
+    hello = Hello(package_here(), 1, replace(place_here(), host="a" * 10**6))
+    assert Hello.unpack(pack(hello)).place.host == "a" * 255

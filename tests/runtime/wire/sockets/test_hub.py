@@ -1,0 +1,598 @@
+"""The master's end: who becomes which machine, and what becomes of machines that die or err."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost
+from cec_mpi.core.step.product import Product
+from cec_mpi.errors import DismissedError, InputError, MachineError
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.processes.packing import pack, unpack
+from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.wire.jobs import Answered
+from cec_mpi.runtime.wire.orders import (
+    Kind,
+    Opened,
+    Opening,
+    Report,
+    Verdict,
+    pack_report,
+    parse_order,
+)
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from cec_mpi.runtime.wire.sockets.hub import SocketHub
+from cec_mpi.runtime.wire.sockets.listener import Listener
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.runtime.wire.sockets.messages import (
+    ANSWER,
+    FAREWELL,
+    GOOD_BYE,
+    HELLO,
+    MEASURE,
+    ORDER,
+    STATUS,
+    VERDICT,
+    Hello,
+    package_here,
+    unpacked_job,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+LIMIT = 60  # seconds
+ROWS, COLUMNS = 6, 4  # of a shard
+X = np.arange(2.0 * ROWS * COLUMNS).reshape(2 * ROWS, COLUMNS)
+
+
+def until(found):
+    """Whatever this returns, as soon as it is something."""
+    due = time.monotonic() + LIMIT
+    while not (value := found()):
+        assert time.monotonic() < due
+        time.sleep(0.01)
+    return value
+
+
+class Process:
+    """A process that talks to the master, word for word."""
+
+    def __init__(self, file, **hello):
+        self.connection = Connection(file)
+        place = replace(place_here(), **hello.pop("place", {}))
+        said_first = Hello(hello.pop("package", package_here()), os.getpid(), place, **hello)
+        self.say(HELLO, pack(said_first))
+
+    def say(self, kind, head=b"", *frames):
+        self.connection.send(kind, head, frames)
+
+    def hear(self, kind):
+        """The next message, which is of this kind."""
+        heard = self.connection.receive(LIMIT)
+        assert heard is not None
+        assert heard[0] == kind
+        return heard[1:]
+
+    def order(self, kind):
+        """The next order, which is of this kind."""
+        head, *frames = self.hear(ORDER)
+        order, _, _ = unpacked_job(np.frombuffer(head, np.int64))
+        assert order.kind == kind
+        return order, b"".join(frames)
+
+    def opens(self):
+        """Open a store; the machine that it is in it."""
+        order, content = self.order(Kind.OPEN)
+        self.say(STATUS, pack(Opened(shard="file")))
+        return parse_order(order, content).machine
+
+    def verdict(self):
+        """What the master makes of the opening."""
+        return unpack(b"".join(self.hear(VERDICT)[1:]), Verdict)
+
+    def answer(self, machine, numbers=ROWS):
+        """Answer the job that was asked: so many numbers."""
+        report = np.array(pack_report(Report(0.5), machine), dtype=np.float64)
+        self.say(ANSWER, report.tobytes() + np.ones(numbers).tobytes())
+
+    def close(self):
+        self.connection.close()
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hub") / "store"
+    return cec_mpi.encode(X, path, 3, 2, scaling="none")
+
+
+@pytest.fixture
+def meanwhile():
+    """Do something of the master's while a test says what processes do."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit
+
+
+@pytest.fixture
+def make():
+    """A hub at 127.0.0.1."""
+    made = []
+
+    def make(path=None, **options):
+        listener = Listener(["127.0.0.1"], None)
+        made.append((SocketHub(listener, path, **options), listener.file))
+        return made[-1][0]
+
+    make.made = made
+    yield make
+    for hub, _ in made:  # without those that a test has stopped
+        hub.stop(None)
+
+
+@pytest.fixture
+def come(make):
+    """Processes that come to the last hub; they end before it does."""
+    processes = []
+
+    def come(**hello):
+        processes.append(Process(make.made[-1][1], **hello))
+        return processes[-1]
+
+    yield come
+    for process in processes:
+        with suppress(Exception):
+            process.close()
+
+
+@pytest.fixture
+def gathered(make, come, manifest, meanwhile, tmp_path):
+    """A hub with so many machines that have opened a store, and spares: and its end."""
+
+    def gathered(machines=3, spares=0, **options):
+        hub = make(**options)
+        processes = [come(rank=n + 1) for n in range(machines + spares)]
+        places = hub.gather(lambda: machines + spares, 2, LIMIT)
+        numbers, _ = hub.assign_machines((1, 2, 3), places)
+        later = tuple(n for n in (1, 2, 3) if n not in numbers)
+        opening = opening_of(manifest, numbers, expected=later)
+        opened = meanwhile(hub.open, opening)
+        assert [process.opens() for process in processes[:machines]] == [*range(1, machines + 1)]
+        opened.result(LIMIT)
+        end = hub.admit(None)
+        assert all(process.verdict() == Verdict() for process in processes[:machines])
+        return hub, end, processes
+
+    return gathered
+
+
+def opening_of(manifest, numbers, **more):
+    options = MachineOptions(threads=1)
+    served = "store", manifest, numbers, options
+    return Opening(*served, (1,) * (len(numbers) + 1), **more)
+
+
+def ask(end, machine, step=0):
+    return end.ask(machine, step, Product(), ((0, ROWS),), np.ones((1, COLUMNS)))
+
+
+def happened(hub, *kinds):
+    """The events until one of each kind has come."""
+    events = []
+
+    def look():
+        events.extend(hub.events())
+        return {type(event) for event in events} >= set(kinds)
+
+    until(look)
+    return events
+
+
+def happens_nothing(hub):
+    """For a while: enough for what would happen at once."""
+    until_then = time.monotonic() + 0.3
+    while time.monotonic() < until_then:
+        assert list(hub.events()) == []
+        time.sleep(0.01)
+
+
+# --- who comes ----------------------------------------------------------------------------
+
+
+def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
+    hub = make()
+    for rank in (3, 1, 4, 0, 2, 0):
+        come(rank=rank, machine=0 if rank else 6)
+    places = hub.gather(lambda: 6, 2, 3.0)  # those that no launcher has started are waited for
+    assert len(places) == 7
+    assert {place.ranks for place in places} == {7}
+    numbers, again = hub.assign_machines((1, 3, 4, 6, 7), places)
+    assert again is places
+    # Those of the launcher first; one that came by itself has what it asks for, or what is left.
+    assert numbers == (1, 3, 4, 6, 7, 0)
+    assert hub.roster.available == set()  # they have not opened anything
+
+
+def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, come):
+    hub = make()
+    for machine in (2, 2, 1, 9):
+        come(machine=machine)
+    places = hub.gather(lambda: 4, 2, 3.0)
+    assert sorted(hub.assign_machines((1, 2, 3), places)[0]) == [0, 1, 2, 3]
+    assert len(hub.roster.spares()) == 4  # until they have opened
+
+
+def test_a_process_that_never_comes_is_waited_for_no_longer_than_was_said(make, come, capsys):
+    hub = make()
+    come(rank=1)
+    come(rank=3)
+    places = hub.gather(lambda: 3, 3, 0.5)
+    assert len(places) <= 3
+    assert "machines have not joined yet, but can still join" in capsys.readouterr().out
+    until(lambda: list(hub.events()) or len(hub.roster.processes) == 2)
+
+
+def test_who_has_ended_before_it_came_is_not_waited_for(make, come):
+    hub = make()
+    come(rank=2)
+    left = iter([3, 3, 2, 1] + [1] * 10**6)
+    assert len(hub.gather(left.__next__, 3, LIMIT)) == 2
+
+
+def test_who_came_and_has_ended_is_no_machine(make, come):
+    hub = make()
+    come(rank=1).close()
+    come(rank=2)
+    come(rank=3)
+    hub.gather(lambda: 2, 2, LIMIT)
+    until(lambda: list(hub.events()) or len(hub.roster.processes) == 2)
+    assert len(hub.roster.spares()) == 2
+
+
+def test_a_signal_ends_the_wait(make):
+    def look():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make().gather(lambda: 3, 2, LIMIT, look)
+
+
+def test_another_version_is_refused_and_told_why(make, come, capsys):
+    hub = make()
+    version, digest, where = package_here()
+    stranger = come(package=("0.0.1", digest, where))
+    until(lambda: list(hub.events()) or capsys.readouterr().out)
+    with pytest.raises(InputError, match=rf"0\.0\.1.*{version}|{version}.*0\.0\.1"):
+        stranger.connection.receive(LIMIT)
+    assert hub.roster.processes == []
+
+
+def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, caplog):
+    hub, end, (first, *_) = gathered()
+    first.say(b"?")
+    first.say(ANSWER, b"that nobody has asked for")
+    first.say(STATUS, b"[1]")
+    first.say(STATUS, b"[" * 10**5)
+    first.say(b"\xff" * 20, b"", b"")
+    until(lambda: list(hub.events()) or caplog.text.count("has sent an invalid message") == 5)
+    job = ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.answer(1)
+    assert happened(hub, Answered)[-1].job is job
+    assert job.values.tolist() == [1.0] * ROWS
+
+
+def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
+    hub, end, (first, second, *_, spare) = gathered(spares=1)
+    job = ask(end, 2)
+    second.order(Kind.MULTIPLY)
+    for number in range(3000):
+        first.say((STATUS, ANSWER, b"?")[number % 3], b'"x"')
+    second.answer(2)
+    found = []
+    until(lambda: found.extend(hub.events()) or any(isinstance(e, Answered) for e in found))
+    assert job.values.tolist() == [1.0] * ROWS
+    until(lambda: found.extend(hub.events()) or any(isinstance(e, Lost) for e in found))
+    lost = next(event for event in found if isinstance(event, Lost))
+    assert lost == Lost(1, "it sends messages that nobody has asked for")
+    assert spare.opens() == 1
+
+
+def test_who_is_lost_again_and_again_waits_longer_each_time(gathered, come):
+    hub, _, (first, *_) = gathered()
+    pauses = []
+    for _ in range(4):
+        first.close()
+        until(lambda: [list(hub.events()), 1 in hub.roster.vacant][1])
+        lost = time.monotonic()
+        first = come()
+        until(lambda: [list(hub.events()), not hub.roster.vacant][1])
+        pauses.append(time.monotonic() - lost)
+        first.opens()
+    for pause, least in zip(pauses, (0.0, 0.4, 0.9, 1.9), strict=True):
+        assert pause > least
+
+
+# --- who lies about itself ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cores", [0, 2**61])
+def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered, come):
+    hub, _, _ = gathered(machines=1)
+    lie = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
+    come(place=lie, machine=2)
+    until(lambda: list(hub.events()) or hub.roster.vacant == [3])
+    honest = come(machine=3)
+    until(lambda: list(hub.events()) or not hub.roster.vacant)
+    order, _ = honest.order(Kind.OPEN)
+    assert order.step == 1  # threads
+
+
+# --- the store -------------------------------------------------------------------------------
+
+
+def test_machines_open_a_store_and_answer(gathered):
+    hub, end, processes = gathered()
+    assert hub.roster.available == {1, 2, 3}
+    jobs = [ask(end, n) for n in (1, 2, 3)]
+    assert hub.busy().keys() == {1, 2, 3}
+    for n, process in enumerate(processes, start=1):
+        process.order(Kind.MULTIPLY)
+        process.answer(n)
+    answered = []
+    until(lambda: answered.extend(hub.events()) or len(answered) == 3)
+    assert {event.job for event in answered} == set(jobs)
+    # They say half a second, which is more than there was.
+    assert all(0 < job.reported.seconds <= time.monotonic() - job.begun for job in jobs)
+    assert hub.busy() == {}
+
+
+def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, manifest, meanwhile):
+    hub = make()
+    processes = [come(rank=n) for n in (1, 2, 3, 4)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
+    assert numbers == (1, 2, 3, 0)
+    opened = meanwhile(hub.open, opening_of(manifest, numbers))
+    processes[1].order(Kind.OPEN)
+    processes[1].close()
+    assert [processes[n].opens() for n in (0, 2)] == [1, 3]
+    told = opened.result(LIMIT)
+    assert [each.shard for each in told] == ["file", "", "file", ""]
+    hub.admit(None)
+    assert hub.roster.available == {1, 3}
+    assert processes[3].opens() == 2
+    (joined,) = [event for event in happened(hub, Joined) if isinstance(event, Joined)]
+    assert (joined.machine, joined.rank) == (2, 4)
+
+
+def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, meanwhile, capsys):
+    hub = make()
+    processes = [come(rank=n) for n in (1, 2, 3, 4)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
+    opened = meanwhile(hub.open, opening_of(manifest, numbers))
+    processes[2].order(Kind.OPEN)
+    processes[2].say(STATUS, pack(Opened("machine 3 sees no shard", unseen=True)))
+    assert [processes[n].opens() for n in (0, 1)] == [1, 2]
+    assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
+    hub.admit(None)
+    assert type(processes[2].verdict().failure.error()) is MachineError
+    with pytest.raises(MachineError, match="excluded this machine: machine 3 sees no shard"):
+        processes[2].connection.receive(LIMIT)
+    assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
+    assert processes[3].opens() == 3
+
+
+def test_machines_are_measured_together_without_one_that_dies(make, come, manifest, meanwhile):
+    hub = make()
+    first, second, third = processes = [come(rank=n) for n in (1, 2, 3)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
+    options = MachineOptions(threads=1, measured=True)
+    opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
+    for process in processes:
+        process.order(Kind.OPEN)
+    first.say(STATUS, pack(None))
+    second.say(STATUS, pack(None))
+    third.close()
+    for process in (first, second):
+        process.hear(MEASURE)
+        process.say(STATUS, pack(Opened(shard="file", rate=7.0)))
+    assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
+
+
+def test_machines_are_told_why_the_store_is_refused(make, come, manifest, meanwhile):
+    hub = make()
+    processes = [come(rank=n) for n in (1, 2, 3)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
+    opened = meanwhile(hub.open, opening_of(manifest, numbers))
+    for process in processes:
+        process.opens()
+    opened.result(LIMIT)
+    hub.refuse(InputError("it is not the store"))
+    for process in processes:
+        assert process.verdict().failure.text == "it is not the store"
+
+
+def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
+    hub, end, _ = gathered(machines=2, waits=True)
+    assert hub.roster.available == {1, 2}
+    assert hub.awaited() == {3}
+    late = come(rank=3)
+    until(lambda: list(hub.events()) or not hub.roster.vacant)
+    assert late.opens() == 3
+    (joined,) = happened(hub, Joined)
+    assert (joined.machine, joined.host) == (3, place_here().host)
+    assert (hub.roster.available, hub.awaited()) == ({1, 2, 3}, set())
+    ask(end, 3)
+    assert late.verdict() == Verdict()
+    late.order(Kind.MULTIPLY)
+
+
+def test_a_run_that_does_not_wait_awaits_only_those_who_open(gathered, come):
+    hub, _, _ = gathered(machines=2)
+    assert hub.awaited() == set()
+    late = come(rank=3)
+    until(lambda: list(hub.events()) or hub.awaited() == {3})
+    late.opens()
+    happened(hub, Joined)
+    assert hub.awaited() == set()
+
+
+# --- answers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("numbers", [0, 1, ROWS - 1, ROWS + 1, 10**5])
+def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
+    hub, end, (first, *_, spare) = gathered(spares=1)
+    job = ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.answer(1, numbers)
+    assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
+    assert np.isnan(job.values).any() or numbers > ROWS
+    with pytest.raises(MachineError, match="its answer has the wrong length"):
+        first.connection.receive(LIMIT)
+    assert spare.opens() == 1
+
+
+def test_an_answer_without_a_whole_report_ends_a_machine(gathered):
+    hub, end, (first, *_) = gathered()
+    ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.say(ANSWER, b"12345678")
+    assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
+
+
+def test_a_machine_that_dies_with_a_job_is_lost_and_replaced(gathered):
+    hub, end, (first, *_, spare) = gathered(spares=1)
+    ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.close()
+    (lost,) = happened(hub, Lost)
+    assert (lost.machine, lost.reason) == (
+        1,
+        f"process {os.getpid()} on {place_here().host} is gone",
+    )
+    assert hub.busy() == {}
+    assert spare.opens() == 1
+
+
+def test_an_answer_that_was_sent_before_the_end_counts(gathered):
+    hub, end, (first, *_) = gathered()
+    job = ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.answer(1)
+    first.close()
+    time.sleep(0.3)  # so that the master finds both at once
+    assert [type(event) for event in happened(hub, Lost)] == [Answered, Lost]
+    assert job.values.tolist() == [1.0] * ROWS
+
+
+def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
+    hub, end, (first, *_, spare) = gathered(spares=1)
+    old = ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    hub.late(1)
+    hub.give_up(1, "no answer")
+    assert spare.opens() == 1
+    assert happened(hub, GivenUp, Joined) == [
+        GivenUp(1, "no answer"),
+        Joined(1, 4, place_here().host),
+    ]
+    new = ask(end, 1, step=1)
+    first.answer(1)  # at last
+    (answered,) = happened(hub, Answered)
+    assert answered.job is old
+    assert np.isnan(new.values).all()
+    assert [each.rank for each in hub.roster.spares()] == [1]
+    assert hub.busy() == {1: new}
+
+
+def test_who_was_given_up_is_back_where_nobody_could_replace_it(gathered):
+    hub, end, (first, *_) = gathered()
+    ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    hub.give_up(1, "no answer")
+    assert hub.busy() == {}
+    first.answer(1)
+    kinds = [type(event) for event in happened(hub, Joined)]
+    assert kinds == [GivenUp, Answered, Joined]
+
+
+@pytest.mark.parametrize(("change", "error"), [(Excluded, DismissedError), (Lost, MachineError)])
+def test_who_is_excluded_is_told_why(change, error, gathered):
+    hub, _, (first, *_, spare) = gathered(spares=1)
+    hub.exclude(1, "wrong in 3 steps", change)
+    with pytest.raises(error, match="wrong in 3 steps") as raised:
+        first.connection.receive(LIMIT)
+    assert type(raised.value) is error
+    assert happened(hub, change) == [change(1, "wrong in 3 steps")]
+    assert spare.opens() == 1
+
+
+# --- reports ------------------------------------------------------------------------------
+
+
+def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
+    hub, _, (first, *_) = gathered()
+    assert hub.report(1) == "no report"
+    first.say(STATUS, pack("no memory"))
+    until(lambda: list(hub.events()) or hub.report(1) == "no memory")
+    assert hub.report(9) == "no report"
+
+
+# --- the end ------------------------------------------------------------------------------
+
+
+def test_who_says_good_bye_between_steps_may_go(gathered):
+    hub, _, (first, *_) = gathered()
+    first.say(GOOD_BYE)
+    (left,) = happened(hub, Left)
+    assert left.machine == 1
+    first.hear(FAREWELL)
+    assert hub.roster.vacant == [1]
+
+
+def test_who_says_good_bye_with_a_job_answers_first(gathered):
+    hub, end, (first, *_) = gathered()
+    job = ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    first.say(GOOD_BYE)
+    happens_nothing(hub)
+    first.answer(1)
+    kinds = [type(event) for event in happened(hub, Left)]
+    assert kinds == [Answered, Left]
+    assert job.values.tolist() == [1.0] * ROWS
+
+
+def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, capsys, meanwhile):
+    hub = make(tmp_path / "conn.json", job="7.0")
+    hub.listen(tells=True)
+    assert f"cec-mpi join {tmp_path / 'conn.json'}" in capsys.readouterr().out
+    assert (tmp_path / "conn.json").stat().st_mode & 0o777 == 0o600
+    assert read_connection_file(tmp_path / "conn.json").job == "7.0"
+    process = come(rank=1)
+    hub.gather(lambda: 1, 1, LIMIT)  # and no store is opened
+    stopped = meanwhile(hub.stop, InputError("no such store"))
+    told = parse_order(*process.order(Kind.STOP))
+    assert str(told.error) == "no such store"
+    process.close()
+    stopped.result(LIMIT)
+    assert hub.stuck_ranks == []
+    assert not (tmp_path / "conn.json").exists()
+    with pytest.raises(GoneMasterError):
+        come()
+    make.made.clear()
+
+
+def test_ranks_that_do_not_leave_are_named(make, gathered):
+    hub, _, processes = gathered()
+    processes[0].close()
+    processes[2].close()
+    hub.stop(None)
+    assert hub.stuck_ranks == [2]
+    make.made.clear()

@@ -1,0 +1,74 @@
+"""What a machine says when it is told to leave, whatever the master says meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.wire.orders import (
+    Kind,
+    Multiply,
+    Open,
+    Opened,
+    Opening,
+    Order,
+    Report,
+    Reported,
+)
+from cec_mpi.runtime.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
+from cec_mpi.runtime.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
+
+
+class Wire:
+    """A connection to a master that says these messages, and nothing in between (None)."""
+
+    def __init__(self, *messages):
+        self.messages = deque(messages)
+        self.sent = []
+
+    def send(self, kind, head=b"", frames=()):
+        self.sent.append([kind, bytes(head), *map(bytes, frames)])
+
+    def receive(self, seconds):
+        return self.messages.popleft()
+
+
+def order(kind, *numbers):
+    return [ORDER, np.array([*Order(kind), *numbers], dtype=np.int64).tobytes()]
+
+
+@pytest.fixture
+def told():
+    with NotedSignals() as signals:
+        signal.raise_signal(signal.SIGTERM)
+    return signals
+
+
+def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tmp_path):
+    manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
+    opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
+    wire = Wire(None, [*order(Kind.OPEN), opening.packed()], [FAREWELL])
+    end = SocketMachineEnd(wire, 1, told)
+    with NotedSignals() as signals:
+        assert isinstance(end.receive_order(signals), Open)
+        with pytest.raises(ShutdownRequested, match="SIGTERM"):
+            end.report_opened(Opened())
+    assert wire.sent[0] == [GOOD_BYE, b""]
+
+
+def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
+    wire = Wire(order(Kind.MULTIPLY, 0, 1))  # the next one would come before it says good-bye
+    end = SocketMachineEnd(wire, 1, told)
+    with NotedSignals() as signals:
+        job = end.receive_order(signals)
+    assert isinstance(job, Multiply)
+    end.send_answer(job, np.zeros(1), Report(0.5))
+    kind, head = wire.sent[0]
+    assert kind == ANSWER
+    assert Reported(*np.frombuffer(head)[: Reported.size()]).leaving == 1
