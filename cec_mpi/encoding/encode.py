@@ -30,11 +30,11 @@ from cec_mpi.encoding.sources import (
 )
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
-from cec_mpi.files.appearing import check_new, is_there
-from cec_mpi.files.durable import check_room, locked
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.saving import reason_of
 from cec_mpi.runtime.options.option import naming_keywords, with_keywords
+from cec_mpi.store.files.appearing import check_new, is_there
+from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.saving import reason_of
 from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,

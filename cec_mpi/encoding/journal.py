@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.sources import Matrix
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.files.durable import locked, make_file, publish, read_at
-from cec_mpi.files.regular import open_regular, read_regular
-from cec_mpi.files.replacing import create_new, is_own, open_own, sync
+from cec_mpi.store.files.durable import locked, make_file, publish, read_at
+from cec_mpi.store.files.regular import open_regular, read_regular
+from cec_mpi.store.files.replacing import create_new, is_own, open_own, sync
 from cec_mpi.store.format.array_files import publish_pieces, with_copy
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
 from cec_mpi.store.format.grid import Block

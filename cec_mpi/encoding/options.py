@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import checked_delimiter
-from cec_mpi.files.paths import as_path
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import check_choices, option, own_options, several, whole_number
 from cec_mpi.runtime.options.sharing import checked_range
+from cec_mpi.store.files.formats import checked_delimiter
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
 from cec_mpi.text import shown

@@ -15,9 +15,9 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
-from cec_mpi.files.appearing import appearing_directory, check_new
-from cec_mpi.files.durable import WriteHandles, check_room, make_file
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.appearing import appearing_directory, check_new
+from cec_mpi.store.files.durable import WriteHandles, check_room, make_file
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (

@@ -33,11 +33,11 @@ from cec_mpi.encoding.sources.hdf5 import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, library
-from cec_mpi.files.npy import check_real
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.regular import check_regular
-from cec_mpi.files.replacing import temporary
+from cec_mpi.store.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, library
+from cec_mpi.store.files.npy import check_real
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.regular import check_regular
+from cec_mpi.store.files.replacing import temporary
 from cec_mpi.text import as_text
 
 _TOGETHER = 1 << 20  # entries that are read at once

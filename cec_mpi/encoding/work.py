@@ -25,9 +25,9 @@ from cec_mpi.encoding.reading import (
 )
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Source
-from cec_mpi.files.durable import WriteHandles
-from cec_mpi.files.replacing import sync
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import WriteHandles
+from cec_mpi.store.files.replacing import sync
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block, Rectangle
 from cec_mpi.store.format.manifest import (

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.runtime.options.elastic import elastic_options
 from cec_mpi.runtime.options.option import naming_keywords, with_keywords
@@ -28,6 +27,7 @@ from cec_mpi.runtime.processes.launcher import is_launched, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH
+from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shown
 

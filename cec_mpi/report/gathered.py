@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import is_locked, was_locked
-from cec_mpi.files.paths import as_path
 from cec_mpi.report.assignments import Assignments
 from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MOST_BINS, MachineBins
@@ -21,6 +19,8 @@ from cec_mpi.report.kinds import said_of
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
+from cec_mpi.store.files.durable import is_locked, was_locked
+from cec_mpi.store.files.paths import as_path
 
 Floats = NDArray[np.float64]
 

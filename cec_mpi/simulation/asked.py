@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.runtime.availability.models import Listed
 from cec_mpi.runtime.options.available import Available
 from cec_mpi.runtime.options.session import SessionOptions
@@ -16,6 +15,7 @@ from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
+from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store
 
 _COSTS = ("latency", "bandwidth", "disk", "decode")

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.runtime.availability.models import Listed, seconds_between
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.master import Master
@@ -36,6 +33,9 @@ from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
 from cec_mpi.simulation.scenario import Happening, Outcome, Scenario, happenings_of
 from cec_mpi.simulation.store import SimulatedStore, coded_store, replicated_store
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.format.manifest import CopiesManifest
 
 HOST = "simulated"

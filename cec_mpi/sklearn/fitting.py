@@ -18,9 +18,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
-from cec_mpi.files.npy import open_npy
-from cec_mpi.files.paths import as_path
 from cec_mpi.linear_operator.opening import open_operator
+from cec_mpi.store.files.npy import open_npy
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.text import few
 
 _LISTED = 5

@@ -22,8 +22,8 @@ from pathlib import Path
 import xxhash
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.files.durable import check_room, locked
-from cec_mpi.files.replacing import is_own
+from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.replacing import is_own
 from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import Store

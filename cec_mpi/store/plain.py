@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import read_at
-from cec_mpi.files.mapping import map_file
-from cec_mpi.files.regular import Watched, refuse_shortage
 from cec_mpi.store.dense import DenseShard
+from cec_mpi.store.files.durable import read_at
+from cec_mpi.store.files.mapping import map_file
+from cec_mpi.store.files.regular import Watched, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
 from cec_mpi.store.format.manifest import CodedManifest
 from cec_mpi.store.format.shard_files import open_checked, problem_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.files.paths import as_path
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import (
     CodedManifest,
     CopiesManifest,

@@ -18,10 +18,10 @@ from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import WriteHandles
-from cec_mpi.files.regular import open_regular, refuse_shortage
-from cec_mpi.files.replacing import sync
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import WriteHandles
+from cec_mpi.store.files.regular import open_regular, refuse_shortage
+from cec_mpi.store.files.replacing import sync
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import CodedManifest, Rebuilt, rows_of

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError, StoreError
-from cec_mpi.files.durable import locked
 from cec_mpi.store import open_store, verify
+from cec_mpi.store.files.durable import locked
 from cec_mpi.store.work import LocalRunner
 from helpers.held import HeldSource
 from helpers.stores import encode_blocks as encode

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import locked
 from cec_mpi.report.data import About, data_of
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
+from cec_mpi.store.files.durable import locked
 from cec_mpi.text import printable
 from helpers.made_runs import step_of
 

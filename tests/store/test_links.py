@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import locked, publish, rename_copy
-from cec_mpi.files.replacing import partial_name
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
+from cec_mpi.store.files.durable import locked, publish, rename_copy
+from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks, encode_in_small_blocks
@@ -214,7 +214,7 @@ def test_a_file_is_replaced_also_where_it_has_other_names(tmp_path):
 def test_a_killed_publish_leaves_nothing_in_the_end(tmp_path):
     program = (
         "import os, sys; from pathlib import Path;"
-        "from cec_mpi.files.replacing import replacing\n"
+        "from cec_mpi.store.files.replacing import replacing\n"
         "with replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, tmp_path / "file"], timeout=30, check=False)

@@ -13,10 +13,10 @@ from typing import Any
 from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.files.regular import read_given
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION, Elastic
 from cec_mpi.runtime.options.option import add_flag, from_flags
+from cec_mpi.store.files.regular import read_given
 from cec_mpi.terminal import put
 
 
@@ -209,7 +209,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, str | None]:
 
 def _ranks(run: argparse.Namespace) -> int:
     """Return the number of ranks that a run needs, with the master, according to its store."""
-    from cec_mpi.files.paths import node_directory
+    from cec_mpi.store.files.paths import node_directory
     from cec_mpi.store.reader import open_store
 
     if run.machines:

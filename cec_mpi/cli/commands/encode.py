@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.parser import Processes
 from cec_mpi.cli.commands.shared import column_line, described, missing_line, with_runner
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
-from cec_mpi.files.paths import as_path
 from cec_mpi.runtime.options.option import add_options, from_flags
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.terminal import say
 from cec_mpi.text import printable
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
 from cec_mpi.cli.doctor.facts import Facts, Seen
-from cec_mpi.files.paths import node_directory
 from cec_mpi.runtime.processes.launcher import (
     detect_launcher,
     present_continuity,
@@ -25,6 +24,7 @@ from cec_mpi.runtime.processes.library import library
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.places import place_of_ranks
 from cec_mpi.runtime.processes.start import meet, on_master
+from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store

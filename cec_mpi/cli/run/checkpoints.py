@@ -23,11 +23,11 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.archive import DamagedError, packed, unpacked
-from cec_mpi.files.durable import publish, rename_copy
-from cec_mpi.files.saving import writing
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
+from cec_mpi.store.files.archive import DamagedError, packed, unpacked
+from cec_mpi.store.files.durable import publish, rename_copy
+from cec_mpi.store.files.saving import writing
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shown
 

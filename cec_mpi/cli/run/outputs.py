@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.npy import map_new, map_own
-from cec_mpi.files.replacing import replacing
-from cec_mpi.files.saving import writing
 from cec_mpi.runtime.records.directory import RESULT
+from cec_mpi.store.files.npy import map_new, map_own
+from cec_mpi.store.files.replacing import replacing
+from cec_mpi.store.files.saving import writing
 
 SAVED = object()  # stands for a result that has a file of its own
 RESULT_NAME = Path(RESULT).stem

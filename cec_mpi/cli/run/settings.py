@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import InputError
-from cec_mpi.files.npy import open_npy
-from cec_mpi.files.paths import as_path
+from cec_mpi.store.files.npy import open_npy
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.tasks import TASKS, Task, options_of
 from cec_mpi.tasks.common.options import whole

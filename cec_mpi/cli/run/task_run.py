@@ -41,11 +41,6 @@ from cec_mpi.errors import (
     ResultsError,
     StoppedError,
 )
-from cec_mpi.files.durable import is_locked, locked, publish
-from cec_mpi.files.log_file import log_file
-from cec_mpi.files.npy import open_npy
-from cec_mpi.files.paths import node_directory
-from cec_mpi.files.saving import open_lines, writing
 from cec_mpi.linear_operator.coded_operator import CodedOperator
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.report.live.steps import progress
@@ -77,6 +72,11 @@ from cec_mpi.runtime.records.directory import (
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
 from cec_mpi.runtime.session.header import placement_table
 from cec_mpi.runtime.session.session import Session
+from cec_mpi.store.files.durable import is_locked, locked, publish
+from cec_mpi.store.files.log_file import log_file
+from cec_mpi.store.files.npy import open_npy
+from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.terminal import WARNED, put, say, tell, warn

@@ -28,10 +28,10 @@ from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
-from cec_mpi.files.npy import check_real
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.regular import check_regular
+from cec_mpi.store.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
+from cec_mpi.store.files.npy import check_real
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.regular import check_regular
 
 __all__ = [
     "HeldSource",

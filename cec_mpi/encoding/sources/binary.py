@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import read_at
-from cec_mpi.files.npy import open_npy
+from cec_mpi.store.files.durable import read_at
+from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.format.manifest import MANIFEST
 from cec_mpi.text import plural
 

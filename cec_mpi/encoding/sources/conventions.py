@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import library
+from cec_mpi.store.files.formats import library
 from cec_mpi.text import as_text, few
 
 _LISTED = 6

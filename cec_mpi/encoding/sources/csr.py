@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, dia_array
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.npy import check_real
+from cec_mpi.store.files.npy import check_real
 
 ARRAYS = {
     "csr": ("data", "indices", "indptr"),

@@ -25,7 +25,7 @@ from cec_mpi.encoding.sources.views import (
     with_attributes,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import library
+from cec_mpi.store.files.formats import library
 from cec_mpi.text import as_text, few, plural
 
 _NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes

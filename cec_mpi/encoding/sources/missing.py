@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import read_at, write_at
+from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.format.manifest import MissingValues
 from cec_mpi.text import plural
 

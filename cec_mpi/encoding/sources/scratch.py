@@ -14,9 +14,9 @@ from cec_mpi.encoding.sources.binary import FileArray
 from cec_mpi.encoding.sources.missing import MissingFinder
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
-from cec_mpi.files.appearing import appearing
-from cec_mpi.files.durable import check_room, write_at
-from cec_mpi.files.replacing import temporary
+from cec_mpi.store.files.appearing import appearing
+from cec_mpi.store.files.durable import check_room, write_at
+from cec_mpi.store.files.replacing import temporary
 from cec_mpi.store.format.manifest import array_header
 
 _HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths

@@ -14,7 +14,7 @@ from cec_mpi.encoding.sources.market import read_market
 from cec_mpi.encoding.sources.missing import rows_of
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import MARKET_SUFFIXES
+from cec_mpi.store.files.formats import MARKET_SUFFIXES
 from cec_mpi.text import as_text
 
 

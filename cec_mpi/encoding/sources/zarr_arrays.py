@@ -21,7 +21,7 @@ from cec_mpi.encoding.sources.views import (
     with_attributes,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.files.formats import library
+from cec_mpi.store.files.formats import library
 from cec_mpi.text import plural
 
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")

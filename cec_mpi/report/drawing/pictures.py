@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.saving import storing
 from cec_mpi.text import printable
 
 SUFFIXES = (".svg", ".pdf", ".png")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import is_locked, was_locked
 from cec_mpi.report.live.seen import Seen
 from cec_mpi.report.live.words import clock, waiting_words
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import Following
+from cec_mpi.store.files.durable import is_locked, was_locked
 
 _STUCK = 10.0  # seconds without a step, at the least, and
 _STEPS = 10  # the time of so many steps

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.regular import read_given
 from cec_mpi.runtime.availability.models import (
     Asked,
     Availability,
@@ -26,6 +24,8 @@ from cec_mpi.runtime.availability.timed import (
     read_events,
     read_jobs,
 )
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.regular import read_given
 from cec_mpi.text import plural
 
 EXAMPLE = "example"  # stands for a trace that the package has

@@ -9,7 +9,6 @@ from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.files.paths import as_path
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.available import Available, check_enough
 from cec_mpi.runtime.options.elastic import Elastic
@@ -17,6 +16,7 @@ from cec_mpi.runtime.options.emulated import Emulated
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.option import option, whole_number
 from cec_mpi.runtime.options.sharing import Caching, Reading, Sharing
+from cec_mpi.store.files.paths import as_path
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cec_mpi.core.plan.assignment import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import STUDIES, Group, check_choices, option, whole_number
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.shard import Holding, Precision, Verify
 from cec_mpi.text import plural, shown
 

@@ -9,9 +9,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
 from cec_mpi.runtime.availability.numbers import read_machines
 from cec_mpi.runtime.machine.emulation import SpeedChange
+from cec_mpi.store.files.paths import as_path
 
 if TYPE_CHECKING:
     from fractions import Fraction

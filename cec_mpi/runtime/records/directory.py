@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.files.durable import is_locked
-from cec_mpi.files.regular import check_regular, kind_of, open_regular, read_regular
+from cec_mpi.store.files.durable import is_locked
+from cec_mpi.store.files.regular import check_regular, kind_of, open_regular, read_regular
 
 STEPS = "steps.jsonl"
 SUMMARY = "summary.json"

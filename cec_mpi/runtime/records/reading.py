@@ -14,7 +14,6 @@ from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.regular import NotAFileError, open_regular
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import (
     DEFAULTS,
@@ -33,6 +32,7 @@ from cec_mpi.runtime.records.step import (
     check_machines,
     moment,
 )
+from cec_mpi.store.files.regular import NotAFileError, open_regular
 from cec_mpi.text import shown
 
 LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth

@@ -21,14 +21,14 @@ from msgspec.structs import asdict
 
 from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.errors import InputError
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.replacing import open_own
-from cec_mpi.files.saving import writing
 from cec_mpi.runtime.records.directory import STEPS
 from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine, record_of
 from cec_mpi.runtime.records.lines import LineWriter
 from cec_mpi.runtime.records.reading import Lines, read_lines
 from cec_mpi.runtime.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.replacing import open_own
+from cec_mpi.store.files.saving import writing
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.processes.waiting import Clock

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.files.durable import locked
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import (
     end_job_at_exit,
@@ -48,6 +47,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.store.files.durable import locked
 from cec_mpi.terminal import warn
 from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from cec_mpi._version import __version__
-from cec_mpi.files.paths import node_directory
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.wire.orders import Opened, Opening
+from cec_mpi.store.files.paths import node_directory
 
 
 def run_header(

@@ -20,7 +20,6 @@ from pathlib import Path
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.files.replacing import create_new
 from cec_mpi.runtime.processes.ending import NotedSignals, complain, end_ranks, this_process
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
@@ -42,6 +41,7 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
     signal_reason,
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
+from cec_mpi.store.files.replacing import create_new
 from cec_mpi.terminal import keep_warnings_from_raising, say
 from cec_mpi.times import (
     LONGEST_PAUSE,

@@ -13,8 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
-from cec_mpi.files.log_file import log_file
-from cec_mpi.files.paths import node_directory
 from cec_mpi.runtime.machine.faults import read_faults
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
@@ -23,6 +21,8 @@ from cec_mpi.runtime.processes.places import limit_threads
 from cec_mpi.runtime.wire.orders import Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.runtime.wire.protocol import MachineEnd
 from cec_mpi.store.cache import open_cached
+from cec_mpi.store.files.log_file import log_file
+from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard

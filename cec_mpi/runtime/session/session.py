@@ -13,7 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, SlowWarning
-from cec_mpi.files.paths import as_path, node_directory
 from cec_mpi.runtime.machine.emulation import Emulation, fit_base
 from cec_mpi.runtime.master.lockstep import ELASTIC_CONTINUES
 from cec_mpi.runtime.master.master import Master
@@ -35,6 +34,7 @@ from cec_mpi.runtime.session.interrupts import InterruptGuard
 from cec_mpi.runtime.session.turns import Turns
 from cec_mpi.runtime.wire.orders import Opened, Opening
 from cec_mpi.runtime.wire.protocol import Hub
+from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import Store, open_store
 
 

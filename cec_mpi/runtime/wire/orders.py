@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from cec_mpi.core.step.product import Product
-from cec_mpi.files.paths import node_directory
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
+from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest, manifest_of
 from cec_mpi.store.shard import Loaded
 

@@ -13,10 +13,10 @@ import xxhash
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import read_at, write_at
-from cec_mpi.files.npy import npy_header
-from cec_mpi.files.regular import open_regular, refuse_shortage, why_unreadable
-from cec_mpi.files.replacing import replacing
+from cec_mpi.store.files.durable import read_at, write_at
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.files.regular import open_regular, refuse_shortage, why_unreadable
+from cec_mpi.store.files.replacing import replacing
 
 _MOST_HEADER = 4096  # bytes; ours have 128
 _TOGETHER_BYTES = 1 << 20

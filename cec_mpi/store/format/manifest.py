@@ -33,9 +33,9 @@ from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.npy import npy_header
-from cec_mpi.files.regular import NotAFileError, kind_of, read_regular
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.grid import Block, Grid
 from cec_mpi.store.replicas.layout import (

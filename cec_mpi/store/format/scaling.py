@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.regular import check_regular
+from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
 from cec_mpi.store.format.manifest import ArrayEntry, CopiesManifest, Manifest
 

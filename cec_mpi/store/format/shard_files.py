@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.files.durable import check_room, read_at, write_at
-from cec_mpi.files.regular import NotAFileError, open_regular, refuse_shortage, why_unreadable
-from cec_mpi.files.replacing import NotOwnError, open_own, replacing
+from cec_mpi.store.files.durable import check_room, read_at, write_at
+from cec_mpi.store.files.regular import NotAFileError, open_regular, refuse_shortage, why_unreadable
+from cec_mpi.store.files.replacing import NotOwnError, open_own, replacing
 from cec_mpi.store.format.grid import Block
 from cec_mpi.store.format.manifest import CodedManifest, Manifest
 from cec_mpi.text import plural

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.core.code.extension import add_row
-from cec_mpi.files.durable import check_room, locked, write_at
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.replacing import replacing
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import check_room, locked, write_at
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.replacing import replacing
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import publish_generation, read_rows, row_sum
 from cec_mpi.store.format.manifest import (
     CodedManifest,

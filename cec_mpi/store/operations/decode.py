@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.appearing import appearing, check_new
-from cec_mpi.files.durable import check_room
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.appearing import appearing, check_new
+from cec_mpi.store.files.durable import check_room
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import CodedManifest, CopiesManifest
 from cec_mpi.store.format.scaling import open_exponents

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import check_room, make_file, read_at
-from cec_mpi.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
-from cec_mpi.files.paths import as_path
+from cec_mpi.store.files.durable import check_room, make_file, read_at
+from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import CodedManifest, shard_header
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"

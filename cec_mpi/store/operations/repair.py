@@ -12,11 +12,11 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.files.durable import WriteHandles, locked, publish
-from cec_mpi.files.paths import as_path
-from cec_mpi.files.regular import check_regular, read_regular
-from cec_mpi.files.replacing import is_own, sync
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import WriteHandles, locked, publish
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.regular import check_regular, read_regular
+from cec_mpi.store.files.replacing import is_own, sync
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import (
     block_sum,
     publish_checksums,

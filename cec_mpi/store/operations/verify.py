@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import StoreError
-from cec_mpi.files.regular import open_regular
+from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     MANIFEST_COPY,

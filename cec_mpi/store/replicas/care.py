@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.files.durable import check_room, write_at
-from cec_mpi.files.npy import npy_header
-from cec_mpi.files.regular import open_regular
-from cec_mpi.files.replacing import replacing
-from cec_mpi.files.saving import storing
+from cec_mpi.store.files.durable import check_room, write_at
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.files.regular import open_regular
+from cec_mpi.store.files.replacing import replacing
+from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
 from cec_mpi.store.format.manifest import CopiesManifest, ShardEntry, rows_of
 from cec_mpi.store.format.shard_files import read_block

@@ -15,9 +15,9 @@ from scipy.sparse import csc_array, csr_array, vstack
 
 from cec_mpi.core.replicas.parts import ROW_COST
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.files.durable import read_at
-from cec_mpi.files.mapping import map_file
-from cec_mpi.files.regular import Watched, refuse_shortage
+from cec_mpi.store.files.durable import read_at
+from cec_mpi.store.files.mapping import map_file
+from cec_mpi.store.files.regular import Watched, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
 from cec_mpi.store.format.manifest import CopiesManifest
 from cec_mpi.store.format.shard_files import open_checked, problem_of

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
-from cec_mpi.files.npy import open_npy
-from cec_mpi.files.paths import as_path
+from cec_mpi.store.files.npy import open_npy
+from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.units import divided
 
 _PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from cec_mpi.cli.run.checkpoints import CheckpointFile, Found, check_same, read_checkpoint
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import rename_copy
-from cec_mpi.files.replacing import partial_name
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
+from cec_mpi.store.files.durable import rename_copy
+from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.tasks.common.checkpoint import restored
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}

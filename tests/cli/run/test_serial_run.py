@@ -18,13 +18,13 @@ import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
-from cec_mpi.files.durable import locked
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, RandomAvailability
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.records.recorder import Recorder, read_steps
 from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.store.files.durable import locked
 
 MACHINES, RECOVERY = 6, 3
 ROWS, COLUMNS, STEPS = 1259, 17, 12  # 420 rows per shard, one of them padding

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from cec_mpi.files.log_file import log_file
+from cec_mpi.store.files.log_file import log_file
 
 
 def test_a_log_has_escapes_for_what_is_no_text(tmp_path, capfd, monkeypatch):

@@ -13,7 +13,6 @@ from msgspec.structs import asdict, fields, replace
 
 from cec_mpi.core.elastic.events import Joined, Late, Left, Lost
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import locked
 from cec_mpi.runtime.records.directory import (
     keep_results,
     prepare_directory,
@@ -25,6 +24,7 @@ from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.lines import DEFAULTS, LineWriter
 from cec_mpi.runtime.records.recorder import Recorder, read_steps, resume_steps
 from cec_mpi.runtime.records.step import StepRecord
+from cec_mpi.store.files.durable import locked
 
 RESULTS = [
     "steps.jsonl",

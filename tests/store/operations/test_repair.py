@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.files.durable import locked
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
+from cec_mpi.store.files.durable import locked
 from cec_mpi.store.format.checksums import publish_generation, row_sum
 from cec_mpi.store.format.scaling import read_scaling
 from helpers.stores import encode_in_small_blocks

@@ -16,10 +16,10 @@ from string import ascii_letters, digits
 from typing import Any, NamedTuple
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.durable import publish
-from cec_mpi.files.regular import open_regular, why_unreadable
 from cec_mpi.runtime.wire.sockets.cards import cards
 from cec_mpi.runtime.wire.sockets.library import zeromq
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.regular import open_regular, why_unreadable
 from cec_mpi.text import plural, shown
 
 SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket

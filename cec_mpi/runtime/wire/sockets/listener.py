@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import network_here
 from cec_mpi.runtime.roster import Process
@@ -48,6 +47,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     Hello,
     first,
 )
+from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 from cec_mpi.times import DISCONNECT_GRACE, END_LOOK_SECONDS, MISSED_LOOK_SECONDS, SILENCE_SECONDS
 
 log = logging.getLogger(__name__)

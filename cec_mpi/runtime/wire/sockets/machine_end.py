@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
-from cec_mpi.files.regular import check_descriptors
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
 from cec_mpi.runtime.processes.places import network_here
@@ -64,6 +63,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     shape_for,
     unpacked_job,
 )
+from cec_mpi.store.files.regular import check_descriptors
 from cec_mpi.terminal import say
 from cec_mpi.times import (
     CONNECT_SECONDS,

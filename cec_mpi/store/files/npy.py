@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.regular import check_regular
-from cec_mpi.files.replacing import create_new, open_own
+from cec_mpi.store.files.regular import check_regular
+from cec_mpi.store.files.replacing import create_new, open_own
 from cec_mpi.text import plural
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.files.regular import kind_of, open_regular, read_regular, with_descriptors
-from cec_mpi.files.replacing import open_own, partial_name, remove_abandoned, replacing, sync
+from cec_mpi.store.files.regular import kind_of, open_regular, read_regular, with_descriptors
+from cec_mpi.store.files.replacing import open_own, partial_name, remove_abandoned, replacing, sync
 
 log = logging.getLogger(__name__)
 

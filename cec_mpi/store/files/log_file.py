@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
-from cec_mpi.files.replacing import create_new
-from cec_mpi.files.saving import reason_of
+from cec_mpi.store.files.replacing import create_new
+from cec_mpi.store.files.saving import reason_of
 from cec_mpi.text import printable
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.files.replacing import sync, temporary_directory
+from cec_mpi.store.files.replacing import sync, temporary_directory
 
 
 def check_new(target: Path) -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cec_mpi.errors import MachineError
-from cec_mpi.files.regular import with_descriptors
+from cec_mpi.store.files.regular import with_descriptors
 from cec_mpi.text import one_message, plural
 
 _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer

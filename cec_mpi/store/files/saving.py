@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from cec_mpi.errors import InputError, ResultsError
-from cec_mpi.files.replacing import create_new, open_own, replacing
+from cec_mpi.store.files.replacing import create_new, open_own, replacing
 
 
 @contextmanager

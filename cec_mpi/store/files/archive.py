@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.files.regular import open_regular
+from cec_mpi.store.files.regular import open_regular
 
 _HEADERS = {  # what writes arrays without names of fields in other alphabets
     (1, 0): np.lib.format.read_array_header_1_0,
