@@ -1,4 +1,32 @@
 """Availability of machines over time: models, files and commands."""
 
-from cec_mpi.runtime.availability import *
-from cec_mpi.runtime.availability import __all__ as __all__
+from cec_mpi.runtime.availability.command import from_command
+from cec_mpi.runtime.availability.given import as_availability, read_availability
+from cec_mpi.runtime.availability.models import (
+    PAPER_AVAILABLE,
+    Asked,
+    Availability,
+    Listed,
+    RandomAvailability,
+    checked_set,
+    everyone,
+    from_counts,
+    seconds_between,
+)
+from cec_mpi.runtime.availability.numbers import read_machines
+
+__all__ = [
+    "PAPER_AVAILABLE",
+    "Asked",
+    "Availability",
+    "Listed",
+    "RandomAvailability",
+    "as_availability",
+    "checked_set",
+    "everyone",
+    "from_command",
+    "from_counts",
+    "read_availability",
+    "read_machines",
+    "seconds_between",
+]

@@ -15,8 +15,8 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
-from cec_mpi.records import reading
 from cec_mpi.report.live.shown import Way
+from cec_mpi.runtime.records import reading
 from cec_mpi.runtime.records.recorder import resume_steps
 from cec_mpi.store.files.durable import locked
 from helpers.made_runs import step_of

@@ -9,7 +9,8 @@ The state of a machine says what the step can expect of it:
 - late: it has a request of this step, and others compute the same rows. Its answer still counts if
   it is the first, and the machine gets no other rows until it has answered.
 
-These states last for one step. `cec_mpi.runtime.roster.State` is that of a process; records have events.
+These states last for one step. `cec_mpi.runtime.roster.State` is that of a process; records have
+events.
 
 An event changes the state, and has a consequence for the step:
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.report.live.seen import Seen
 from cec_mpi.report.live.shown import shown
 from cec_mpi.report.live.words import available_words, clock, frequency, waiting_words
-from cec_mpi.runtime.records import StepRecord
 from cec_mpi.runtime.records.events import kind_and_machine
-from cec_mpi.runtime.records.step import Waiting
+from cec_mpi.runtime.records.step import StepRecord, Waiting
 from cec_mpi.text import duration, printable
 
 if TYPE_CHECKING:

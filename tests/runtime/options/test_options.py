@@ -232,7 +232,7 @@ def test_a_new_option_is_written_in_one_place(store, tmp_path):
     package = Path(cec_mpi.__file__).parent
     copy = tmp_path / "cec_mpi"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    elastic = copy / "options" / "elastic.py"
+    elastic = copy / "runtime" / "options" / "elastic.py"
     text = elastic.read_text()
     new = '    made_up: int = option(3, "--made-up K", "of a test", values.whole)\n'
     for place, more in (
