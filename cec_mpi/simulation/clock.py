@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import count
 
+from cec_mpi.core.elastic.losses import RESOLUTION
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.processes.waiting import JumpingClock, never
-from cec_mpi.times import RESOLUTION
 
 
 class SimulatedClock(JumpingClock):

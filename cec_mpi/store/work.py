@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from threadpoolctl import threadpool_limits
 
 from cec_mpi.errors import InputError
-from cec_mpi.limits import count_processors
+from cec_mpi.store.limits import count_processors
 
 Watch = Callable[[int, int], None]
 """Called with the number of processed bytes, and of all bytes."""

@@ -20,7 +20,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.reading import Lines, read_lines
-from cec_mpi.tables import aligned
+from cec_mpi.terminal import aligned
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

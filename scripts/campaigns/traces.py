@@ -31,7 +31,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.advise import Kind, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
-from cec_mpi.tables import aligned
+from cec_mpi.terminal import aligned
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -16,8 +16,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.available import AvailabilityFlags, Available
 from cec_mpi.runtime.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.tables import aligned
-from cec_mpi.terminal import put
+from cec_mpi.terminal import aligned, put
 from cec_mpi.text import counted, duration, plural, size_words
 
 if TYPE_CHECKING:

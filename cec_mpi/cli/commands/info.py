@@ -19,8 +19,7 @@ from cec_mpi.cli.commands.shared import (
     missing_line,
 )
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.tables import facts_table
-from cec_mpi.terminal import put
+from cec_mpi.terminal import facts_table, put
 from cec_mpi.text import plural, size_words
 
 if TYPE_CHECKING:

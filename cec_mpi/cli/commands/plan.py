@@ -19,8 +19,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import Elastic
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.options.sharing import Sharing
-from cec_mpi.tables import aligned, facts_table
-from cec_mpi.terminal import put
+from cec_mpi.terminal import aligned, facts_table, put
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:

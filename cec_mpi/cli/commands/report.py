@@ -16,12 +16,12 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY
 from cec_mpi.runtime.records.reading import LONGEST_LINE
+from cec_mpi.runtime.times import PAGE_SECONDS
 from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.files.saving import store_all
 from cec_mpi.terminal import say, tell, warn
 from cec_mpi.text import few, listed, printable
-from cec_mpi.times import PAGE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.report.gathered import Run

@@ -16,8 +16,7 @@ from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, fro
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.sharing import Sharing
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.tables import aligned
-from cec_mpi.terminal import put, say, warn
+from cec_mpi.terminal import aligned, put, say, warn
 from cec_mpi.text import counted, duration, printable, size_words
 
 if TYPE_CHECKING:

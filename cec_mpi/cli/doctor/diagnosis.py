@@ -16,7 +16,7 @@ from cec_mpi.runtime.processes.places import (
     unseen_shards,
     wrong_ranks,
 )
-from cec_mpi.tables import aligned, facts_table
+from cec_mpi.terminal import aligned, facts_table
 from cec_mpi.text import plural, printable
 
 _WIDTH = 120  # columns: the width of the terminal is unknown under a launcher

@@ -58,7 +58,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from cec_mpi.times import LATE_SECONDS, LOST_DEADLINES, LOST_SECONDS
+LATE_SECONDS = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
+LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
+LOST_DEADLINES = 10.0  # or this many deadlines
+DISPUTE_SECONDS = 10.0  # for a machine to come that can tell which of several answers is wrong
+RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
 
 
 class State(Enum):

@@ -54,6 +54,8 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.losses import (
     ASKED,
+    DISPUTE_SECONDS,
+    RESOLUTION,
     Cause,
     Consequence,
     Deadline,
@@ -62,7 +64,6 @@ from cec_mpi.core.elastic.losses import (
     seconds_until_given_up,
     seconds_until_late,
 )
-from cec_mpi.times import DISPUTE_SECONDS, RESOLUTION
 
 _CAUSES = {
     Lost: Cause.LOST,

@@ -42,10 +42,10 @@ from cec_mpi.runtime.processes.waiting import Patience, Rhythm
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
+from cec_mpi.runtime.times import ANSWER_SLEEP
 from cec_mpi.runtime.wire.jobs import Answered as JobAnswered
 from cec_mpi.runtime.wire.jobs import Job, JobsEnd
 from cec_mpi.runtime.wire.protocol import ElasticHub
-from cec_mpi.times import ANSWER_SLEEP
 
 log = logging.getLogger(__name__)
 

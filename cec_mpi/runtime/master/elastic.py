@@ -40,9 +40,9 @@ from cec_mpi.runtime.master.products import (
 from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.waiting import Patience, Rhythm
+from cec_mpi.runtime.times import IDLE_SLEEP
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.orders import HUB_POISONED
-from cec_mpi.times import IDLE_SLEEP
 
 
 class ElasticExecutor:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from cec_mpi.core.elastic.losses import RESOLUTION
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
@@ -21,8 +22,8 @@ from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.processes.waiting import Clock, nap, never
 from cec_mpi.runtime.records.step import Away, Why
 from cec_mpi.runtime.roster import Roster
+from cec_mpi.runtime.times import TICK_SECONDS, WARNING_SECONDS
 from cec_mpi.text import plural
-from cec_mpi.times import RESOLUTION, TICK_SECONDS, WARNING_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.roster import Short

@@ -21,8 +21,8 @@ from cec_mpi.runtime.options.option import (
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.runtime.processes.start import seconds_to_meet
+from cec_mpi.runtime.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
 from cec_mpi.text import plural, shown
-from cec_mpi.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest

@@ -65,9 +65,7 @@ from cec_mpi.runtime.processes.launcher import (
     job_id,
     rank_of_launcher,
 )
-from cec_mpi.terminal import drop, tell, unwritten
-from cec_mpi.text import one_message, plural, printable
-from cec_mpi.times import (
+from cec_mpi.runtime.times import (
     ENDING_SECONDS,
     LAST_SECONDS,
     LAST_TURN,
@@ -77,6 +75,8 @@ from cec_mpi.times import (
     SRUN_SECONDS,
     TURN_SECONDS,
 )
+from cec_mpi.terminal import drop, tell, unwritten
+from cec_mpi.text import one_message, plural, printable
 
 if TYPE_CHECKING:
     from mpi4py import MPI

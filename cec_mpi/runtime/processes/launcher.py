@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cec_mpi.times import SRUN_SECONDS
+from cec_mpi.runtime.times import SRUN_SECONDS
 
 OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # an unknown one that uses PMI

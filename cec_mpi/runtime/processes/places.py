@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cec_mpi.limits import cpu_quota, memory_here
 from cec_mpi.runtime.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
 from cec_mpi.runtime.processes.packing import allgather, broadcast
+from cec_mpi.store.limits import cpu_quota, memory_here
 from cec_mpi.text import listed, plural
 
 if TYPE_CHECKING:

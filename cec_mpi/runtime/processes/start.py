@@ -65,14 +65,14 @@ from cec_mpi.runtime.processes.library import (
 from cec_mpi.runtime.processes.packing import allgather
 from cec_mpi.runtime.processes.places import count_cores
 from cec_mpi.runtime.processes.waiting import wait_for
-from cec_mpi.terminal import warn
-from cec_mpi.text import listed
-from cec_mpi.times import (
+from cec_mpi.runtime.times import (
     MEETING_SECONDS,
     MPI_INIT_SECONDS,
     START_SECONDS,
     START_SECONDS_OF_A_RANK,
 )
+from cec_mpi.terminal import warn
+from cec_mpi.text import listed
 
 if TYPE_CHECKING:
     from mpi4py import MPI

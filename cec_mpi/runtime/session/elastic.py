@@ -37,6 +37,7 @@ from cec_mpi.runtime.session.machine import (
 )
 from cec_mpi.runtime.session.session import Running, Session
 from cec_mpi.runtime.session.turns import Turns
+from cec_mpi.runtime.times import BYE_SECONDS, LEAVING_SECONDS
 from cec_mpi.runtime.wire.sockets.cards import where_to_listen
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -49,7 +50,6 @@ from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.store.files.durable import locked
 from cec_mpi.terminal import warn
-from cec_mpi.times import BYE_SECONDS, LEAVING_SECONDS
 
 # What a machine of this computer runs: the package of this process, whatever else of this name
 # there is, and with -P no module of the working directory. If this process is killed it ends, even

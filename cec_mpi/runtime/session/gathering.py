@@ -19,7 +19,7 @@ from cec_mpi.runtime.processes.ending import (
 from cec_mpi.runtime.processes.library import library_name
 from cec_mpi.runtime.processes.places import place_here, place_of_ranks
 from cec_mpi.runtime.processes.start import all_coming, begin_start, check_start, meet
-from cec_mpi.times import RAISING_SECONDS
+from cec_mpi.runtime.times import RAISING_SECONDS
 
 if TYPE_CHECKING:
     from mpi4py import MPI

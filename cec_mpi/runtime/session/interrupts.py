@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from cec_mpi.errors import CecError
-from cec_mpi.times import INTERRUPT_SECONDS
+from cec_mpi.runtime.times import INTERRUPT_SECONDS
 
 P = ParamSpec("P")
 T = TypeVar("T")

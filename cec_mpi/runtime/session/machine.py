@@ -24,6 +24,14 @@ from cec_mpi.runtime.processes.ending import NotedSignals, complain, end_ranks, 
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.session.serving import serve
+from cec_mpi.runtime.times import (
+    LONGEST_PAUSE,
+    LOOK_SECONDS,
+    NOTE_SECONDS,
+    PRINTING_SECONDS,
+    RECONNECT_INTERVAL,
+    STOPPED_SECONDS,
+)
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
@@ -43,14 +51,6 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.terminal import keep_warnings_from_raising, say
-from cec_mpi.times import (
-    LONGEST_PAUSE,
-    LOOK_SECONDS,
-    NOTE_SECONDS,
-    PRINTING_SECONDS,
-    RECONNECT_INTERVAL,
-    STOPPED_SECONDS,
-)
 
 Source = Path | ConnectionFile
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.runtime.times import ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,
     SHORT_ANSWERS,
@@ -28,7 +29,6 @@ from cec_mpi.runtime.wire.orders import (
     Order,
     Reported,
 )
-from cec_mpi.times import ORDER_SLEEP
 
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)

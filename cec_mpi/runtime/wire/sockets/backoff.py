@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from cec_mpi.times import RECONNECT_INTERVAL, STEADY_SECONDS
+from cec_mpi.runtime.times import RECONNECT_INTERVAL, STEADY_SECONDS
 
 
 class Backoff:

@@ -29,6 +29,14 @@ from cec_mpi.runtime.processes.places import Place, place_here, places_together
 from cec_mpi.runtime.processes.start import different_packages
 from cec_mpi.runtime.processes.waiting import Clock, Patience
 from cec_mpi.runtime.roster import WARNED, Roster, State
+from cec_mpi.runtime.times import (
+    LEAVING_SECONDS,
+    LONGEST_EXILE,
+    LOOK_SECONDS,
+    OPEN_SECONDS,
+    SETTLE_SECONDS,
+    SHORTAGE_SECONDS,
+)
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
@@ -55,14 +63,6 @@ from cec_mpi.runtime.wire.sockets.messages import (
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.terminal import say
 from cec_mpi.text import plural
-from cec_mpi.times import (
-    LEAVING_SECONDS,
-    LONGEST_EXILE,
-    LOOK_SECONDS,
-    OPEN_SECONDS,
-    SETTLE_SECONDS,
-    SHORTAGE_SECONDS,
-)
 
 if TYPE_CHECKING:
     import zmq

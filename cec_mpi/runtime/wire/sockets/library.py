@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.times import KNOWN_SECONDS, LINGER_SECONDS
+from cec_mpi.runtime.times import KNOWN_SECONDS, LINGER_SECONDS
 
 if TYPE_CHECKING:
     import zmq

@@ -18,6 +18,12 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import network_here
 from cec_mpi.runtime.roster import Process
+from cec_mpi.runtime.times import (
+    DISCONNECT_GRACE,
+    END_LOOK_SECONDS,
+    MISSED_LOOK_SECONDS,
+    SILENCE_SECONDS,
+)
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import Opened, Order, Verdict
 from cec_mpi.runtime.wire.sockets.connection_file import (
@@ -48,7 +54,6 @@ from cec_mpi.runtime.wire.sockets.messages import (
     first,
 )
 from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
-from cec_mpi.times import DISCONNECT_GRACE, END_LOOK_SECONDS, MISSED_LOOK_SECONDS, SILENCE_SECONDS
 
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # of the keys

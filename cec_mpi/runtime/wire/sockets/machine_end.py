@@ -20,6 +20,13 @@ from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedErro
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
 from cec_mpi.runtime.processes.places import network_here
+from cec_mpi.runtime.times import (
+    CONNECT_SECONDS,
+    FAREWELL_SECONDS,
+    KNOWN_SECONDS,
+    LEAVE_LOOK_SECONDS,
+    SILENCE_SECONDS,
+)
 from cec_mpi.runtime.wire.orders import (
     Announced,
     Multiply,
@@ -65,13 +72,6 @@ from cec_mpi.runtime.wire.sockets.messages import (
 )
 from cec_mpi.store.files.regular import check_descriptors
 from cec_mpi.terminal import say
-from cec_mpi.times import (
-    CONNECT_SECONDS,
-    FAREWELL_SECONDS,
-    KNOWN_SECONDS,
-    LEAVE_LOOK_SECONDS,
-    SILENCE_SECONDS,
-)
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _UNIX = 0  # in place of a port

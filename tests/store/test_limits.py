@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.limits import count_processors, cpu_quota, memory_here
 from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.store.limits import count_processors, cpu_quota, memory_here
 from helpers.needs import CPU_GROUPS
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -113,7 +113,7 @@ def group():
 
 @pytest.mark.needs("cpu-groups")
 def test_a_process_in_a_group_of_the_system_has_its_quota(group):
-    code = "from cec_mpi.limits import *; print(cpu_quota().processors, count_processors())"
+    code = "from cec_mpi.store.limits import *; print(cpu_quota().processors, count_processors())"
     words = ["sh", "-c", 'echo $$ >"$0"/cgroup.procs && exec "$@"', group, sys.executable, "-c"]
     done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["0.5", "1"]

@@ -1,7 +1,8 @@
 """How long processes wait for each other, in seconds, in one table.
 
-Users set ``--start-timeout``, ``--deadline`` and ``--retry``, which are not here. How a wait for a
-message spins and sleeps is in `processes.waiting`.
+Users set ``--start-timeout``, ``--deadline`` and ``--retry``, which are not here. Those of an
+elastic step are in `core.elastic.losses`. How a wait for a message spins and sleeps is in
+`processes.waiting`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,9 @@ OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first; a death sho
 # Who is lost. A process that ends is noticed at once, because its connection does.
 SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the network is cut
 STOPPED_SECONDS = 60.0  # for a stopped master to go on, while its host accepts connections
-LATE_SECONDS = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
 USUAL_DEADLINE = 10.0  # times what is expected, if `--deadline` says nothing, and
 USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no other way
-LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
-LOST_DEADLINES = 10.0  # or this many deadlines
 DISCONNECT_GRACE = 1.0  # for the end of a connection to show which machine it was
-DISPUTE_SECONDS = 10.0  # for a machine to come that can tell which of several answers is wrong
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 
 # To end. A process that waits longer is ended, or leaves without the others.
@@ -57,7 +54,6 @@ MISSED_LOOK_SECONDS = 1.0  # and for those whose end was missed
 SHORTAGE_SECONDS = 0.5  # that machines may be missing before it is said
 INTERRUPT_SECONDS = 1.0  # after which a second Ctrl-C cuts off a step that has not ended
 TICK_SECONDS = 0.1  # of a wait for availability: mpirun kills 0.25 s after SIGTERM
-RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
 ANSWER_SLEEP = 1e-3  # at most, of a wait for answers
 IDLE_SLEEP = 10e-3  # at most, where nobody computes, and somebody is to come
 ORDER_SLEEP = 5e-3  # at most, of a machine in lockstep that waits for the next step
