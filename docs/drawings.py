@@ -172,16 +172,15 @@ def parity() -> Figure:
 def architecture() -> Figure:
     """Rooms, from the top down."""
     layers = (
-        ("what people type", "cli  commands"),
-        ("a task from options to files", "run  doctor"),
-        ("X as an operator, and what is computed", "linear_operator  tasks"),
-        ("rank 0 and its stores", "session  master"),
-        ("who says what to whom", "wire  roster  options"),
-        ("one machine, and how ranks begin and end", "machine  processes"),
-        ("shards, who is up, what happened", "store  availability  records"),
-        ("mathematics: code, plan, speeds, accuracy", "core"),
+        ("what people type", "cli"),
+        ("estimators; the page of a run, and what shows it live", "sklearn  report"),
+        ("X for SciPy", "linear_operator"),
+        ("runs on a clock that jumps; X becomes a store; solvers", "simulation  encoding  tasks"),
+        ("master, wires, sessions, machines, processes, records", "runtime"),
+        ("shards on disk", "store"),
+        ("the paper, codes, plans, elastic steps, speeds, accuracy", "core"),
     )
-    figure, (axes,) = page("Rooms: each uses those below it", 3.2)
+    figure, (axes,) = page("Rooms: each uses those below it", 2.9)
     for k, (what, rooms) in enumerate(layers):
         axes.barh(k, 1, 0.85, color=BLOCKS[k])
         axes.text(0.02, k, rooms, weight="bold", va="center")
