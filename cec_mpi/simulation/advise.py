@@ -17,6 +17,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.models import Availability, Listed, RandomAvailability, everyone
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.simulation.computers import OnComputers, count_spared, machines_of, share_speeds
 from cec_mpi.simulation.replay import WAITS, Coded, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
@@ -26,6 +27,7 @@ SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
 _MOST_RECOVERIES = 16  # different L for each number of machines
 _MOST_COPIES = 6
+_MOST_CARRIED = 8  # machines of a computer
 _MOST_STRAGGLERS = 2
 _SIMULATED = 3  # choices that are simulated
 _MOMENTS = 2  # from which they are
@@ -52,7 +54,7 @@ class Kind:
     speed : float
         Relative.
     memory : int, optional
-        Bytes for its shard; None if there is room for all of X.
+        Bytes for its shards; None if they always fit, and it carries one.
     price : float, optional
         Of a machine for an hour.
     """
@@ -154,10 +156,12 @@ class Choice:
         L of a code, or J of replicas.
     stragglers : int
         S.
+    carried : tuple of int
+        Machines that each computer carries; empty if each carries one.
     storage, largest : int
-        Bytes of the store, and on the machine with most of it.
+        Bytes of the store, and on the computer with most of it.
     gone : int
-        Machines, whichever they are, that may be gone at once.
+        Computers, whichever they are, that may be gone at once.
     digits : float
         Decimal digits that decoding costs: of the worst sets of L machines that were measured.
     error : float
@@ -180,6 +184,7 @@ class Choice:
     recovery: int | None = None
     copies: int | None = None
     stragglers: int = 0
+    carried: tuple[int, ...] = ()
     storage: int = 0
     largest: int = 0
     gone: int = 0
@@ -432,6 +437,21 @@ def _choices(question: Question) -> Iterator[Choice]:
         if question.density < _DENSE:
             for copies in range(1, min(count, _MOST_COPIES) + 1):
                 yield Choice(machines=count, copies=copies)
+    if carried := _carried(question):
+        for recovery in _spread_out(sum(carried)):
+            yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
+
+
+def _carried(question: Question) -> tuple[int, ...]:
+    """Return how many machines computers carry that have several times the least memory.
+
+    It is empty if each carries one, or as many as the others.
+    """
+    memory = [kind.memory for kind in question.machines if kind.memory is not None]
+    if len(memory) < len(question.machines):
+        return ()
+    carried = tuple(min(_MOST_CARRIED, each // min(memory)) for each in memory)
+    return carried if len(set(carried)) > 1 else ()
 
 
 def _spread_out(most: int) -> list[int]:
@@ -440,7 +460,8 @@ def _spread_out(most: int) -> list[int]:
 
 
 def _scenario(question: Question, choice: Choice) -> Scenario:
-    speeds = tuple(kind.speed for kind in question.machines[: choice.machines])
+    carried = _all_carried(choice)
+    speeds = share_speeds([kind.speed for kind in question.machines[: len(carried)]], carried)
     options = SessionOptions(
         emulate_speeds=speeds,
         emulate_noise=question.noise,
@@ -464,19 +485,31 @@ def _scenario(question: Question, choice: Choice) -> Scenario:
     )
 
 
+def _all_carried(choice: Choice) -> tuple[int, ...]:
+    """Return how many machines each computer carries that the choice uses."""
+    return choice.carried or (1,) * choice.machines
+
+
 def _sized(question: Question, choice: Choice, held: NDArray[np.float64]) -> Choice:
     """Return a choice with what does not depend on time, given the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
-    sized = replace(choice, storage=round(held.sum()), largest=round(held.max()))
+    largest = round(_by_computer(choice, held).max())
+    sized = replace(choice, storage=round(held.sum()), largest=largest)
     if recovery is None:
         return replace(sized, gone=(choice.copies or 1) - 1, error=_eps(question))
     condition = _condition(machines, recovery)
     return replace(
         sized,
-        gone=machines - recovery,
+        gone=count_spared(_all_carried(choice), recovery),
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_eps(question) * condition,
     )
+
+
+def _by_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the bytes of each computer, given those of each machine."""
+    machines = machines_of(_all_carried(choice))
+    return np.array([held[each.start - 1 : each.stop - 1].sum() for each in machines])
 
 
 def _eps(question: Question) -> float:
@@ -496,7 +529,7 @@ def _impossible(
     question: Question, choice: Choice, held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
     """Return why a choice cannot work, and a figure; None if it can."""
-    sizes = held.tolist()
+    sizes = _by_computer(choice, held).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
             figure = f"{size_words(size)} of {size_words(kind.memory)}"
@@ -511,7 +544,9 @@ def _impossible(
 def _from_moment(question: Question, choice: Choice, seed: int) -> Scenario:
     """Return a run with a choice from a moment of the trace, as long as it can be replayed."""
     scenario, machines = _scenario(question, choice), choice.machines
-    availability, length = _availability(question, machines, seed)
+    availability, length = _availability(question, len(_all_carried(choice)), seed)
+    if choice.carried:
+        availability = OnComputers(availability, machines_of(choice.carried))
     options = replace(scenario.options, availability=availability, tick_seconds=length, seed=seed)
     limit = max(_FEWEST_TICKS, _MOST_TICKS // machines) * length
     return replace(scenario, options=options, seconds=limit)
@@ -593,11 +628,13 @@ def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> 
     total = [each.seconds * question.steps / each.steps for each in outcomes]
     waits = sum(each.events.get(WAITS, 0) for each in outcomes)
     cost = None
-    prices = [kind.price for kind in question.machines[: choice.machines]]
+    machines = machines_of(_all_carried(choice))
+    prices = [kind.price for kind in question.machines[: len(machines)]]
     if prices[0] is not None:
         seconds = [np.array(each.machine_seconds) / each.steps for each in outcomes]
-        each_machine = np.mean(seconds, axis=0) * question.steps / 3600
-        cost = float(each_machine @ [price or 0.0 for price in prices])
+        hours = np.mean(seconds, axis=0) * question.steps / 3600
+        first = [each.start - 1 for each in machines]  # machine of each computer
+        cost = float(hours[first] @ [price or 0.0 for price in prices])
     return replace(
         choice,
         step=mean_interval(busy),
@@ -633,12 +670,18 @@ def _sentence(question: Question, choice: Choice) -> str:
         needed = f"each row on {plural(choice.copies, 'machine')}"
     waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
-    gone = plural(choice.gone, "machine")
+    gone = plural(choice.gone, "computer" if choice.carried else "machine")
+    carried = ""
+    if choice.carried:
+        carried = (
+            f" Computers carry {min(choice.carried)} to {max(choice.carried)} machines, by their "
+            "memory (cec-mpi join --machines)."
+        )
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
         f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.expected.mean)} ({duration(choice.expected.low)} to "
-        f"{duration(choice.expected.high)}){waiting}{cost}."
+        f"{duration(choice.expected.high)}){waiting}{cost}.{carried}"
     )
 
 

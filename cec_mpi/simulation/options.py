@@ -29,6 +29,11 @@ def _range(text: str) -> tuple[float, float]:
     return found
 
 
+def _sizes(text: str) -> tuple[int, ...]:
+    """Parse ``16G,64G``."""
+    return tuple(values.size(size) for size in text.split(","))
+
+
 def _moment(text: str) -> tuple[float, int]:
     """Parse ``90s:3``."""
     time, _, machine = text.rpartition(":")
@@ -63,6 +68,14 @@ class SimulateOptions:
         "--copies J",
         "machines that hold each row, in place of a code (default without --recovery: 3)",
         values.positive,
+        below=_X,
+    )
+    memory: tuple[int, ...] | None = option(
+        None,
+        "--memory SIZE,...",
+        "memory for shards of each computer, such as 16G,16G,64G: each carries as many machines as "
+        "fit. Availability, speeds, --lost and --joins are those of computers then",
+        _sizes,
         below=_X,
     )
     density: float | None = option(

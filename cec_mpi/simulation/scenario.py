@@ -152,6 +152,8 @@ class Scenario:
     loses : bool
         Whether the processes of machines end when availability takes these away, and others join in
         their place, as with spot instances. Otherwise they are only not asked.
+    carried : tuple of int
+        Machines of each computer; empty if each is a computer of its own.
     manifest : Manifest or None
         A store whose code, or whose parts and holders, are used; see `of_store`.
     """
@@ -171,6 +173,7 @@ class Scenario:
     adjoint: bool = False
     happenings: tuple[Happening, ...] = ()
     loses: bool = False
+    carried: tuple[int, ...] = ()
     manifest: Manifest | None = None
 
     @classmethod

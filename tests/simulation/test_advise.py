@@ -187,6 +187,24 @@ def test_memory_that_is_too_small_is_named():
     assert all(choice.largest <= 3 * GB for choice in advice.front)
 
 
+def test_a_computer_with_more_memory_carries_more_machines():
+    up = away(set(), {1}, {3})
+    kinds = Kind(2, 1, 4 * GB, price=1.0), Kind(1, 4, 17 * GB, price=2.0)
+    advice = advise(ask(*kinds, availability=up, steps=20_000))
+    choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
+    assert choice.carried == (1, 1, 4)
+    assert (choice.storage, choice.largest, choice.gone) == (24 * GB, 16 * GB, 1)
+    times = 8 / 6, 8 / 5, 8 / 2
+    assert choice.step.mean == pytest.approx(3 / sum(1 / each for each in times), rel=0.05)
+    hours = choice.total.mean / 3600
+    assert 4 * hours * 0.4 < choice.cost < 4 * hours  # of three computers, not of six machines
+    assert choice.step.mean < only(advice, 3, 2).step.mean  # the fastest does half the work there
+
+
+def test_computers_that_are_alike_carry_one_machine_each():
+    assert not any(each.carried for each in advise(ask(Kind(6, 1, 32 * GB))).front)
+
+
 def test_an_error_that_is_too_large_is_named():
     advice = advise(ask(Kind(12), probability=0.8, dtype="float32", error=2e-6))
     assert all(choice.error <= 2e-6 for choice in advice.front)
@@ -200,7 +218,7 @@ def test_if_nothing_works_the_reasons_are_told():
 
 def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
     with pytest.raises(InfeasibleError) as raised:
-        advise(ask(Kind(1, 10, GB), Kind(3, 1, 64 * GB), availability=away({2}, {3})))
+        advise(ask(Kind(1, 10, GB // 10), Kind(3, 1, 64 * GB), availability=away({2}, {3})))
     assert str(raised.value).endswith(
         ". X has 8.00 GB and fits on machine 4, which stays: a step takes 8.00 s"
     )

@@ -8,6 +8,7 @@ import shutil
 import textwrap
 from dataclasses import asdict
 from functools import cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_json
@@ -32,9 +33,9 @@ def add_advise(commands: Any) -> None:
     add_flag(
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
-        "machines, such as 16 or 4:2:64G:0.30: how many, their relative speed (default: 1), memory "
-        "of each (default: enough), price of each for an hour; may be repeated for machines of "
-        "several kinds",
+        "computers, such as 16 or 4:2:64G:0.30: how many, their relative speed (default: 1), "
+        "memory of each (default: enough), price of each for an hour; may be repeated for several "
+        "kinds: one with three times the least memory may carry three machines",
         default=(),
         required=True,
     )
@@ -156,13 +157,25 @@ def _text(question: Question, advice: Advice) -> str:
     first = f"cec-mpi encode X store --dtype {question.dtype}"
     priced = advice.recommended.cost is not None
     runs = any(choice.run() for choice in advice.front)
-    head = ["", first, *["with run"] * runs, "store", "machine", "gone", "digits", "step"]
+    several = any(choice.carried for choice in advice.front)
+    head = [
+        "",
+        first,
+        *["with run"] * runs,
+        *["carried"] * several,
+        "store",
+        "largest",
+        "gone",
+        "digits",
+        "step",
+    ]
     head += ["waiting", "each time", "total", "95 %", "simulated", *["cost"] * priced]
     rows = []
     for choice in advice.front:
         waits = percent(choice.waiting.mean) if choice.waiting.mean else "-"
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
+        cells += [_carried(choice)] * several
         cells += [size_words(choice.storage), size_words(choice.largest), str(choice.gone)]
         cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
         cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
@@ -171,7 +184,7 @@ def _text(question: Question, advice: Advice) -> str:
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
     lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
-    right = {*head} - {"", first, "with run", "95 %"}
+    right = {*head} - {"", first, "with run", "carried", "95 %"}
     lines += aligned(head, rows, right)
     texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
     for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
@@ -179,6 +192,12 @@ def _text(question: Question, advice: Advice) -> str:
         for text in paragraph:
             lines += textwrap.wrap(text, shutil.get_terminal_size().columns)
     return "\n".join(lines)
+
+
+def _carried(choice: Choice) -> str:
+    """Return how many machines computers carry, such as ``2x1 1x4``."""
+    runs = [(count, len(list(same))) for count, same in groupby(choice.carried)]
+    return " ".join(f"{length}x{count}" for count, length in runs) or "1"
 
 
 def _told(question: Question, advice: Advice) -> dict[str, Any]:

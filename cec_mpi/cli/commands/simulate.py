@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.shared import add_json
@@ -55,6 +55,7 @@ def add_simulate(commands: Any) -> None:
 def _simulate(arguments: argparse.Namespace) -> int:
     from cec_mpi.simulation.asked import asked
     from cec_mpi.simulation.compare import compare, name_of
+    from cec_mpi.simulation.computers import machines_of
     from cec_mpi.simulation.simulate import simulate
 
     given = from_flags(SimulateOptions, arguments)
@@ -64,6 +65,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
         found = compare(scenario, given.out)
     else:
         found[name_of(scenario)] = simulate(scenario, given.out)
+    if scenario.carried:  # hours of computers
+        of_each = [machines.start - 1 for machines in machines_of(scenario.carried) if machines]
+        for name, outcome in found.items():
+            if not isinstance(outcome, Exception):
+                seconds = [outcome.machine_seconds[n] for n in of_each]
+                found[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
         told = {name: _told(each, given.price) for name, each in found.items()}
         put(json.dumps(told, allow_nan=False))

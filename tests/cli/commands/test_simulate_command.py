@@ -76,6 +76,16 @@ def test_the_same_as_in_python(cec):
     assert json.loads(done.out) == {"heterogeneous": asdict(outcome)}
 
 
+def test_a_computer_carries_as_many_machines_as_fit_into_its_memory(cec):
+    """Shards have 1.12 GB: three machines on computer 3, which is as fast as the other three."""
+    computers = "--memory", "1.2GB,2GB,4GB,3GB", "--speeds", "1,1,3,1", "--elastic", "--price", 3600
+    done = cec("simulate", *X, *computers, "--steps", 30, "--lost", "1s:3", "--json")
+    outcome = json.loads(done.out)["heterogeneous"]
+    assert outcome["events"] == {"lost": 2}  # machine 5 and 6 are on computers 3 and 4
+    assert len(outcome["machine_seconds"]) == 4
+    assert outcome["cost"] == pytest.approx(sum(outcome["machine_seconds"]))
+
+
 def test_schemes_side_by_side(cec):
     done = cec("simulate", *X, "--speeds", SPEEDS, "--steps", 100, "--compare", "--json")
     found = json.loads(done.out)
@@ -137,6 +147,10 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--lost", "1:7"], "expected a machine from 1 to 6"),
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
         ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
+        ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
+        ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "speeds: 6, expected one for each of"),
+        ([*X, "--memory", "1GB,3GB"], "memory: there is memory for 2 machines (0, 2), expected"),
+        ([*X, "--memory", "1GB,"], "argument --memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
         ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR)"),

@@ -1,0 +1,128 @@
+"""Computers that carry several machines: machines 1..N are counted computer by computer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.availability.models import Availability, Machines
+from cec_mpi.text import plural
+
+
+def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
+    """Return how many machines each computer carries: as many as fit, on all computers alike.
+
+    Parameters
+    ----------
+    capacities : sequence of int
+        Machines whose shards fit into the memory of each computer.
+    machines : int
+        N.
+
+    Raises
+    ------
+    InputError
+        They do not fit.
+
+    Examples
+    --------
+    >>> share_out([1, 2, 4], 6)
+    (1, 2, 3)
+    """
+    if sum(capacities) < machines:
+        fit = ", ".join(map(str, capacities))
+        raise InputError(
+            f"memory: there is memory for {plural(sum(capacities), 'machine')} ({fit}), expected "
+            f"memory for {machines}"
+        )
+    carried = [0] * len(capacities)
+    for _ in range(machines):
+        spacious = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
+        carried[min(spacious, key=lambda n: (carried[n], n))] += 1
+    return tuple(carried)
+
+
+def machines_of(carried: Sequence[int]) -> list[range]:
+    """Return the numbers of the machines of each computer.
+
+    Examples
+    --------
+    >>> machines_of([1, 2, 0, 3])
+    [range(1, 2), range(2, 4), range(4, 4), range(4, 7)]
+    """
+    return [range(first, end) for first, end in pairwise(accumulate(carried, initial=1))]
+
+
+def share_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float, ...]:
+    """Return the speeds of machines, which share those of their computers.
+
+    Examples
+    --------
+    >>> share_speeds([1.0, 4.0], [1, 2])
+    (1.0, 2.0, 2.0)
+    """
+    shares = zip(speeds, carried, strict=True)
+    return tuple(speed / count for speed, count in shares for _ in range(count))
+
+
+def count_spared(carried: Sequence[int], needed: int) -> int:
+    """Return how many computers, whichever they are, may be gone while `needed` machines are left.
+
+    Examples
+    --------
+    >>> count_spared([1, 1, 2, 4], 3)
+    1
+    """
+    left, spared = sum(carried), 0
+    for count in sorted(carried, reverse=True):
+        left -= count
+        if left < needed:
+            break
+        spared += 1
+    return spared
+
+
+class OnComputers:
+    """The availability of machines, which is that of their computers.
+
+    Parameters
+    ----------
+    computers : Availability
+    machines : sequence of sequence of int
+        Machines of each computer.
+
+    Examples
+    --------
+    >>> from cec_mpi.runtime.availability.models import Listed
+    >>> OnComputers(Listed([(1, 2), (2,)]), machines_of([1, 2])).at(1)
+    (2, 3)
+    """
+
+    def __init__(self, computers: Availability, machines: Sequence[Sequence[int]]) -> None:
+        self._computers, self._machines = computers, machines
+        self._known: dict[Machines, Machines] = {}  # the same object as long as they stay
+
+    @property
+    def last(self) -> int | None:
+        """The tick after which nothing changes; None if that is not known."""
+        return getattr(self._computers, "last", None)
+
+    def at(self, tick: int) -> Machines:
+        """Return the numbers of the available machines at a tick, in ascending order."""
+        up = self._computers.at(tick)
+        if up not in self._known:
+            self._known[up] = tuple(n for computer in up for n in self._machines[computer - 1])
+        return self._known[up]
+
+    def most_from(self, tick: int) -> int:
+        """Return the largest number of machines that may be available from this tick on."""
+        largest = sorted(map(len, self._machines), reverse=True)
+        return sum(largest[: self._computers.most_from(tick)])
+
+    def among(self, machines: Sequence[int]) -> OnComputers:
+        """Return the same availability with only these machines."""
+        kept = frozenset(machines)
+        return OnComputers(
+            self._computers, [[n for n in each if n in kept] for each in self._machines]
+        )
