@@ -101,10 +101,13 @@ class Awaited:
         soon as the loss is reported.
     vacant : frozenset of int
         Machines without a process, if the run waits for processes; others may join at any time.
+    adoptable : frozenset of int
+        Machines without a process that a living host could carry.
     """
 
     opening: frozenset[int] = frozenset()
     vacant: frozenset[int] = frozenset()
+    adoptable: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Tick:
     Attributes
     ----------
     listed : frozenset of int
-        Without lost ones; empty if they are too few for a step.
+        Lost ones too.
     """
 
     listed: frozenset[int]
@@ -285,6 +288,13 @@ class Exclude:
 
 
 @dataclass(frozen=True)
+class Adopt:
+    """Have a living host carry this machine, which no process is."""
+
+    machine: int
+
+
+@dataclass(frozen=True)
 class WaitUntil:
     """Wait for an event, but not beyond this moment."""
 
@@ -346,6 +356,7 @@ Instruction = (
     | MarkLate
     | GiveUp
     | Exclude
+    | Adopt
     | WaitUntil
     | Done
     | Failed

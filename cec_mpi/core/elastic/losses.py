@@ -48,6 +48,18 @@ joined                any              idle       offer rows
 - exclude: as `reassign rows`, and it is excluded.
 - nothing: among others, the answer to a request that was reassigned because its machine was lost.
 
+A machine that has not answered for so long causes an event by itself (`TIME_LIMITS`):
+
+=====================  ========================  ===============
+state                  seconds                   event
+=====================  ========================  ===============
+computing              `seconds_until_late`      deadline passed
+computing, late, busy  `seconds_until_given_up`  given up
+=====================  ========================  ===============
+
+If the machines that are left, with those that open their shards, have been too few for as long as
+`--adopt` says, one of their hosts carries a missing machine as well. It joins like any other.
+
 After `exclude` and `drop answers` the roster reports `lost` or `excluded`; the machine is absent
 already. It may be joined by another process, which can be asked like any other.
 """
@@ -104,6 +116,12 @@ class Consequence(Enum):
 
 
 ASKED = State.COMPUTING, State.LATE
+TIME_LIMITS = {
+    State.COMPUTING: (Cause.DEADLINE, Cause.GIVEN_UP),
+    State.LATE: (Cause.GIVEN_UP,),
+    State.BUSY: (Cause.GIVEN_UP,),
+}
+"""What happens to a machine that does not answer in time."""
 
 # For a cause that is not in `_IN_ANY_STATE` either: the state stays, and nothing follows.
 _BY_STATE = {

@@ -14,11 +14,12 @@ A step that is cancelled is forgotten likewise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.elastic.events import (
+    Adopt,
     Answered,
     AnsweredWrongly,
     Awaited,
@@ -56,6 +57,7 @@ from cec_mpi.core.elastic.losses import (
     ASKED,
     DISPUTE_SECONDS,
     RESOLUTION,
+    TIME_LIMITS,
     Cause,
     Consequence,
     Deadline,
@@ -121,14 +123,16 @@ class ElasticStep:
         States of machines before the step: absent, busy or idle.
     begun : mapping of int to float
         When each busy machine was asked.
-    can_begin : callable
-        Whether idle machines are enough to begin.
+    missing : callable
+        Returns how many machines a step needs beside these.
     deadline : Deadline or None
         None: no machine is late.
     allowed : float or None
         Seconds that the step before allowed for an answer.
     waits_for_vacant : bool
         Whether a running step waits for processes that may still become machines.
+    adopt_after : float
+        Seconds for which machines may be too few before hosts carry missing ones.
 
     Attributes
     ----------
@@ -140,18 +144,19 @@ class ElasticStep:
         self,
         machines: Mapping[int, State],
         begun: Mapping[int, float],
-        can_begin: Callable[[tuple[int, ...]], bool],
+        missing: Callable[[Sequence[int]], int],
         deadline: Deadline | None = None,
         allowed: float | None = None,
         waits_for_vacant: bool = True,
+        adopt_after: float = float("inf"),
     ) -> None:
         self._states = dict(machines)
         self._begun = dict(begun)  # when each machine was asked that has not answered
-        self._can_begin = can_begin
+        self._missing = missing
         self._deadline, self.allowed = deadline, allowed
-        self._waits_for_vacant = waits_for_vacant
+        self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
+        self._short_since = float("inf")  # when too few machines were left
         self._awaited = Awaited()
-        self._tick = Tick(frozenset())
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
         self._predicted: float | None = None
@@ -210,7 +215,7 @@ class ElasticStep:
             case Awaited():
                 self._awaited = event
             case Tick():
-                self._tick = event
+                self._listed = event.listed
             case Sent(request):
                 self._begun[request.machine] = now
             case Answered() | ComputationFailed() | AnsweredWrongly():
@@ -296,17 +301,21 @@ class ElasticStep:
             return queue or [Done(self.pending)]
         queue += self._look_at_clock(now)
         queue += self._ask(self._ledger)
+        queue += self._adopt(self._ledger.is_lacking, now)
         return queue or [self._wait(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
-        silent = self._silent(now)
+        silent = self._look_at_clock(now)
         if silent:
             return [*silent, WaitUntil(now)]
-        able = self._idle(self._tick.listed)
-        if able and self._can_begin(able):
+        able = self._idle(self._listed)
+        if able and not self._missing(able):
             return [Begin(able)]
-        if self._busy() or self._awaited.opening or self._awaited.vacant:
-            return [WaitUntil(self._next_silent())]
+        adopted = self._adopt(True, now)
+        if adopted:
+            return adopted
+        if self._busy() or self._awaited.opening or self._awaited.vacant or self._can_adopt:
+            return [WaitUntil(self._next_moment())]
         return [Failed(TooFew(able))]
 
     def _ask(self, ledger: Ledger) -> list[Instruction]:
@@ -326,13 +335,15 @@ class ElasticStep:
     def _wait(self, ledger: Ledger, now: float) -> Instruction:
         """Return how long to wait; or why that is useless, or what to do instead."""
         if self._pending or (self._awaited.opening | self._busy()) & self._listed:
-            return WaitUntil(min(self._next_silent(), self._next_late()))
+            return WaitUntil(self._next_moment())
         left = ledger.conclude()
         if isinstance(left, FindWrong):
             return left
+        if self._can_adopt:
+            return WaitUntil(self._next_moment())
         if self._waits_for_vacant and self._awaited.vacant & self._listed:
             if left is None:
-                return WaitUntil(self._next_silent())
+                return WaitUntil(self._next_moment())
             if self._disputed_since is None:
                 self._disputed_since = now
             due = self._disputed_since + DISPUTE_SECONDS
@@ -361,41 +372,60 @@ class ElasticStep:
         computing = {n for n, state in self._states.items() if state is State.COMPUTING}
         return tuple(sorted(computing.union(self._idle(self._listed))))
 
+    def _left(self) -> set[int]:
+        """Return the machines that have not gone, and those that open their shards."""
+        there = {n for n, state in self._states.items() if state is not State.ABSENT}
+        return (there | self._awaited.opening).intersection(self._listed)
+
     # The clock.
 
     def _look_at_clock(self, now: float) -> list[Instruction]:
         """Return the machines that are late, or silent for so long that they are given up."""
+        self.allowed = self._allowed() or self.allowed
         found: list[Instruction] = []
-        allowed = self._allowed()
-        if allowed is not None:
-            self.allowed = allowed
-            for machine in sorted(self._pending):
-                is_late = now - self._begun.get(machine, now) > allowed
-                if is_late and self._states[machine] is State.COMPUTING:
-                    self._change(machine, Cause.DEADLINE)
-                    found.append(MarkLate(machine))
-        return found + self._silent(now)
+        for moment, machine, cause in list(self._time_limits()):
+            if now > moment:
+                seconds = now - self._begun[machine]
+                self._change(machine, cause)
+                late = cause is Cause.DEADLINE
+                found.append(MarkLate(machine) if late else GiveUp(machine, seconds))
+        return found
 
-    def _silent(self, now: float) -> list[Instruction]:
-        limit = seconds_until_given_up(self._deadline, self.allowed)
-        silent = {n: now - begun for n, begun in sorted(self._begun.items()) if now - begun > limit}
-        for machine in silent:
-            self._change(machine, Cause.GIVEN_UP)
-        return [GiveUp(machine, seconds) for machine, seconds in silent.items()]
+    def _adopt(self, is_lacking: bool, now: float) -> list[Instruction]:
+        """Return which machine a host is to carry, if too few have been left for long enough."""
+        if not is_lacking or not self._missing(sorted(left := self._left())):
+            self._short_since = float("inf")
+            return []
+        self._short_since = min(self._short_since, now)
+        if now < self._adoption_due():
+            return []
+        possible = self._awaited.adoptable & self._listed
+        return [Adopt(min(possible, key=lambda n: (self._missing(sorted(left | {n})), n)))]
+
+    @property
+    def _can_adopt(self) -> bool:
+        return self._adoption_due() < float("inf")
+
+    def _adoption_due(self) -> float:
+        """Return when a host is to carry a machine, unless others join before."""
+        is_possible = self._awaited.adoptable & self._listed
+        return self._short_since + self._adopt_after if is_possible else float("inf")
 
     def _allowed(self) -> float | None:
         return seconds_until_late(self._deadline, self._answered_after, self._predicted)
 
-    def _next_silent(self) -> float:
-        """Return when a machine will be given up, unless it answers before."""
-        first = min(self._begun.values(), default=float("inf"))
-        return first + seconds_until_given_up(self._deadline, self.allowed) + RESOLUTION
-
-    def _next_late(self) -> float:
-        """Return when a machine will be late, unless it answers before."""
+    def _time_limits(self) -> Iterator[tuple[float, int, Cause]]:
+        """Yield until when each machine must answer, and what happens to it otherwise."""
         allowed = self._allowed()
-        if allowed is None:
-            return float("inf")
-        computing = (n for n, state in self._states.items() if state is State.COMPUTING)
-        begun = (self._begun[n] for n in computing if n in self._begun)
-        return min(begun, default=float("inf")) + allowed + RESOLUTION
+        seconds = {
+            Cause.DEADLINE: float("inf") if allowed is None else allowed,
+            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
+        }
+        for machine, begun in sorted(self._begun.items()):
+            for cause in TIME_LIMITS.get(self._states[machine], ()):
+                yield begun + seconds[cause], machine, cause
+
+    def _next_moment(self) -> float:
+        """Return when the clock gives the next instruction."""
+        moments = [moment for moment, _, _ in self._time_limits()]
+        return min([*moments, self._adoption_due()]) + RESOLUTION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +122,7 @@ class ElasticExecutor:
                 step = self._steps.next(self._spare, bool(busy or self._hub.awaited()))
             except InfeasibleError as found:
                 error = found
-            listed = frozenset() if error else frozenset(step.available)
-            state.take(Tick(listed), clock.monotonic())
+            state.take(Tick(schedule.listed_last), clock.monotonic())
             outcome = driver.act()
             if isinstance(outcome, Begin):
                 step.available, step.events = outcome.machines, driver.events
@@ -254,7 +254,7 @@ class ElasticExecutor:
         state = ElasticStep(
             states_of(self._hub.roster),
             {machine: job.begun for machine, job in busy.items()},
-            lambda machines: placement.to_spare(recovery, machines) >= self._spare,
+            partial(placement.missing, recovery + self._spare),
             self._deadline,
             self._allowed,
             not self._steps.schedule.waits,

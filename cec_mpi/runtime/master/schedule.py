@@ -120,6 +120,11 @@ class Schedule:
         """Return the machines that are available at a tick, including those that have left."""
         return set(self._ask(tick))
 
+    @property
+    def listed_last(self) -> frozenset[int]:
+        """The machines that the availability has listed last, including those that have left."""
+        return frozenset(self._answer[1])
+
     def next_change(self) -> float:
         """Return when the next tick begins, in seconds of the clock, if ticks have a duration."""
         if self._tick_seconds is None or self._start is None:

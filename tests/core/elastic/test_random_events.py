@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import count
 
 import numpy as np
 from hypothesis import settings
@@ -15,6 +16,7 @@ from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
+    Adopt,
     Answered,
     AnsweredWrongly,
     Awaited,
@@ -57,17 +59,19 @@ PLACES = st.integers(0, 10**6)  # which of those that are possible
 
 
 class Process:
-    """A process that is a machine.
+    """What a host does as one of its machines.
 
     Attributes
     ----------
+    host : int
     is_liar : bool
         Whether its answers are wrong.
     request : Request or None
         What it computes; `is_busy` without one: for an earlier step.
     """
 
-    def __init__(self, is_liar=False, is_busy=False):
+    def __init__(self, host, is_liar=False, is_busy=False):
+        self.host = host
         self.is_liar, self.is_busy = is_liar, is_busy
         self.request = None
         self.is_given_up = False
@@ -87,8 +91,14 @@ class World(RuleBasedStateMachine):
         few = st.sets(st.sampled_from(everyone), max_size=1)
         liars = draw(st.sets(st.sampled_from(everyone), max_size=2), "liars")
         busy, absent = draw(few, "busy"), draw(few, "absent")
-        self.processes = {n: Process(n in liars, n in busy) for n in everyone if n not in absent}
-        self.opening, self.vacant = set(), draw(st.booleans(), "waits for vacant machines")
+        self.hosts = count(1)
+        self.processes = {
+            n: Process(next(self.hosts), n in liars, n in busy) for n in everyone if n not in absent
+        }
+        self.opening = {}  # machines, and which host opens their shards
+        self.vacant = draw(st.booleans(), "waits for vacant machines")
+        self.capacity = draw(st.integers(1, 5), "machines of a host")
+        self.adopts = draw(st.booleans(), "adopts")
         self.now, self.predicted = 100.0, draw(st.sampled_from([None, 1.0]), "predicted")
         self.code = make_code(self.count, self.recovery)
         self.speeds = [draw(st.sampled_from([1.0, 2.0, 0.1])) for _ in everyone]
@@ -109,6 +119,8 @@ class World(RuleBasedStateMachine):
         self.answers = defaultdict(dict)  # rows to whether they are right, by machine
         self.usable = defaultdict(set)  # rows, by machine
         self.decoded, self.outcome, self.begun, self.moment = set(), None, False, math.inf
+        self.short_since = math.inf
+        self.adopt_after = 2.0 if self.adopts and not self.compares else math.inf
         states = {
             n: State.BUSY if p.is_busy else State.IDLE
             for n, p in self.processes.items()
@@ -117,10 +129,11 @@ class World(RuleBasedStateMachine):
         self.step = ElasticStep(
             states,
             {n: self.now - 1 for n, state in states.items() if state is State.BUSY},
-            lambda machines: len(machines) >= self.recovery + self.compares,
+            lambda machines: max(0, self.recovery + self.compares - len(machines)),
             self.deadline,
             None,
             self.vacant,
+            self.adopt_after,
         )
         self.step.take(Tick(frozenset(self.listed)), self.now)
         self.follow()
@@ -151,6 +164,7 @@ class World(RuleBasedStateMachine):
     # --- what happens ---------------------------------------------------------------------
 
     def tell(self, *events):
+        self.note_shortage()
         for event in events:
             self.step.take(event, self.now)
         self.follow()
@@ -215,7 +229,7 @@ class World(RuleBasedStateMachine):
         self.remove(machine)
         events = [AnsweredWrongly(request), Lost(machine, "its process ended")]
         if is_replaced:
-            self.processes[machine] = Process()
+            self.processes[machine] = Process(next(self.hosts))
             events.append(Joined(machine))
         self.usable[machine].clear()
         self.tell(*events)
@@ -236,20 +250,38 @@ class World(RuleBasedStateMachine):
         self.remove(machine)
         self.tell(event(machine, "it happens"))
 
-    @precondition(lambda self: self.is_running and len(self.processes) < self.count)
+    @precondition(lambda self: self.is_running and self.processes)
+    @rule(place=PLACES, event=st.sampled_from([Lost, Left]))
+    def lose_host(self, place, event):
+        host = self.processes[pick(self.alive(), place)].host
+        machines = [n for n in self.alive() if self.processes[n].host == host]
+        self.opening = {n: by for n, by in self.opening.items() if by != host}
+        for machine in machines:
+            self.remove(machine)
+        self.tell(*(event(machine, "its host has gone") for machine in machines))
+
+    @precondition(lambda self: self.is_running and self.absent())
     @rule(place=PLACES)
     def open(self, place):
-        machine = pick(sorted(set(range(1, self.count + 1)) - set(self.processes)), place)
-        self.opening.add(machine)
+        self.opening[pick(self.absent(), place)] = next(self.hosts)
         self.follow()
+
+    @precondition(lambda self: self.is_running and len(self.processes) > 1)
+    @rule(place=PLACES)
+    def give_back(self, place):
+        """A host leaves a machine to a newcomer, which opens its shard."""
+        machine = pick(self.alive(), place)
+        self.remove(machine)
+        self.opening[machine] = next(self.hosts)
+        self.tell(Left(machine, "it is given back"))
 
     @precondition(lambda self: self.is_running and self.opening)
     @rule(place=PLACES, joins=st.sampled_from([True, True, False]), is_liar=st.booleans())
     def end_opening(self, place, joins, is_liar):
         machine = pick(sorted(self.opening), place)
-        self.opening.discard(machine)
+        host = self.opening.pop(machine)
         if joins:
-            self.processes[machine] = Process(is_liar)
+            self.processes[machine] = Process(host, is_liar)
             self.tell(Joined(machine))
         else:
             self.follow()
@@ -298,10 +330,13 @@ class World(RuleBasedStateMachine):
 
     def follow(self):
         for _ in range(1000):
-            self.step.take(Awaited(frozenset(self.opening), self.without_process()), self.now)
+            self.step.take(
+                Awaited(frozenset(self.opening), self.without_process(), self.adoptable()), self.now
+            )
             for event in self.expected_events:
                 self.step.take(event, self.now)
             self.expected_events = []
+            self.note_shortage()
             for instruction in self.step.instructions(self.now):
                 if isinstance(instruction, Done | Failed | WaitUntil | Begin):
                     self.conclude(instruction)
@@ -311,9 +346,27 @@ class World(RuleBasedStateMachine):
                     self.do(instruction)
         raise AssertionError("the instructions do not end")
 
+    def absent(self):
+        return sorted(set(range(1, self.count + 1)) - set(self.processes) - set(self.opening))
+
     def without_process(self):
-        everyone = set(range(1, self.count + 1))
-        return frozenset(everyone - set(self.processes) - self.opening if self.vacant else ())
+        return frozenset(self.absent() if self.vacant else ())
+
+    def spacious_hosts(self):
+        carried = Counter([*(p.host for p in self.processes.values()), *self.opening.values()])
+        alive = {p.host for p in self.processes.values() if not p.is_given_up}
+        return sorted(host for host in alive if carried[host] < self.capacity)
+
+    def adoptable(self):
+        return frozenset(self.absent() if self.spacious_hosts() else ())
+
+    def left(self):
+        """Machines that a step can count on, now or later."""
+        return (self.processes.keys() - self.given_up() | self.opening.keys()) & self.listed
+
+    def note_shortage(self):
+        is_short = len(self.left()) < self.recovery
+        self.short_since = min(self.short_since, self.now) if is_short else math.inf
 
     def do(self, instruction):
         match instruction:
@@ -347,6 +400,10 @@ class World(RuleBasedStateMachine):
                     self.stale.append(process.request)
                 process.is_given_up = True
                 self.expected_events.append(GivenUp(machine, "silent"))
+            case Adopt(machine):
+                assert machine in self.adoptable() & self.listed
+                assert self.now >= self.short_since + self.adopt_after
+                self.opening[machine] = self.spacious_hosts()[0]
             case Exclude(machine, kind):
                 self.remove(machine)
                 reason = kind(machine, "as told")
@@ -398,6 +455,7 @@ class World(RuleBasedStateMachine):
                 self.moment = moment
                 assert moment > self.now or not self.begun
                 waits_for = self.computing() or self.opening or self.without_process()
+                waits_for = waits_for or (self.adopt_after < math.inf and self.adoptable())
                 assert waits_for or any(p.is_busy for p in self.processes.values())
             case Done(unanswered):
                 self.outcome = instruction
@@ -421,6 +479,8 @@ class World(RuleBasedStateMachine):
         """It is true that the machines that are left are not enough."""
         assert not self.begun or not (set(self.computing()) & self.listed - self.given_up())
         needed = self.recovery + self.compares
+        if isinstance(cause, TooFew) and self.adopt_after < math.inf:
+            assert not self.adoptable() & self.listed
         if isinstance(cause, TooFew):
             able = len(available)
             if self.begun and self.kind in ("rows", "compared rows"):
@@ -472,6 +532,8 @@ class World(RuleBasedStateMachine):
                 self.free()
             elif self.opening:
                 self.end_opening(0, True, False)
+            elif self.moment < math.inf:
+                self.let_time_pass()
             else:
                 self.follow()
         raise AssertionError("the step does not end")

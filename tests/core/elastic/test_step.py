@@ -8,6 +8,7 @@ import pytest
 
 from cec_mpi import make_code
 from cec_mpi.core.elastic.events import (
+    Adopt,
     Answered,
     AnsweredWrongly,
     Awaited,
@@ -42,10 +43,14 @@ ROWS, MACHINES, RECOVERY = 6, (1, 2, 3, 4), 2
 ALL = ((0, ROWS),)
 
 
+def missing_of_two(machines):
+    return max(0, 2 - len(machines))
+
+
 def step_of(machines, planned, *, compares=False, deadline=None, predicted=None, **options):
     """A running step that has asked machines for all rows, and its requests."""
     states = dict.fromkeys(machines, State.IDLE)
-    step = ElasticStep(states, {}, lambda able: True, deadline, **options)
+    step = ElasticStep(states, {}, missing_of_two, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compares)
     ledger.plan(dict.fromkeys(planned, ALL))
     step.begin(ledger, MACHINES, predicted, 0.0)
@@ -57,7 +62,8 @@ def step_of(machines, planned, *, compares=False, deadline=None, predicted=None,
 
 
 def test_it_begins_when_enough_machines_are_idle():
-    step = ElasticStep({1: State.IDLE, 2: State.BUSY}, {2: 0.0}, lambda able: len(able) > 1)
+    states = {1: State.IDLE, 2: State.BUSY}
+    step = ElasticStep(states, {2: 0.0}, missing_of_two)
     step.take(Tick(frozenset({1, 2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
     step.take(Freed(2), 1.0)
@@ -65,7 +71,7 @@ def test_it_begins_when_enough_machines_are_idle():
 
 
 def test_it_does_not_begin_with_machines_that_never_come():
-    step = ElasticStep({1: State.IDLE}, {}, lambda able: len(able) > 1)
+    step = ElasticStep({1: State.IDLE}, {}, missing_of_two)
     step.take(Tick(frozenset({1})), 0.0)
     assert step.instructions(0.0) == [Failed(TooFew((1,)))]
     step.take(Awaited(opening=frozenset({2})), 0.0)
@@ -131,3 +137,45 @@ def test_a_process_that_has_replaced_a_wrong_one_is_not_excluded(is_replaced):
     assert (Exclude(2, Excluded) in found) == (not is_replaced)
     assert {each.machine for each in found if isinstance(each, Request)} <= {2, 3}
     assert sum(isinstance(each, Request) for each in found) >= 1
+
+
+def test_hosts_carry_missing_machines_once_too_few_were_left_for_this_long():
+    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
+    step.take(Answered(first), 0.1)
+    step.take(Lost(2, "gone"), 0.2)
+    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 0.2)
+    assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
+    assert step.instructions(2.3) == [Adopt(2)]
+    step.take(Awaited(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
+    assert step.instructions(2.3) == [WaitUntil(math.inf)]  # that is enough
+    step.take(Joined(2), 2.4)
+    step.take(Awaited(adoptable=frozenset({3, 4})), 2.4)
+    (again,) = step.instructions(2.4)
+    assert (again.machine, again.intervals) == (2, ALL)
+
+
+def test_no_host_carries_another_machine_if_one_joins_in_time_or_is_opening():
+    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
+    step.take(Answered(first), 0.1)
+    step.take(Lost(2, "gone"), 0.2)
+    step.take(Awaited(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
+    assert step.instructions(2.3) == [WaitUntil(math.inf)]
+    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 2.3)  # machine 3 could not be opened
+    assert step.instructions(2.3) == [WaitUntil(pytest.approx(4.3))]
+    step.take(Joined(2), 4.0)
+    assert [type(each) for each in step.instructions(4.4)] == [Request]
+
+
+def test_hosts_carry_only_listed_machines_and_those_that_help_first():
+    states = {1: State.IDLE}
+
+    def missing(machines):  # machine 3 has the same rows as machine 1
+        return 2 - len(set(machines) - {3})
+
+    step = ElasticStep(states, {}, missing, adopt_after=2.0)
+    step.take(Tick(frozenset({1, 3, 4})), 0.0)
+    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 0.0)
+    assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
+    assert step.instructions(2.1) == [Adopt(4)]
+    step.take(Awaited(), 2.1)  # no host has memory for it
+    assert step.instructions(2.1) == [Failed(TooFew((1,)))]
