@@ -57,7 +57,11 @@ def found(name):
 
 
 NAMES = sorted(
-    {(str(page.relative_to(ROOT)), name) for page in PAGES for name in names_of(page.read_text())}
+    {
+        (str(page.relative_to(ROOT)), name)
+        for page in PAGES
+        for name in names_of(page.read_text("utf-8"))
+    }
 )
 
 
@@ -128,7 +132,7 @@ FILE = re.compile(r"(?:cec_mpi|docs|hostfiles|scripts|tests|\.ci)/[\w./*-]*[\w*]
 FILES = [
     (str(page.relative_to(ROOT)), name)
     for page in [ROOT / "CONTRIBUTING.md", *PAGES]
-    for name in sorted(set(FILE.findall(page.read_text())))
+    for name in sorted(set(FILE.findall(page.read_text("utf-8"))))
     if not name.startswith("docs/_build/")  # made by scripts/docs
 ]
 

@@ -23,7 +23,7 @@ def exactly(text):
 
 def told(page):
     """The words of a page, and what its blocks and drawings show."""
-    text = page.read_text()
+    text = page.read_text("utf-8")
     shown = "\n".join(BLOCK.findall(text))
     for name in re.findall(r"\.\./images/([\w-]+\.svg)", text):
         shown += (ROOT / "docs" / "images" / name).read_text()

@@ -67,7 +67,7 @@ def test_the_commands_and_the_program_of_the_readme_run(run, tmp_path):
     ],
 )
 def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pattern):
-    (words,) = re.findall(pattern, page.read_text())
+    (words,) = re.findall(pattern, page.read_text("utf-8"))
     # Where a user has set nothing, and two ranks are more than there are slots.
     unset = "unset PRTE_MCA_rmaps_default_mapping_policy OMPI_MCA_rmaps_base_oversubscribe"
     hosts = tmp_path / "hosts"
@@ -86,7 +86,7 @@ PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_
 RUN = [
     pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
     for page, path in PAGES.items()
-    if page not in ELSEWHERE and blocks_of(path.read_text())
+    if page not in ELSEWHERE and blocks_of(path.read_text("utf-8"))
 ]
 
 
@@ -100,7 +100,9 @@ PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_mpi"
 def test_the_page_runs_from_top_to_bottom(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     known: dict[str, object] = {}
-    for kind, found in itertools.groupby(blocks_of(PAGES[page].read_text()), lambda b: b.kind):
+    for kind, found in itertools.groupby(
+        blocks_of(PAGES[page].read_text("utf-8")), lambda b: b.kind
+    ):
         blocks = list(found)
         if kind == "pycon":
             for block in blocks:

@@ -20,7 +20,7 @@ def make_run(tmp_path):
             text += writer.header({**HEADER, **(header or {})})
             for each in part:
                 text += each if isinstance(each, str) else writer.step(each)
-        (directory / "steps.jsonl").write_text(text)
+        (directory / "steps.jsonl").write_text(text, "utf-8")
         if summary is not None:
             (directory / "summary.json").write_text(json.dumps(summary))
         return directory

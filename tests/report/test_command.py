@@ -41,7 +41,7 @@ def report(*words):
 
 
 def data_in(page):
-    text = page.read_text()
+    text = page.read_text("utf-8")
     return json.loads(re.search(r'<script[^>]* id="data"[^>]*>(.*?)</script>', text, re.S)[1])
 
 
@@ -78,7 +78,7 @@ def test_a_page_of_a_run(run, tmp_path, capsys):
     assert found["runs"][0]["steps"] == 3
     assert report(run, "--out", out, "--title", "Mine & <yours>", "-q") == 0
     assert data_in(out)["title"] == "Mine & <yours>"
-    assert "Mine &amp; &lt;yours&gt;" in out.read_text()
+    assert "Mine &amp; &lt;yours&gt;" in out.read_text("utf-8")
     assert capsys.readouterr().out == ""
 
 

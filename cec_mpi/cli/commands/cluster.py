@@ -162,7 +162,7 @@ def _write_elastic(
                 f"{path} exists with other content: remove it, or choose another --job-name"
             )
     for path, text in scripts.items():
-        Path(path).write_text(text)
+        Path(path).write_text(text, encoding="utf-8")
     master, machines = map(shlex.quote, scripts)
     put(f"sbatch {machines} $(sbatch --parsable {master})")
     return 0

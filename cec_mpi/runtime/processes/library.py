@@ -124,7 +124,7 @@ def library() -> Library:
     """Return the MPI library of this Python."""
     from mpi4py import MPI
 
-    path = library_file(Path("/proc/self/maps").read_text())
+    path = library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
     return read_library(MPI.Get_library_version(), path)
 
 

@@ -189,7 +189,7 @@ def init_mpi() -> None:
     """
     from mpi4py import MPI
 
-    path = library_file(Path("/proc/self/maps").read_text())
+    path = library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
     try:
         init = ctypes.CDLL(str(path)).MPI_Init_thread if path else None
     except (OSError, AttributeError):

@@ -167,9 +167,9 @@ def said(tmp_path_factory):
 
     def run(script, *words, code=0, **variables):
         done = subprocess.run(
-            ["bash", "-c", script, "script", *words],
+            [word.encode() for word in ("bash", "-c", script, "script", *words)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=LIMIT,
             check=False,
             env={"PATH": f"{directory}:{os.environ['PATH']}", "SLURM_NTASKS": "7"}

@@ -14,7 +14,7 @@ JOBS = "JobID|Start|End|State|NodeList\n"
 
 def read(directory, text, machines, name="trace.txt", **how):
     path = directory / name
-    path.write_text(text)
+    path.write_text(text, "utf-8")
     return read_availability([path], machines, **how)
 
 
