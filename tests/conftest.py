@@ -130,7 +130,7 @@ def cec(run):
 def call(capfd, monkeypatch):
     """Run ``cec-mpi`` in this process: its exit code, standard output and standard error."""
 
-    def call(words, cwd):
+    def call(words, cwd="."):
         monkeypatch.chdir(cwd)
         capfd.readouterr()
         try:

@@ -138,13 +138,6 @@ def test_every_kind_of_real_matrix_is_taken(tmp_path, source, stored, order):
     assert error <= 100 * np.finfo(stored).eps * float(matrix.max())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("source", ["f2", "f4", "f8", "i8"])
-def test_the_dtype_of_the_shards_can_be_chosen(tmp_path, source, dtype):
-    store = encoded(tmp_path, (10 * X).astype(source), 4, 2, dtype=dtype)
-    assert store.manifest.dtype == store.shard(4).dtype == dtype
-
-
 @pytest.mark.parametrize("systematic", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_shard_is_its_row_of_the_generator_times_the_parts(tmp_path, family, systematic):
@@ -313,119 +306,6 @@ def test_more_shards_than_a_process_may_open_files(tmp_path):
 # --- what is refused ----------------------------------------------------------------------
 
 
-def complex_matrix(path):
-    np.save(path, np.ones((4, 4), dtype=complex))
-
-
-def objects(path):
-    np.save(path, np.array([[1, None]], dtype=object), allow_pickle=True)
-
-
-def texts(path):
-    np.save(path, np.array([["a", "b"]]))
-
-
-def dates(path):
-    np.save(path, np.zeros((3, 3), dtype="M8[s]"))
-
-
-def records(path):
-    np.save(path, np.zeros((3, 3), dtype=[("a", "f8")]))
-
-
-def one_dimension(path):
-    np.save(path, np.ones(4))
-
-
-def three_dimensions(path):
-    np.save(path, np.ones((2, 2, 2)))
-
-
-def no_dimension(path):
-    np.save(path, np.float64(1))
-
-
-def no_rows(path):
-    np.save(path, np.ones((0, 4)))
-
-
-def no_columns(path):
-    np.save(path, np.ones((4, 0)))
-
-
-def garbage(path):
-    path.write_bytes(b"these bytes are not a matrix" * 10)
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def cut(keep):
-    def write(path):
-        np.save(path, X)
-        path.write_bytes(path.read_bytes()[:keep])
-
-    write.__name__ = f"cut_to_{keep}"
-    return write
-
-
-def directory(path):
-    path.mkdir()
-
-
-def missing(path):
-    pass
-
-
-def header(name, shape, descr="'<f8'"):
-    def write(path):
-        text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
-        padded = text.encode().ljust(117) + b"\n"
-        path.write_bytes(b"\x93NUMPY\x01\x00v\x00" + padded + bytes(100))
-
-    write.__name__ = f"header_{name}"
-    return write
-
-
-BAD_SOURCES = [
-    complex_matrix,
-    objects,
-    texts,
-    dates,
-    records,
-    one_dimension,
-    three_dimensions,
-    no_dimension,
-    no_rows,
-    no_columns,
-    garbage,
-    empty,
-    cut(5),
-    cut(40),
-    cut(-5),
-    directory,
-    missing,
-    header("wrong_dtype", "(3, 3)", "'<q9'"),
-    header("negative", "(-1, 3)"),
-    header("unbalanced", "(3, (3"),
-    header("no_numbers", "(True, 3)"),
-    header("huge", f"({10**30}, 3)"),
-    header("huge_product", f"({2**32}, {2**32})"),
-]
-
-
-@pytest.mark.parametrize("write", BAD_SOURCES, ids=lambda write: write.__name__)
-def test_what_is_no_matrix_is_refused_by_name(tmp_path, write):
-    source = tmp_path / "matrix.npy"
-    write(source)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(InputError, match=r"matrix\.npy") as refused:
-        encode(source, tmp_path / "store", 4, 2)
-    assert "\n" not in str(refused.value)
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_an_archive_is_refused_and_not_left_open(tmp_path):
     np.savez(tmp_path / "X.npz", a=X)
     with pytest.raises(InputError, match=r"X\.npz is an archive of arrays") as refused:
@@ -519,14 +399,6 @@ def test_any_existing_name_is_refused(tmp_path, occupy):
     with pytest.raises(InputError, match="store exists"):
         encode(tmp_path / "X.npy", tmp_path / "store", 4, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "store"]
-
-
-@pytest.mark.parametrize("parent", ["absent", "X.npy"])
-def test_a_store_needs_a_directory_to_lie_in(tmp_path, parent):
-    np.save(tmp_path / "X.npy", X)
-    with pytest.raises(InputError, match=rf"{parent} is not a directory"):
-        encode(tmp_path / "X.npy", tmp_path / parent / "store", 4, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
 def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path):

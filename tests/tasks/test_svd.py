@@ -22,8 +22,8 @@ def with_singular_values(values, shape, rng=RNG):
 
 
 @given(
-    rows=st.integers(2, 25),
-    columns=st.integers(2, 25),
+    rows=st.integers(1, 25),
+    columns=st.integers(1, 25),
     seed=st.integers(0, 1000),
     data=st.data(),
 )
@@ -39,14 +39,6 @@ def test_triplets_as_numpy_finds_them(rows, columns, seed, data):
     assert np.allclose(u.T @ u, np.eye(k))
     assert np.allclose(vt @ vt.T, np.eye(k))
     assert (vt.max(axis=1) >= np.abs(vt).max(axis=1)).all()
-
-
-@pytest.mark.filterwarnings("ignore:.* singular values are below")
-def test_repeated_singular_values_and_a_low_rank():
-    for values in ([5, 5, 5, 1, 0.5], [3, 2]):
-        matrix = with_singular_values(np.array(values, float), (50, 40))
-        found = svd(aslinearoperator(matrix), k=4)
-        assert np.allclose(found["result"], np.linalg.svd(matrix, compute_uv=False)[:4])
 
 
 @pytest.mark.parametrize("tol", [1e-1, 1e-3])
@@ -245,11 +237,3 @@ def test_a_checkpoint_of_other_vectors_is_refused(task, memory, state_after):
     ):
         with pytest.raises(InputError, match="the checkpoint does not fit"):
             task(matrix, k=2, checkpoint=memory(state | wrong))
-
-
-@pytest.mark.parametrize("shape", [(5, 1), (1, 5), (1, 1), (6, 4), (4, 6)])
-def test_all_singular_values(shape):
-    X = np.random.default_rng(0).standard_normal(shape)
-    found = svd(aslinearoperator(X), k=min(shape))
-    assert found["converged"]
-    np.testing.assert_allclose(found["u"] * found["result"] @ found["vt"], X, atol=1e-12)

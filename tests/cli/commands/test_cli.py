@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.cli import main
 from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers import ROOT
 
@@ -33,32 +32,17 @@ def made(tmp_path_factory):
     np.save(directory / "X.npy", X)
     np.save(directory / "W.npy", RNG.standard_normal((3, 80)))
     np.save(directory / "short.npy", RNG.standard_normal((3, 79)))
-    np.save(directory / "none.npy", np.empty((0, 80)))
     np.save(directory / "complex.npy", np.ones((3, 80), dtype=complex))
     np.save(directory / "nan.npy", np.full((3, 80), np.nan))
     np.save(directory / "square.npy", np.eye(9))
-    np.savez(directory / "archive.npz", W=np.ones((3, 80)))
-    (directory / "garbage.npy").write_bytes(b"garbage")
-    (directory / "file").write_text("not a store")
-    (directory / "empty").mkdir()
     (directory / "few.json").write_text('{"available": [[1], [1, 2, 3, 4]]}')
-    (directory / "bad.json").write_text('{"available": [[9]]}')
-    (directory / "broken.json").write_text("{")
-    (directory / "bad.csv").write_text("1,1,1\n")
     cec_mpi.encode(directory / "X.npy", directory / "store", 4, 2)
     cec_mpi.encode(directory / "square.npy", directory / "square", 4, 2)
     shutil.copytree(directory / "store", directory / "hurt")
     (directory / "hurt" / "shard-0003.npy").unlink()
-    shutil.copytree(directory / "store", directory / "cut")
-    (directory / "cut" / "manifest.json").write_text("{")
     (directory / "tasks_of_the_cli_test.py").write_text(
-        "NUMBER = 3\n"
-        "def needs(X, *, checkpoint, k):\n"
-        "    return {'result': [k]}\n"
         "def raises(X, *, checkpoint):\n"
         "    raise KeyError('mine')\n"
-        "def takes(X, *, checkpoint, **options):\n"
-        "    return {'result': [1]}\n"
         "def leaves(X, *, checkpoint):\n"
         "    raise SystemExit(0)\n"
     )
@@ -66,17 +50,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def cec(capsys):
-    """Run one command: its exit code, standard output and standard error."""
-
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        return code, *capsys.readouterr()
-
-    return run
+def cec(call):
+    return lambda *words: call(words)
 
 
 def in_a_process(*words, **options):
@@ -406,202 +381,9 @@ def test_one_machine_is_no_machines(cec, made, tmp_path):
 
 # --- bad command lines --------------------------------------------------------------------
 
-PLAN = "plan --recovery 2 --rows 20 --speeds "
-ENCODE = "encode {}/X.npy {}/new --machines 4 --recovery 2 "
 RUN = "run {}/store --serial --out {}/out vectors={}/W.npy "
 SQUARE = "run {}/square --serial --out {}/out "
 POWER = SQUARE + "power "
-BAD = [
-    (2, ""),
-    (2, "--nonsense"),
-    (2, "enconde"),
-    (2, "repair"),
-    (2, "plan"),
-    (2, "plan --speeds 1,2,3"),
-    (2, PLAN),
-    (2, PLAN + "''"),
-    (2, PLAN + "1,,2"),
-    (2, PLAN + "1,2,"),
-    (2, PLAN + "1;2;3"),
-    (2, PLAN + "1,0,2"),
-    (2, PLAN + "1,-1,2"),
-    (2, PLAN + "1,nan,2"),
-    (2, PLAN + "1,inf,2"),
-    (2, PLAN + "1,1/0,2"),
-    (2, PLAN + "1,two,3"),
-    (2, PLAN + "1e400,1,1"),
-    (2, PLAN + "1e-400,1,1"),
-    (2, PLAN + "1,2,3 --rows 0"),
-    (2, PLAN + "1,2,3 --rows -5"),
-    (2, PLAN + "1,2,3 --rows 1.5"),
-    (2, PLAN + "1,2,3 --rows many"),
-    (2, PLAN + "1,2,3 --recovery 0"),
-    (2, PLAN + "1,2,3 --stragglers -1"),
-    (2, PLAN + "1,2,3 --scheme random"),
-    (2, PLAN + "1,2,3 --available 0,1"),
-    (2, PLAN + "1,2,3 --available 1,4"),
-    (2, PLAN + "1,2,3 --available 1,1,2"),
-    (2, PLAN + "1,2,3 --available 3-1"),
-    (2, PLAN + "1,2,3 --available 1-3,2"),
-    (2, PLAN + "1,2,3 --available 1-99999999999999"),
-    (2, PLAN + "1,2,3 --available 1--3"),
-    (2, PLAN + "1,2,3 --available=-3"),
-    (2, PLAN + "1,2,3 --available 1-4"),
-    (2, PLAN + "1,2,3 --available ''"),
-    (2, PLAN + "1,2,3 extra"),
-    (2, PLAN + "1,2 --rows 100000000000000000000"),
-    (2, PLAN + "1,2,3 --available 99999999999999999999,1"),
-    (4, PLAN + "1,2,3 --recovery 4"),
-    (4, PLAN + "1,2,3 --stragglers 2"),
-    (4, PLAN + "1,2,3 --available 2"),
-    (2, "encode"),
-    (2, "encode {}/X.npy {}/new"),
-    (2, "encode {}/X.npy {}/new --machines 4"),
-    (2, ENCODE + "--machines 0"),
-    (2, ENCODE + "--machines four"),
-    (2, ENCODE + "--recovery -1"),
-    (2, ENCODE + "--code hamming"),
-    (2, ENCODE + "--dtype float16"),
-    (2, ENCODE + "--seed -1"),
-    (2, ENCODE + "--code fourier --machines 100 --recovery 50"),
-    (4, ENCODE + "--recovery 5"),
-    (2, "encode {}/absent.npy {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/garbage.npy {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/complex.npy {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/nan.npy {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/archive.npz {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/empty {}/new --machines 4 --recovery 2"),
-    (2, "encode {}/X.npy {}/store --machines 4 --recovery 2"),
-    (2, "encode {}/X.npy {}/absent/new --machines 4 --recovery 2"),
-    (2, "encode {}/X.npy '' --machines 4 --recovery 2"),
-    (2, "info"),
-    (2, "info {}/absent"),
-    (2, "info {}/file"),
-    (2, "info {}/empty"),
-    (5, "info {}/cut"),
-    (2, "info {}/store {}/store"),
-    (2, "verify {}/absent"),
-    (5, "verify {}/cut"),
-    (2, "run --serial"),
-    (2, "run {}/store --serial"),
-    (2, "run {}/store --serial --out {}/out vectors={}/W.npy --start-timeout 5"),
-    (2, RUN + "--elastic"),
-    (2, RUN + "--local 2"),
-    (2, RUN + "--stragglers 1"),
-    (2, RUN + "--on-loss continue"),
-    (2, RUN + "--spares 1"),
-    (2, RUN + "--replace spawn"),
-    (2, "run {}/absent --serial --out {}/out vectors={}/W.npy"),
-    (5, "run {}/cut --serial --out {}/out vectors={}/W.npy"),
-    (5, "run {}/hurt --serial --out {}/out vectors={}/W.npy"),
-    (2, "run {}/store --serial --out {}/file vectors={}/W.npy"),
-    (2, "run {}/store --serial --out {}/out"),
-    (2, "run {}/store --serial --out {}/out vectors={}/absent.npy"),
-    (2, "run {}/store --serial --out {}/out vectors={}/garbage.npy"),
-    (2, "run {}/store --serial --out {}/out vectors={}/archive.npz"),
-    (2, "run {}/store --serial --out {}/out vectors={}/short.npy"),
-    (2, "run {}/store --serial --out {}/out vectors={}/none.npy"),
-    (2, "run {}/store --serial --out {}/out vectors={}/complex.npy"),
-    (2, "run {}/store --serial --out {}/out vectors={}/nan.npy"),
-    (2, "run {}/store --serial --out {}/out power"),
-    (2, RUN + "iterations=0"),
-    (2, POWER + "iterations=0"),
-    (2, POWER + "iterations=3 iterations=3"),
-    (2, POWER + "maxiter=3"),
-    (2, RUN + "--seed -1"),
-    (2, RUN + "tol=3"),
-    (2, RUN + "--resum"),
-    (2, RUN + "--availability"),
-    (2, RUN + "--availability {}/absent.json"),
-    (2, RUN + "--availability {}/bad.json"),
-    (2, RUN + "--availability {}/bad.csv"),
-    (2, RUN + "--availability {}/broken.json"),
-    (2, RUN + "--availability {}/few.json --availability {}/few.json"),
-    (2, RUN + "--availability {}/few.json --available-probability 0.5"),
-    (4, RUN + "--availability {}/few.json"),
-    (2, RUN + "--availability-command echo --availability {}/few.json"),
-    (2, RUN + "--availability-command echo --available-probability 0.5"),
-    (2, RUN + "--availability-command echo --repeat"),
-    (2, RUN + "--availability-command echo --availability-every 0"),
-    (2, RUN + "--availability-command false"),
-    (2, RUN + "--availability-command {}/absent"),
-    (2, RUN + "--availability-every 1"),
-    (4, RUN + "--availability-command echo"),
-    (2, RUN + "--available-probability 0"),
-    (2, RUN + "--available-probability 1.1"),
-    (2, RUN + "--available-probability nan"),
-    (2, RUN + "--available-probability half"),
-    (2, RUN + "--repeat"),
-    (2, RUN + "--tick 0"),
-    (2, RUN + "--tick -1"),
-    (2, RUN + "--tick inf"),
-    (2, RUN + "--tick 1e-320"),
-    (2, RUN + "--threads 0"),
-    (2, RUN + "--machines 1,5"),
-    (2, RUN + "--machines 0,1"),
-    (2, RUN + "--machines 1,1"),
-    (2, RUN + "--machines one"),
-    (4, RUN + "--machines 3"),
-    (2, RUN + "--scheme random"),
-    (2, RUN + "--speeds 1,2,3"),
-    (2, RUN + "--speeds 1,2,3,0"),
-    (2, RUN + "--speeds 1,2,3,1e400"),
-    (2, RUN + "--emulate-speeds 1,2"),
-    (2, RUN + "--emulate-speeds 1,2,3,x"),
-    (2, RUN + "--emulate-base 100"),
-    (2, RUN + "--emulate-noise 0.1"),
-    (2, RUN + "--emulate-change 1:1:0.5"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-base 0"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-base nan"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-noise -1"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:5:0.5"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:0"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change 1:1:nan"),
-    (2, RUN + "--emulate-speeds 1,1,1,1 --emulate-change -1:1:0.5"),
-    (2, RUN + "nonsense"),
-    (2, POWER + "vectors={}/W.npy"),
-    (2, POWER + "tol"),
-    (2, POWER + "tol=2"),
-    (2, POWER + "tol=abc"),
-    (2, POWER + "tol="),
-    (2, POWER + "iterations=abc"),
-    (2, POWER + "iterations=0"),
-    (2, POWER + "seed=-1"),
-    (2, POWER + "unknown=1"),
-    (2, POWER + "checkpoint=1"),
-    (2, POWER + "=1"),
-    (2, SQUARE + "no_such_module:f"),
-    (2, SQUARE + ".relative:f"),
-    (2, SQUARE + "tasks_of_the_cli_test:absent"),
-    (2, SQUARE + "tasks_of_the_cli_test:NUMBER"),
-    (2, SQUARE + "tasks_of_the_cli_test:needs"),
-    (2, SQUARE + "tasks_of_the_cli_test:needs j=1"),
-    (2, SQUARE + "tasks_of_the_cli_test:takes checkpoint=1"),
-    (2, SQUARE + "tasks_of_the_cli_test:takes X=1"),
-    (2, SQUARE + "tasks_of_the_cli_test:leaves"),
-]
-
-
-def contents(directory):
-    return sorted(path for path in directory.iterdir() if path.name != "__pycache__")
-
-
-@pytest.mark.parametrize(("expected", "line"), BAD, ids=[line.strip() for _, line in BAD])
-def test_bad_input_gets_one_message(cec, made, tmp_path, monkeypatch, expected, line):
-    monkeypatch.chdir(made)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    line = line.replace("{}/new", f"{tmp_path}/new").replace("{}/out", f"{tmp_path}/out")
-    before = contents(made)
-    code, out, err = cec(*shlex.split(line.replace("{}", str(made))))
-    assert err.startswith("cec-mpi: error: ")
-    assert err.count("\n") == 1
-    assert out == "" or line.startswith("info")
-    assert code == expected
-    assert contents(made) == before
-    assert not (tmp_path / "new").exists()
-    assert not list(tmp_path.glob("**/*.npy"))
-    assert not list(tmp_path.glob("**/*.json*"))
 
 
 @pytest.mark.parametrize(
@@ -755,32 +537,6 @@ def test_output_that_cannot_be_written_is_one_message(machines):
     assert done.returncode == 2
     assert done.stderr.startswith("cec-mpi: error: ")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("rows", [9 * 10**18, 10**20])
-def test_more_rows_than_can_be_counted_end_at_once(rows):
-    words = ["--speeds", "2,2,3,3,4,4", "--recovery", 3, "--rows", rows]
-    done = in_a_process("plan", *words, stdout=subprocess.PIPE, timeout=60)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-
-
-def test_options_are_listed_once_and_agree():
-    from cec_mpi.cli import build_parser
-    from cec_mpi.core.code.families import FAMILIES
-    from cec_mpi.core.plan.assignment import SCHEMES
-    from cec_mpi.store.format.manifest import DTYPES
-
-    commands = next(a for a in build_parser()._actions if a.dest == "command" or a.choices)
-    chosen = {
-        (name, action.dest): list(action.choices)
-        for name, parser in commands.choices.items()
-        for action in parser._actions
-        if action.choices
-    }
-    assert chosen[("encode", "code")] == list(FAMILIES)
-    assert chosen[("encode", "dtype")] == list(DTYPES)
-    assert chosen[("plan", "scheme")] == chosen[("run", "scheme")] == list(SCHEMES)
 
 
 @pytest.mark.parametrize("words", ["1-2,4", "4,1-2", "1-1,2,4-4"])

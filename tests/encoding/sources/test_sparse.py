@@ -633,15 +633,6 @@ def test_a_store_that_is_there_stays(tmp_path):
     assert content(tmp_path / "S") == before
 
 
-def test_the_command_ends_with_2_and_one_line(tmp_path, call):
-    write_npz(tmp_path / "X.npz", X, data=NAN)
-    code, said, told = call(["encode", "X.npz", "S", "--machines", 4, "--copies", 2], tmp_path)
-    assert code == 2
-    assert said == ""
-    assert told.count("error:") == told.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["X.npz"]
-
-
 KILLED = """
 import os, signal, sys
 from cec_mpi import encode

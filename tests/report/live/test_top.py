@@ -268,8 +268,9 @@ def begun(out):
             process.wait()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 50), (10, 3)])
-@pytest.mark.parametrize("machines", [6, 500])
+@pytest.mark.parametrize(
+    ("size", "machines"), [((80, 24), 6), ((40, 10), 500), ((200, 50), 500), ((10, 3), 500)]
+)
 def test_a_screen_of_any_size_is_not_overrun(begun, out, size, machines):
     steps = [step(n, machines, events=[LOST] if n == 1 else []) for n in range(3)]
     write(out / "steps.jsonl", header(machines, planned_steps=9), *steps)
