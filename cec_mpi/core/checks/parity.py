@@ -32,7 +32,7 @@ _KEPT = 1024  # sets of machines
 _ROWS = 16  # by which machines are named: those that disagree most
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """The result of comparing answers to the same rows.
 
     Attributes
@@ -80,9 +80,9 @@ class ParityChecker:
     >>> checker.disagree((1, 2, 3), answers[:3], scale=7.0)
     True
     >>> checker.find_wrong((1, 2, 3, 4), answers[:4], scale=7.0)
-    Verdict(agree=False, wrong=(), candidates=((3,),))
+    Comparison(agree=False, wrong=(), candidates=((3,),))
     >>> checker.find_wrong((1, 2, 3, 4, 5), answers, scale=7.0)
-    Verdict(agree=False, wrong=(3,), candidates=((3,),))
+    Comparison(agree=False, wrong=(3,), candidates=((3,),))
     """
 
     def __init__(self, generator: Floats, errors: ArrayLike, least: float = 0.0) -> None:
@@ -175,7 +175,7 @@ class ParityChecker:
 
     def find_wrong(
         self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
-    ) -> Verdict:
+    ) -> Comparison:
         """Compare answers, and name the machines that are wrong.
 
         Parameters
@@ -185,7 +185,7 @@ class ParityChecker:
 
         Returns
         -------
-        Verdict
+        Comparison
             Nobody is named with fewer than L + 3 answers. Of more, L + 3 are compared at a time.
 
         Notes
@@ -196,11 +196,11 @@ class ParityChecker:
         everybody, some = tuple(machines), self.recovery + 3
         excess = self._excess(everybody, answers, scale)
         if (excess <= 1).all():
-            return Verdict(agree=True)
+            return Comparison(agree=True)
         rows = np.argsort(-np.nan_to_num(excess, nan=np.inf), kind="stable")[:_ROWS]
         values = np.nan_to_num(answers[:, rows].astype(np.float64), nan=np.finfo(np.float64).max)
         scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), excess.shape)[rows]
-        verdict = Verdict(agree=False)
+        verdict = Comparison(agree=False)
         for first in range(max(1, len(everybody) - some + 1)):
             group = slice(first, first + some)
             found = self._explain(everybody[group], values[group], scales)
@@ -209,7 +209,7 @@ class ParityChecker:
             verdict = verdict if verdict.candidates else found
         return verdict
 
-    def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Verdict:
+    def _explain(self, machines: tuple[int, ...], values: Floats, scales: Floats) -> Comparison:
         """Name machines of up to L + 3 that alone explain a row which no two others explain."""
         spare = len(machines) - self.recovery - 1
         missing = list(combinations(machines, spare))
@@ -217,10 +217,10 @@ class ParityChecker:
         passed = self._ratios(checks, tolerances, values, scales) <= 1
         alone = [passed[[n in some for some in missing]].all(axis=0) for n in machines]
         if passed.all():
-            return Verdict(agree=True)
+            return Comparison(agree=True)
         candidates = tuple((n,) for n, row in zip(machines, alone, strict=True) if row.all())
         if spare < 2:
-            return Verdict(False, (), candidates)
+            return Comparison(False, (), candidates)
         wrong = {
             n
             for n, explains in zip(machines, alone, strict=True)
@@ -228,7 +228,7 @@ class ParityChecker:
         }
         if not candidates:
             candidates = tuple(some for some, row in zip(missing, passed, strict=True) if row.all())
-        return Verdict(False, tuple(sorted(wrong)), candidates)
+        return Comparison(False, tuple(sorted(wrong)), candidates)
 
     def _without_each(
         self, machines: tuple[int, ...], missing: list[tuple[int, ...]]

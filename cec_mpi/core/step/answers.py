@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.parity import ParityChecker, Verdict
+from cec_mpi.core.checks.parity import Comparison, ParityChecker
 from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.assignment import Intervals
@@ -94,7 +94,7 @@ class RowAnswers:
         assert self._checker is not None
         return self._checker.disagree(machines, *self._compared(start, stop, machines))
 
-    def find_wrong(self, start: int, stop: int, machines: tuple[int, ...]) -> Verdict:
+    def find_wrong(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
         """Find out which of these machines, ascending, are wrong."""
         assert self._checker is not None
         return self._checker.find_wrong(machines, *self._compared(start, stop, machines))

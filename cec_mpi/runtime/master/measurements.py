@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Gone, Late, MachineEvent, Wrong
-from cec_mpi.runtime.wire.jobs import Answers, Job, credible
+from cec_mpi.runtime.wire.jobs import Answers, Job
 
 
 class Measurements:
@@ -41,18 +41,16 @@ class Measurements:
         """Count an answer that came now."""
         n, reported = job.machine - 1, job.reported
         self.rows[n] += job.count
-        # At most the time since the job was sent; invalid numbers are replaced later.
-        seconds = min(reported.seconds, now - job.begun)
-        self._reported[:, n] += seconds, reported.load_seconds, reported.load_bytes
+        self._reported[:, n] += reported.seconds, reported.load_seconds, reported.load_bytes
         self.jobs.append(job)
         after = now - self._begin
         self._answered.append((after, job.machine))
-        computed = job.begun - self._begin + reported.load_seconds + seconds
+        computed = job.begun - self._begin + reported.load_seconds + reported.seconds
         self._computed.setdefault(job.machine, computed if 0 <= computed <= after else after)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:
         """Return what the machines did, with the result of X' V."""
-        seconds, load_seconds, load_bytes = credible(self._reported)
+        seconds, load_seconds, load_bytes = self._reported
         return Answers(values, seconds, load_seconds, load_bytes, [])
 
     def delays(

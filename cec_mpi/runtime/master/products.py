@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination
-from cec_mpi.core.checks.parity import ParityChecker, Verdict
+from cec_mpi.core.checks.parity import Comparison, ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.events import (
     Compare,
@@ -228,7 +228,7 @@ class ProbeProducts:
         self._checks.products |= {machine: self._new[machine] for machine in machines}
 
 
-def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Verdict) -> Outcome:
+def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Comparison) -> Outcome:
     """Return the event that follows from comparing answers to rows."""
     if verdict.agree:
         return RowsAgree(*rows)

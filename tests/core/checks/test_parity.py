@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
-from cec_mpi.core.checks.parity import ParityChecker, Verdict, answer_checker
+from cec_mpi.core.checks.parity import Comparison, ParityChecker, answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code import mds
 from cec_mpi.core.code.families import FAMILIES
@@ -339,7 +339,7 @@ def test_two_machines_that_are_wrong_in_different_rows_are_both_named():
     answers[1, 3] += 1.0
     answers[4, 9] -= 0.5
     verdict = checker_of(code, "float64").find_wrong(range(1, 7), answers, scale)
-    assert verdict == Verdict(agree=False, wrong=(2, 5), candidates=((2, 5),))
+    assert verdict == Comparison(agree=False, wrong=(2, 5), candidates=((2, 5),))
 
 
 @given(
@@ -422,7 +422,7 @@ def test_two_that_look_like_a_third_are_told_from_it_with_three_to_spare():
     error = np.linalg.solve(checks[:, :2], checks[:, 2])  # of machines 1 and 2 as one of 3
     answers[:2] += error[:, None]
     five = checker.find_wrong(range(1, 6), answers[:5], scale)
-    assert five == Verdict(agree=False, wrong=(), candidates=((3,),))
+    assert five == Comparison(agree=False, wrong=(), candidates=((3,),))
     six = checker.find_wrong(range(1, 7), answers, scale)
     assert not six.agree
     assert six.wrong == ()
@@ -475,11 +475,11 @@ def test_with_two_to_spare_nobody_is_named_and_who_it_can_be_is_known():
     checker = checker_of(code, "float64")
     answers[1] += 1e3 * scale
     five = checker.find_wrong(range(1, 6), answers, scale)
-    assert five == Verdict(agree=False, wrong=(), candidates=((2,),))
+    assert five == Comparison(agree=False, wrong=(), candidates=((2,),))
     four = checker.find_wrong(range(1, 5), answers[:4], scale)
-    assert four == Verdict(agree=False, wrong=(), candidates=((1,), (2,), (3,), (4,)))
+    assert four == Comparison(agree=False, wrong=(), candidates=((1,), (2,), (3,), (4,)))
     answers[3] += 1e2 * scale
-    assert checker.find_wrong(range(1, 6), answers, scale) == Verdict(agree=False)
+    assert checker.find_wrong(range(1, 6), answers, scale) == Comparison(agree=False)
 
 
 @pytest.mark.parametrize("family", ["orthonormal", "gaussian"])
