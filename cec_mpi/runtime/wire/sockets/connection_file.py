@@ -8,12 +8,13 @@ import os
 import re
 import socket
 import stat
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from string import ascii_letters, digits
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct, convert, to_builtins
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.cards import cards
@@ -27,18 +28,20 @@ KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
 FEWEST_IN_SECRET = 16  # characters
 
 _MARK, _VERSION = "cec_mpi connection file", 2
-_HEADER = ("format", "version")
 _MOST = 1 << 16  # bytes
-_MOST_TEXT = 1024  # characters of a name
 _MOST_PATH = 107  # bytes of the path of a Unix socket
-_KEY = 40  # characters of a key in Z85,
-_Z85 = f"{digits}{ascii_letters}.-:+=^!/*?&<>()[]{{}}@%$#"  # which are these, in this order:
-_GROUP = 5  # of them are 32 bits
+_KEY = 32  # bytes of a key
 _OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
-_KEYS = ("server_key", "public_key", "secret_key")
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
 MOST_PORT = (1 << 16) - 1
+Text = Annotated[str, Meta(max_length=1024)]
+Host = Annotated[Text, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=1, le=MOST_PORT)]
 _HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
+
+
+class Key(bytes):
+    """A key in Z85."""
 
 
 class Keys(NamedTuple):
@@ -52,16 +55,16 @@ class Keys(NamedTuple):
         Those of all machines.
     """
 
-    server_key: bytes
-    server_secret: bytes
-    public_key: bytes
-    secret_key: bytes
+    server_key: Key
+    server_secret: Key
+    public_key: Key
+    secret_key: Key
 
 
 def new_keys() -> Keys:
     """Return random keys."""
     zmq = zeromq()
-    return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+    return Keys(*map(Key, (*zmq.curve_keypair(), *zmq.curve_keypair())))
 
 
 def keys_from(secret: str, encrypted: bool) -> Keys:
@@ -93,11 +96,10 @@ def keys_from(secret: str, encrypted: bool) -> Keys:
         use = f"cec_mpi {end} {'encrypted' if encrypted else 'plain'}"
         key = z85.encode(hmac.digest(os.fsencode(secret), use.encode(), "sha256"))
         pairs += [zmq.curve_public(key), key]
-    return Keys(*pairs)
+    return Keys(*map(Key, pairs))
 
 
-@dataclass(frozen=True)
-class ConnectionFile:
+class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"places": "at"}):
     """Where a run listens for machines, and the keys to join it: keep it secret.
 
     Attributes
@@ -119,14 +121,24 @@ class ConnectionFile:
         gave none.
     """
 
-    places: tuple[tuple[str, int], ...]
-    network: str
-    server_key: bytes = field(repr=False)
-    public_key: bytes = field(repr=False)
-    secret_key: bytes = field(repr=False)
-    local: str = ""
-    encrypted: bool = True
-    job: str = ""
+    places: Annotated[tuple[tuple[Host, Port], ...], Meta(min_length=1)]
+    network: Text
+    server_key: Key
+    public_key: Key
+    secret_key: Key
+    local: Text
+    encrypted: bool
+    job: Text
+
+    def __post_init__(self) -> None:
+        hosts = (host for host, _ in self.places)
+        if not "".join((self.network, self.local, self.job, *hosts)).isprintable():
+            raise ValueError("a character that cannot be printed")
+        if self.local and (self.local[0] != "/" or len(os.fsencode(self.local)) > _MOST_PATH):
+            raise ValueError("expected the path of a socket")
+
+    def __repr__(self) -> str:  # without keys
+        return f"ConnectionFile(places={self.places}, local={self.local!r})"
 
     def write(self, path: Path) -> None:
         """Write the file, or replace an earlier one; only its owner can read it.
@@ -136,16 +148,7 @@ class ConnectionFile:
         InputError
             It cannot be written.
         """
-        content = {
-            "format": _MARK,
-            "version": _VERSION,
-            "at": self.places,
-            "network": self.network,
-            "local": self.local,
-            "encrypted": self.encrypted,
-            "job": self.job,
-            **{key: getattr(self, key).decode() for key in _KEYS},
-        }
+        content = {"format": _MARK, "version": _VERSION, **to_builtins(self, enc_hook=bytes.decode)}
         try:
             publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
         except OSError as error:
@@ -191,12 +194,7 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
         raise InputError(f"{host}:{port} has no host: expected the host of the master")
     keys = keys_from(secret, encrypted)
     return ConnectionFile(
-        ((host, port),),
-        "",
-        keys.server_key,
-        keys.public_key,
-        keys.secret_key,
-        encrypted=encrypted,
+        ((host, port),), "", keys.server_key, keys.public_key, keys.secret_key, "", encrypted, ""
     )
 
 
@@ -236,7 +234,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
         raise InputError(f"{path}: {why_unreadable(error)}") from None
     except (RecursionError, ValueError):
         content = None
-    if not isinstance(content, dict) or content.get("format") != _MARK:
+    if not isinstance(content, dict) or content.pop("format", None) != _MARK:
         raise InputError(f"{path} is not a connection file of cec_mpi")
     if status.st_uid != os.geteuid():
         raise InputError(f"{path} belongs to user {status.st_uid}: expected a file of your own")
@@ -245,57 +243,25 @@ def read_connection_file(path: Path) -> ConnectionFile:
             f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}): "
             f"expected mode {_OWNER_ALONE:o}"
         )
-    if content.get("version") != _VERSION:
-        version = shown(content.get("version"))
+    version = content.pop("version", None)
+    if version != _VERSION:
         raise InputError(
-            f"{path} has version {version}: expected {_VERSION}; use the same cec_mpi everywhere"
+            f"{path} has version {shown(version)}: expected {_VERSION}; use the same cec_mpi "
+            "everywhere"
         )
     try:
-        return _validated(**{name: content[name] for name in content if name not in _HEADER})
-    except (TypeError, ValueError):
+        return convert(content, ConnectionFile, dec_hook=_key)
+    except ValueError:
         raise InputError(f"{path} is a damaged connection file") from None
 
 
-def _validated(
-    *, at: Any, network: Any, local: Any, encrypted: Any, job: Any, **keys: Any
-) -> ConnectionFile:
-    """Return what is in a file; raises TypeError or ValueError if that makes no sense."""
-    places = tuple((_text(host), port) for host, port in at)
-    if not places or not all(host for host, _ in places):
-        raise ValueError
-    if not all(type(port) is int and 0 < port <= MOST_PORT for _, port in places):
-        raise ValueError
-    if local and not (_text(local).startswith("/") and len(os.fsencode(local)) <= _MOST_PATH):
-        raise ValueError
-    if type(encrypted) is not bool or keys.keys() != set(_KEYS):
-        raise ValueError
-    return ConnectionFile(
-        places,
-        _text(network),
-        **{name: _key(text) for name, text in keys.items()},
-        local=_text(local),
-        encrypted=encrypted,
-        job=_text(job),
-    )
+def _key(kind: type[Key], text: Any) -> Key:
+    from zmq.utils import z85
 
-
-def _text(text: Any) -> str:
-    if type(text) is not str or len(text) > _MOST_TEXT or not text.isprintable():
-        raise ValueError
-    return text
-
-
-def _key(text: Any) -> bytes:
-    key = _text(text).encode("ascii")
-    if len(key) != _KEY:
-        raise ValueError
-    for begin in range(0, _KEY, _GROUP):
-        bits = 0
-        for byte in key[begin : begin + _GROUP]:
-            bits = bits * len(_Z85) + _Z85.index(chr(byte))
-        if bits >> 32:
-            raise ValueError
-    return key
+    with suppress(KeyError, struct.error):
+        if len(z85.decode(text)) == _KEY:
+            return kind(text, "ascii")
+    raise ValueError("not a key in Z85")
 
 
 def own_names() -> list[str]:

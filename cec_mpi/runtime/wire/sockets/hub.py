@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
@@ -153,7 +154,7 @@ class SocketHub:
     ) -> None:
         self._listener = listener
         self._path = path
-        self._file = replace(listener.file, job=job)
+        self._file = structs.replace(listener.file, job=job)
         self._written = False
         self.waits, self._spare = waits, spare
         self._events: deque[Event] = deque()

@@ -209,8 +209,9 @@ class Listener:
                 keys.server_key,
                 keys.public_key,
                 keys.secret_key,
-                local=self._bind_local(local),
-                encrypted=encrypted,
+                self._bind_local(local),
+                encrypted,
+                "",
             )
         except BaseException:
             self.close()

@@ -11,6 +11,7 @@ import pytest
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import (
     ConnectionFile,
+    Key,
     check_place,
     connection_from_key,
     keys_from,
@@ -18,7 +19,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     read_connection_file,
 )
 
-KEYS = b"s" * 40, b"p" * 40, b"k" * 40
+KEYS = Key(b"s" * 40), Key(b"p" * 40), Key(b"k" * 40)
 SECRET = "a secret of some length"
 
 
@@ -60,7 +61,7 @@ def test_its_keys_are_not_shown(file):
 
 
 def test_a_run_removes_its_own_alone(file, tmp_path):
-    other = ConnectionFile((("node2", 50000),), "there", *KEYS)
+    other = ConnectionFile((("node2", 50000),), "there", *KEYS, "", True, "")
     file.write(tmp_path / "conn")
     other.remove(tmp_path / "conn")
     assert read_connection_file(tmp_path / "conn") == file
@@ -142,7 +143,7 @@ def test_both_ends_derive_the_same_keys_from_a_secret():
     assert len({*keys, *keys_from(SECRET, False), *keys_from(f"{SECRET}.", True)}) == 12
     assert all(len(key) == len(own) for key, own in zip(keys, new_keys(), strict=True))
     file = connection_from_key("node1", 50000, SECRET, True)
-    assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:])
+    assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:], "", True, "")
     assert not connection_from_key("node1", 50000, SECRET, False).encrypted
 
 
