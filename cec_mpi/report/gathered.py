@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from cec_mpi.report.bins import MOST_BINS, MachineBins
 from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
 from cec_mpi.report.kinds import said_of
+from cec_mpi.report.live.words import host_words
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
@@ -53,8 +55,6 @@ class Run:
         and ``time`` (when it ended, in seconds of the run, without the time between parts).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
-    hosts : dict of int to list of str
-        Where each machine was, as far as it is known, and the master under 0: the first one first.
     progress : list of (int, dict)
         What the task knew after so many steps.
     checkpoints, resumes : list of int
@@ -75,7 +75,7 @@ class Run:
         self.assignments = Assignments(asked)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
-        self.hosts: dict[int, list[str]] = {}
+        self._placed: dict[tuple[int, int, int, str], None] = {}  # part, machine, rank and host
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
@@ -140,8 +140,8 @@ class Run:
                 self.resumes.append(chunk.first)
                 self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
             self.headers.append(chunk.header)
-            for machine, host in _placed(chunk.header):
-                self._settle(machine, host)
+            for placed in _placed(chunk.header):
+                self._settle(*placed)
             for name in ("started", "machines", "recovery", "rows_per_shard"):
                 if name not in chunk.header:
                     raise InputError(f'a header of the records has no "{name}"')
@@ -183,14 +183,23 @@ class Run:
     def _happen(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             self.events.append((step, *said_of(event)))
-            self._settle(event.get("joined"), event.get("host"))
+            self._settle(event.get("joined"), event.get("rank"), event.get("host"))
 
-    def _settle(self, machine: Any, host: Any) -> None:
+    def _settle(self, machine: Any, rank: Any, host: Any) -> None:
         """Note the host of a machine, if there is one."""
-        if type(machine) is int and isinstance(host, str):
-            hosts = self.hosts.setdefault(machine, [])
-            if host not in hosts:
-                hosts.append(host)
+        if type(machine) is type(rank) is int and isinstance(host, str):
+            self._placed[len(self.headers), machine, rank, host] = None
+
+    @property
+    def hosts(self) -> dict[int, list[str]]:
+        """Where each machine was, as far as it is known, and the master under 0, in order."""
+        carried = Counter((part, rank) for part, _, rank, _ in self._placed)
+        found: dict[int, list[str]] = {}
+        for part, machine, rank, host in self._placed:
+            words = host_words(rank, host, carried[part, rank])
+            if words not in found.setdefault(machine, []):
+                found[machine].append(words)
+        return found
 
     def _times(self, chunk: Chunk) -> Floats:
         began = moment(chunk.header["started"])
@@ -200,9 +209,9 @@ class Run:
         return np.asarray(np.round(since, 3), np.float64)
 
 
-def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield machines and hosts with which a part of a run began."""
+def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any]]:
+    """Yield machines, ranks and hosts with which a part of a run began."""
     hosts, machines = header.get("hosts"), header.get("machine_of_rank")
     if machines and hosts:
         for rank, machine in enumerate(machines):
-            yield machine, hosts[rank if rank < len(hosts) else 0]
+            yield machine, rank, hosts[rank if rank < len(hosts) else 0]

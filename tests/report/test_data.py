@@ -235,6 +235,14 @@ def test_machines_that_joined_have_the_hosts_on_which_they_were(make_run):
     assert facts["Hosts"] == "desk, spot1, spot2, spot7, spot8, ... (8)"
 
 
+def test_a_host_that_carried_several_machines_is_named_with_its_rank(make_run):
+    two = {"hosts": ["desk", "spot", "spot"], "machine_of_rank": [0, 1, 2]}
+    adopted = [{"lost": 1, "reason": "gone"}, {"joined": 1, "rank": 2, "host": "spot"}]
+    run = make_run([step_of(0), step_of(1, events=adopted)], header=two)
+    (found,) = data(run)["runs"]
+    assert found["names"][:2] == ["spot, spot (rank 2)", "spot (rank 2)"]
+
+
 def test_names_that_are_no_text_do_not_break_the_page(make_run):
     found = data(make_run([step_of(0)], name=os.fsdecode(b"\xff<")))
     assert b"/\\\\udcff\\u003c" in page(found).encode()

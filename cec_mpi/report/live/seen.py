@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cec_mpi.report.live.words import event_words
+from cec_mpi.report.live.words import event_words, host_words
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
@@ -63,7 +63,7 @@ class Seen:
         """Begin a part of a run, which has its own header."""
         self.header = header
         self.made = 0
-        self._settled: dict[int, str] = {}  # the host of each that joined
+        self._settled: dict[int, tuple[int, str]] = {}  # rank and host of each that joined
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
         self.short: Waiting | None = None
@@ -96,7 +96,7 @@ class Seen:
             kind, machine = kind_and_machine(event)
             self.event = self.happened[machine] = step, event_words(event)
             if kind == "joined" and "host" in event:
-                self._settled[machine] = event["host"]
+                self._settled[machine] = event.get("rank", 0), event["host"]
 
     def wait(self, seconds: float) -> None:
         """Set the seconds since the last step."""
@@ -142,12 +142,14 @@ class Seen:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """The host of each machine."""
+        """The host of each machine, with its rank if it carries several."""
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
-        if not machines or not hosts:
-            return self._settled
-        hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
-        return dict(zip(machines, hosts, strict=False)) | self._settled
+        placed = dict(self._settled)
+        if machines and hosts:
+            hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
+            placed = dict(zip(machines, enumerate(hosts), strict=False)) | placed
+        carried = Counter(rank for rank, _ in placed.values())
+        return {n: host_words(*at, carried[at[0]]) for n, at in placed.items()}
 
     def availability(self, machine: int) -> float:
         """Return the share of recent steps in which a machine was available."""

@@ -52,6 +52,24 @@ def waiting_words(waiting: Waiting, seconds: float) -> str:
     return f"{words}: {there} of {there + waiting.missing} available"
 
 
+def host_words(rank: int, name: str, carried: int) -> str:
+    """Return where a machine is: the name of its computer, and which process if it has several.
+
+    Parameters
+    ----------
+    rank : int
+    name : str
+    carried : int
+        Machines of this process.
+
+    Examples
+    --------
+    >>> host_words(3, "desk", 1), host_words(3, "desk", 2)
+    ('desk', 'desk (rank 3)')
+    """
+    return f"{name} (rank {rank})" if carried > 1 else name
+
+
 def event_words(event: Event) -> str:
     """Return what happened to a machine, without control characters.
 

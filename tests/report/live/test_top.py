@@ -82,6 +82,18 @@ def test_machines_that_joined_are_shown_with_their_hosts(out, capsys):
     assert sorted(shown) == ["spot1", "spot3", "spot4", "spot5", "spot6", "spot7"]
 
 
+def test_a_host_that_carries_several_machines_is_shown_with_its_rank(out, capsys):
+    six = header(hosts=["desk"] + 3 * ["spot"], machine_of_rank=[0, 1, 2, 3])
+    joined = [{"joined": n, "rank": rank, "host": "spot"} for n, rank in ((4, 2), (5, 2), (6, 4))]
+    write(out / "steps.jsonl", six, step(0, events=joined))
+    lines = printed(capsys, out, "--once")
+    machines = [line for line in lines if line.lstrip()[:1].isdigit()]
+    shown = [line.split("ended")[0].split(maxsplit=1) for line in machines]
+    hosts = {int(machine): host.strip() for machine, host in shown}
+    rank_2 = dict.fromkeys((2, 4, 5), "spot (rank 2)")
+    assert hosts == {1: "spot", 3: "spot", 6: "spot", **rank_2}
+
+
 @pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
 def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
