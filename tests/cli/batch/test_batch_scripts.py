@@ -153,7 +153,14 @@ def test_scripts_that_somebody_has_changed_are_not_replaced(slurm, tmp_path, mon
 
 # --- what bash makes of it ----------------------------------------------------------------
 
-PRINT = '#!/bin/bash\nprintf "%s\\0" "$0" "$@"\n'
+PRINT = 'printf "%s\\0" "$0" "$@"'
+SLEEP = '[ "$1" = 1 ] || exec /bin/sleep "$1"'  # the launchers here can be told at once
+
+
+def write_programs(directory, programs):
+    for name, text in programs.items():
+        (directory / name).write_text(f"#!/bin/bash\n{text}\n")
+        (directory / name).chmod(0o755)
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +168,7 @@ def said(tmp_path_factory):
     """Run a script with launchers that say with which words they were started."""
     directory = tmp_path_factory.mktemp("bin")
     programs = dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), PRINT)
-    for name, text in {**programs, "scontrol": "#!/bin/bash\nexit 1\n"}.items():
-        (directory / name).write_text(text)
-        (directory / name).chmod(0o755)
+    write_programs(directory, {**programs, "scontrol": "exit 1", "sleep": SLEEP})
 
     def run(script, *words, code=0, **variables):
         done = subprocess.run(
@@ -286,8 +291,7 @@ KEPT = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_KILL_BAD_EXIT": "1", "PMIX_MCA_g
 )
 def test_variables_of_the_shell_that_submitted_a_job_do_not_reach_its_run(tmp_path, options, kept):
     """Unless an option of the job has set them again."""
-    (tmp_path / "mpirun").write_text("#!/bin/bash\nenv -0\n")
-    (tmp_path / "mpirun").chmod(0o755)
+    write_programs(tmp_path, {"mpirun": "env -0", "sleep": SLEEP})
     job = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "5", "SLURM_NTASKS": "2"}
     done = subprocess.run(
         ["bash", "-c", lockstep(sbatch=options)],
@@ -313,11 +317,10 @@ def warned(tmp_path):
         programs = {
             **dict.fromkeys(("mpirun", "mpiexec.hydra", "srun"), start),
             "scontrol": 'if [ "$1" = show ]; then cat job; else cat done; exit 1; fi',
+            "sleep": SLEEP,
         }
         (tmp_path / "job").write_text(job)
-        for name, text in programs.items():
-            (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-            (tmp_path / name).chmod(0o755)
+        write_programs(tmp_path, programs)
         done = subprocess.run(
             ["bash", "-c", script(**options)],
             cwd=tmp_path,
@@ -371,7 +374,7 @@ def test_a_job_that_lost_a_process_is_requeued_only_if_slurm_ends_it(warned, job
 
 @pytest.mark.parametrize("launched", [0, 137, 255, 4])
 def test_a_warned_launcher_that_lost_a_process_is_started_again(warned, launched):
-    launcher = f"kill -USR1 $PPID; sleep 0.3; echo checkpoint > done; exit {launched}"
+    launcher = f"trap : USR1; kill -USR1 $PPID; echo checkpoint > done; exit {launched}"
     assert warned(launcher, script=elastic) == (6, "checkpoint\n")
 
 
@@ -413,9 +416,7 @@ def test_a_job_starts_its_machine_again_after_a_while(tmp_path, codes, master, e
         "scontrol": f"{log} exit 1",
     }
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    write_programs(tmp_path, programs)
     script = machines()
     done = subprocess.run(
         ["bash", "-c", script, "script", "42;cluster"],
