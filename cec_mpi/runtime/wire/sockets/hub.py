@@ -41,7 +41,7 @@ from cec_mpi.runtime.times import (
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
-from cec_mpi.runtime.wire.sockets.library import frames_of, tracker_of
+from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME, frames_of, tracker_of
 from cec_mpi.runtime.wire.sockets.listener import Listener, Peer
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
@@ -479,6 +479,10 @@ class SocketHub:
 
     def _handle_message(self, name: bytes, frames: list[Any]) -> None:
         peer = self._peers.get(name)
+        if (size := max(map(len, frames))) > MOST_IN_FRAME:
+            problem = f"it sends {size} bytes at once, expected at most {MOST_IN_FRAME}"
+            self._refuse(name, peer, problem)
+            return
         try:
             kind, head = kind_and_head(frames[0])
             if peer is None:
@@ -502,16 +506,23 @@ class SocketHub:
     def _is_refused(self, peer: Peer) -> bool:
         """Count a message that is not an answer; exclude a process that sends too many."""
         peer.unasked += 1
-        if peer.unasked > _MOST_UNASKED and peer.process.state is not State.EXCLUDED:
-            self._exclude(peer, "it sends messages that nobody has asked for")
+        if peer.unasked > _MOST_UNASKED:
+            self._refuse(b"", peer, "it sends messages that nobody has asked for")
         return peer.unasked > _MOST_UNASKED
+
+    def _refuse(self, name: bytes, peer: Peer | None, problem: str) -> None:
+        """Tell a process once why it gets no job."""
+        if peer is None:
+            self._report_problem("a machine cannot join", problem)
+            self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
+        elif peer.process.state is not State.EXCLUDED:
+            self._exclude(peer, problem)
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_here()]
         problem = different_packages([mine, [hello.place.host, *hello.package]])
         if problem:
-            self._report_problem("a machine cannot join", problem)
-            self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
+            self._refuse(name, None, problem)
             return
         self._listener.track_disconnect()
         self.joined_ranks.add(hello.rank)

@@ -19,7 +19,8 @@ USER = b"cec_mpi"  # name with the key as password, without encryption
 _HEARTBEATS = 5  # in the time of silence above
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
 PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
-MOST_IN_FRAME = 2 * PIECE  # and what may be around them
+MOST_IN_FRAME = 2 * PIECE  # and what may be around them: who sends more is told, and excluded
+MOST_READ = 16 * PIECE  # of a frame; the connection of who sends more ends
 
 _numbers = itertools.count()  # of monitors
 

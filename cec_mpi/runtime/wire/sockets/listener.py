@@ -36,7 +36,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     own_names,
 )
 from cec_mpi.runtime.wire.sockets.library import (
-    MOST_IN_FRAME,
+    MOST_READ,
     USER,
     frames_of,
     is_readable,
@@ -288,7 +288,7 @@ class Listener:
         self._sockets.append(router)
         prepare(router, silence)
         router.router_mandatory = True
-        router.maxmsgsize = MOST_IN_FRAME
+        router.maxmsgsize = MOST_READ
         router.backlog = 1024
         self._monitors.append(watched(router, self._zmq.Event.DISCONNECTED))
         return router

@@ -30,6 +30,7 @@ from cec_mpi.runtime.wire.orders import (
 )
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
+from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -596,3 +597,26 @@ def test_ranks_that_do_not_leave_are_named(make, gathered):
     hub.stop(None)
     assert hub.stuck_ranks == [2]
     make.made.clear()
+
+
+def test_who_sends_too_much_at_once_is_told_why_once_and_excluded(gathered):
+    hub, end, (first, *_, spare) = gathered(spares=1)
+    ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    for _ in range(3):
+        first.say(ANSWER, bytes(MOST_IN_FRAME))
+    why = f"it sends {MOST_IN_FRAME + 8} bytes at once, expected at most {MOST_IN_FRAME}"
+    assert happened(hub, Lost)[-1] == Lost(1, why)
+    with pytest.raises(MachineError, match=f"has excluded this machine: {why}"):
+        first.connection.receive(LIMIT)
+    assert first.connection.receive(0.5) is None
+    assert spare.opens() == 1
+
+
+def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys):
+    hub = make()
+    stranger = come(package=("1", "2", "x" * MOST_IN_FRAME))
+    until(lambda: list(hub.events()) or "cannot join" in capsys.readouterr().out)
+    with pytest.raises(InputError, match="at once, expected at most"):
+        stranger.connection.receive(LIMIT)
+    assert hub.roster.processes == []

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, new_keys
-from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME, PIECE, frames_of, tracker_of
+from cec_mpi.runtime.wire.sockets.library import MOST_READ, PIECE, frames_of, tracker_of
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
@@ -256,7 +256,7 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
         callers = [known(listener)]
         good.send(HELLO)
         callers.append(known(listener))
-        bad.send(ANSWER, b"", [bytes(MOST_IN_FRAME + 1)])
+        bad.send(ANSWER, b"", [bytes(MOST_READ + 1)])
         assert until(lambda: listener.disconnected(callers)) == callers[:1]
         with pytest.raises(GoneMasterError):
             until(lambda: bad.receive(1))
