@@ -517,13 +517,6 @@ def test_the_scale_of_given_speeds_is_a_median_over_the_first_five_steps_of_a_ki
     assert speeds.bound("block", (2,)) == 420 / 2 / 200
 
 
-def test_given_speeds_bound_the_papers_example():
-    speeds = GivenSpeeds(TRUE, CodedDemand(6, 3, 420))
-    speeds.observe("matvec", 10 * TRUE, np.ones(6))
-    for available, c_star in ((EVERYONE, 1 / 6), ((1, 2, 3, 5), 2 / 7), ((2, 3, 5), 1 / 2)):
-        assert speeds.bound("matvec", available) == pytest.approx(42 * c_star)
-
-
 def test_no_plan_is_made_for_less_than_it_costs():
     speeds, rows = SpeedEstimator(CodedDemand(6, COPIES, ROWS)), np.full(6, 2100)
     first = speeds.plan_speeds(EVERYONE)

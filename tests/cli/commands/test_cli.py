@@ -80,7 +80,6 @@ class Step(NamedTuple):
     loads: list[int]
     blocks: list[tuple[int, list[int]]]
     makespan: float
-    cyclic: float  # the makespan of the cyclic baseline
     mu: str
     alpha: str
     c_star: str
@@ -93,7 +92,6 @@ STEPS = [
         [140, 140, 210, 210, 280, 280],
         [(140, [1, 5, 6]), (140, [2, 3, 4]), (70, [3, 5, 6]), (70, [4, 5, 6])],
         makespan=70,
-        cyclic=105,
         mu="1/3 1/3 1/2 1/2 2/3 2/3",
         alpha="1/3 1/3 1/6 1/6",
         c_star="1/6",
@@ -104,7 +102,6 @@ STEPS = [
         [168, 168, 252, 0, 336, 336],
         [(168, [1, 5, 6]), (84, [2, 3, 6]), (84, [2, 3, 5]), (84, [3, 5, 6])],
         makespan=84,
-        cyclic=126,
         mu="2/5 2/5 3/5 4/5 4/5",
         alpha="2/5 1/5 1/5 1/5",
         c_star="1/5",
@@ -115,7 +112,6 @@ STEPS = [
         [240, 240, 360, 0, 420, 0],
         [(180, [1, 3, 5]), (60, [1, 2, 5]), (180, [2, 3, 5])],
         makespan=120,
-        cyclic=157.5,
         mu="4/7 4/7 6/7 1",
         alpha="3/7 1/7 3/7",
         c_star="2/7",
@@ -126,7 +122,6 @@ STEPS = [
         [0, 420, 420, 0, 420, 0],
         [(420, [2, 3, 5])],
         makespan=210,
-        cyclic=210,
         mu="1 1 1",
         alpha="1",
         c_star="1/2",
@@ -171,17 +166,6 @@ def test_the_papers_fractions(cec, step):
     assert plan["alpha"] == step.alpha.split()
     assert plan["alpha_machines"] == [machines for _, machines in step.blocks]
     assert (plan["c_star"], plan["k_star"]) == (step.c_star, step.k_star)
-
-
-@every_step
-def test_the_cyclic_baseline(cec, step):
-    words = ["--available", listed(step.available), "--json", "--scheme", "cyclic"]
-    plan = json.loads(cec(*EXAMPLE, *words)[1])
-    assert plan["makespan"] == step.cyclic
-    assert plan["bound"] == pytest.approx(step.makespan)
-    assert {plan["loads"][n - 1] for n in step.available} == {1260 // len(step.available)}
-    assert is_partition(plan["blocks"], 420)
-    assert len(plan["blocks"]) == len(step.available)
 
 
 @pytest.mark.parametrize(

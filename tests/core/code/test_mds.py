@@ -63,12 +63,6 @@ def test_first_machines_of_a_systematic_code_store_x_unchanged(family, machines,
     assert np.array_equal(encoded(code, parts)[:recovery], parts)
 
 
-def test_rows_of_any_shape_are_encoded():
-    code = make_code(6, 3)
-    parts = np.random.default_rng(0).standard_normal((3, 4, 5))
-    assert np.allclose(encoded(code, parts), np.einsum("nl,lij->nij", code.generator, parts))
-
-
 def test_float32_rows_are_encoded_to_float32():
     code = make_code(6, 3)
     parts = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
@@ -216,14 +210,6 @@ def test_the_default_family_depends_on_the_number_of_machines(machines, recovery
     assert code.conditioning.worst < 1e6
 
 
-@pytest.mark.parametrize(("machines", "recovery"), [(5, 2), (6, 3), (7, 4), (9, 6), (12, 6)])
-def test_few_machines_have_the_best_conditioned_family(machines, recovery):
-    worst = {
-        family: make_code(machines, recovery, family).conditioning.worst for family in FAMILIES
-    }
-    assert make_code(machines, recovery).conditioning.worst == min(worst.values())
-
-
 def test_known_sets_belong_to_a_sample():
     generator = np.random.default_rng(5).standard_normal((300, 60))
     known = np.arange(0, 300, 5)
@@ -286,11 +272,6 @@ def test_a_generator_cannot_be_changed_and_is_a_copy():
     assert (code.generator >= 1).all()
     with pytest.raises(ValueError, match="read-only"):
         code.generator[0, 0] = 5
-
-
-def test_a_measurement_made_earlier_is_kept():
-    measured = make_code(6, 3).conditioning
-    assert MDSCode(make_code(6, 3).generator, conditioning=measured).conditioning is measured
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -12,27 +11,9 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.paper import algorithm_1
 from cec_mpi.core.plan.assignment import Assignment, Block
-from cec_mpi.core.plan.load import fractional_load, makespan, whole_row_load
+from cec_mpi.core.plan.load import whole_row_load
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InfeasibleError, InputError
-
-# The example of the paper, Section III: alpha_f and P_f in each of its four steps.
-EXAMPLE = [
-    (
-        (1, 2, 3, 4, 5, 6),
-        [("1/3", {1, 5, 6}), ("1/3", {2, 3, 4}), ("1/6", {3, 5, 6}), ("1/6", {4, 5, 6})],
-        "1/4",
-    ),
-    (
-        (1, 2, 3, 5, 6),
-        [("2/5", {1, 5, 6}), ("1/5", {2, 3, 6}), ("1/5", {2, 3, 5}), ("1/5", {3, 5, 6})],
-        "3/10",
-    ),
-    ((1, 2, 3, 5), [("3/7", {1, 3, 5}), ("1/7", {1, 2, 5}), ("3/7", {2, 3, 5})], "3/8"),
-    ((2, 3, 5), [("1", {2, 3, 5})], "1/2"),
-]
-SPEEDS = dict(enumerate((2, 2, 3, 3, 4, 4), start=1))
-
 
 both_schemes = pytest.mark.parametrize(
     "plan",
@@ -89,20 +70,6 @@ def planned(draw):
 # --- Algorithm 1 --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
-def test_the_papers_example_in_fractions(available, blocks, cyclic_time):
-    mu = fractional_load([SPEEDS[n] for n in available], 3).mu
-    found = blocks_of_the_paper(available, mu, 3)
-    assert found == [(Fraction(alpha), machines) for alpha, machines in blocks]
-
-
-@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
-def test_the_papers_example_in_whole_rows(available, blocks, cyclic_time):
-    loads = whole_row_load([SPEEDS[n] for n in available], 3, 420)
-    found = sizes_and_sets(heterogeneous(available, loads, 3))
-    assert found == [(Fraction(alpha) * 420, machines) for alpha, machines in blocks]
-
-
 @settings(max_examples=120)
 @given(st.one_of(fillable(), planned()))
 def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
@@ -142,15 +109,6 @@ def test_ties_go_by_machine_number():
 def test_more_rows_than_memory_holds_do_not_overflow():
     plan = heterogeneous((1, 2, 3), [2**61] * 3, 2)
     assert sizes_and_sets(plan) == [(2**60, {1, 3}), (2**60, {1, 2}), (2**60, {2, 3})]
-
-
-def test_with_as_many_machines_as_copies_there_is_one_block():
-    assert heterogeneous((2, 3, 5), [7, 7, 7], 3).blocks == (Block(0, 7, (2, 3, 5)),)
-
-
-def test_with_one_copy_each_machine_has_its_own_rows():
-    plan = heterogeneous((1, 2, 3), [5, 0, 2], 1)
-    assert sorted(sizes_and_sets(plan), key=str) == [(2, {3}), (5, {1})]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +161,6 @@ def test_numbers_in_the_order_of_the_cyclic_scheme_differ_and_begin_at_one(order
 # --- the cyclic baseline ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("available", "blocks", "cyclic_time"), EXAMPLE)
-def test_cyclic_times_of_the_papers_example(available, blocks, cyclic_time):
-    loads = cyclic(available, 3, 420).loads
-    assert makespan(loads, [SPEEDS[n] for n in available]) == Fraction(cyclic_time) * 420
-
-
 @settings(max_examples=60)
 @given(st.sets(st.integers(1, 50), min_size=1, max_size=12), st.data(), st.integers(1, 60))
 def test_cyclic_blocks_and_loads(numbers, data, rows):
@@ -229,12 +181,6 @@ def test_cyclic_blocks_and_loads(numbers, data, rows):
     assert plan.loads.tolist() == [len(rows_of(plan, n)) for n in available]
     assert plan.loads.max() - plan.loads.min() <= 1
     assert plan.loads.sum() == copies * rows
-
-
-def test_cyclic_with_fewer_rows_than_machines():
-    plan = cyclic((1, 2, 3, 4, 5), 2, 2)
-    assert plan.rows == 2
-    assert sorted(plan.loads.tolist()) == [0, 1, 1, 1, 1]
 
 
 def test_cyclic_needs_rows():
@@ -334,11 +280,8 @@ def test_assignments_are_equal_and_hashed_by_value():
     assert {plan: "first", moved: "second"}[again] == "first"
 
 
-def test_the_same_blocks_on_other_machines_are_another_assignment():
+def test_the_same_blocks_on_other_or_more_machines_are_another_assignment():
     assert small_plan() != small_plan(available=(1, 2, 5), machines=[[1, 5], [1, 2]])
-
-
-def test_an_idle_machine_makes_another_assignment():
     assert small_plan() != small_plan(available=(1, 2, 3, 4), loads=[3, 2, 0, 1])
 
 
@@ -346,12 +289,6 @@ def test_an_idle_machine_makes_another_assignment():
 def test_attributes_of_an_assignment_cannot_be_set(name):
     with pytest.raises(AttributeError):
         setattr(small_plan(), name, 1)
-
-
-@pytest.mark.parametrize("name", ["rows", "loads"])
-def test_attributes_of_an_assignment_cannot_be_deleted(name):
-    with pytest.raises(AttributeError):
-        delattr(small_plan(), name)
 
 
 @pytest.mark.parametrize("name", ["loads", "starts", "stops", "machines", "positions"])
@@ -368,15 +305,11 @@ def test_an_assignment_keeps_no_hold_on_what_it_was_made_of(writeable):
     given_loads.flags.writeable = writeable
     plan = small_plan(loads=given_loads)
     loads[0] = 99
-    assert plan == small_plan()
-    assert given_loads.flags.writeable == writeable
-
-
-def test_an_assignment_keeps_no_hold_on_the_array_off_the_wire():
-    array = small_plan().to_array()
-    plan = Assignment.from_array(array)
+    array = plan.to_array()
+    again = Assignment.from_array(array)
     array[:] = 0
-    assert plan == small_plan()
+    assert plan == again == small_plan()
+    assert given_loads.flags.writeable == writeable
 
 
 def test_counts_are_zero_for_preempted_machines():

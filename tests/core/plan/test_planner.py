@@ -61,42 +61,6 @@ def test_speeds_of_preempted_machines_do_not_matter_to_a_step(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("available", "heterogeneous", "cyclic"), STEPS)
-def test_planned_encoded_answers_decode_to_the_product(scheme, available, heterogeneous, cyclic):
-    rows, columns = 37, 5
-    rng = np.random.default_rng(0)
-    parts, w = rng.standard_normal((3, rows, columns)), rng.standard_normal(columns)
-    code = make_code(6, 3)
-    shards = np.empty((6, rows, columns))
-    code.encode(parts, shards)
-    plan = plan_step(available, SPEEDS, 3, rows, scheme)
-    answers = np.concatenate(
-        [
-            shards[n - 1, start:stop] @ w
-            for n in available
-            for start, stop in plan.assignment.intervals(n)
-        ]
-    )
-    product = np.full((3, rows), np.nan)
-    located = zip(
-        plan.assignment.blocks, plan.assignment.positions, plan.decoders(code), strict=True
-    )
-    for block, positions, decoder in located:
-        values = answers[positions[:, None] + np.arange(block.stop - block.start)]
-        decoder.decode(values, product[:, block.start : block.stop])
-    assert np.allclose(product, parts @ w, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("available", [(), (2,), (2, 5)])
-def test_fewer_machines_than_copies_are_infeasible(scheme, available):
-    message = f"{len(available)} machines? available: each row needs 3"
-    with pytest.raises(InfeasibleError, match=message) as caught:
-        plan_step(available, SPEEDS, 3, 420, scheme)
-    assert caught.value.exit_code == 4
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
     ("available", "speeds", "copies", "rows", "message"),
     [
@@ -123,14 +87,6 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones():
 
 
 # --- plans that are remembered ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_planner_plans_as_one_step_does(scheme):
-    planned = Planner(3, 420, scheme).plan(EVERYONE, SPEEDS)
-    alone = plan_step(EVERYONE, SPEEDS, 3, 420, scheme)
-    assert planned.assignment == alone.assignment
-    assert (planned.makespan, planned.bound) == (alone.makespan, alone.bound)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -203,9 +159,3 @@ def test_two_codes_do_not_share_decoders():
     first, second = make_code(3, 2, "fourier"), make_code(3, 2, "gaussian")
     assert plan.decoders(first)[0] is not plan.decoders(second)[0]
     assert plan.decoders(first)[0] is plan.decoders(first)[0]
-
-
-@pytest.mark.parametrize("available", [(2, 1, 3), (1, 1, 2)])
-def test_machines_out_of_order_are_refused(available):
-    with pytest.raises(InputError, match="expected ascending"):
-        plan_step(available, (1.0,) * 64, 2, 9)
