@@ -205,7 +205,7 @@ class TaskRun:
     def _is_done(self) -> bool:
         """Whether the directory holds the results of this run; raise if they are of another run.
 
-        If a solver did not converge, its checkpoint is still there and the run can continue.
+        If a solver did not converge, the run continues: from its checkpoint if there is one.
         """
         summary = read_summary(self.out)
         if summary is None:
@@ -214,7 +214,7 @@ class TaskRun:
         if self.products is not None:
             path = self.out / RESULT
             check_products(path, open_npy(path), self.products)
-        return summary.get("converged", True) or not has_checkpoint(self.out)
+        return bool(summary.get("converged", True))
 
     def _run(self, session: Session) -> None:
         resumed = bool(self.found.state)

@@ -169,6 +169,8 @@ def test_a_solver_that_did_not_converge_leaves_its_results_and_an_error(run, tmp
     assert error.endswith("--resume with more iterations=... continues")
     assert summary_in(tmp_path)["warnings"] == [error.removeprefix("cec-mpi: error: ")]
     assert (tmp_path / "out" / "result.npy").exists()
+    assert run("--resume", "iterations=99")[0] == 0
+    assert summary_in(tmp_path)["converged"] is True
 
 
 def test_each_step_says_when_it_ended(run, tmp_path):
