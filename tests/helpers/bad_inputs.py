@@ -179,6 +179,7 @@ LINES = """
 2 multiply X W
 2 doctor now
 2 doctor --fix
+2 doctor {here}/none
 2 plan
 2 plan --recovery 2 --rows 12
 2 plan --speeds 2,2,3 --rows 12

@@ -88,14 +88,6 @@ def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
     assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
 
 
-@pytest.mark.any_mpi
-def test_an_exception_in_a_step_of_one_process_names_the_machine_too(multiply, faulty, tmp_path):
-    done = multiply("--serial", ranks=0, **faulty("raise ArithmeticError('no luck')"))
-    assert done.returncode == 3
-    assert message(done) == "step 2 failed on machine 3: ArithmeticError: no luck"
-    assert "Traceback" in (tmp_path / "out" / "logs" / "master.log").read_text()
-
-
 @pytest.mark.parametrize(
     ("fault", "shown"),
     [
@@ -216,25 +208,6 @@ def test_a_task_that_raises_is_shown_once(cec, small_store, tmp_path):
     assert "after_a_step" in done.told
 
 
-@pytest.mark.any_mpi
-def test_too_few_machines_end_a_run_after_the_steps_that_were_made(multiply, tmp_path):
-    (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 3], [2], [1, 2, 3]]}')
-    done = multiply("--serial", "--availability", tmp_path / "a.json", ranks=0)
-    assert done.returncode == 4
-    assert "tick 2" in message(done)
-    assert "--wait" in message(done)
-    assert len(read_steps(tmp_path / "out" / "steps.jsonl")[1]) == 2
-
-
-@pytest.mark.any_mpi
-def test_a_run_that_never_began_leaves_no_results(multiply, tmp_path):
-    (tmp_path / "a.json").write_text('{"available": [[2]]}')
-    done = multiply("--serial", "--availability", tmp_path / "a.json", ranks=0)
-    assert done.returncode == 4
-    assert not list((tmp_path / "out").glob("*.*"))
-    assert multiply("--serial", ranks=0).returncode == 0
-
-
 @pytest.fixture
 def running(start, small_store, tmp_path):
     """A run that has made steps, and would make more for seconds."""
@@ -284,11 +257,3 @@ def test_processes_of_another_launcher_say_so_once(start, small_store, command, 
     assert told[0].count("cec-mpi: error: ") == len(told[0].splitlines()) == 1
     assert "3 processes" in told[0]
     assert told[1:] == ["", ""]
-
-
-@pytest.mark.any_mpi
-def test_a_reader_that_has_seen_enough_is_no_error(start, small_store):
-    process = start(["cec-mpi", "verify", small_store.path])
-    process.stdout.close()
-    assert process.wait(LIMIT) == 0
-    assert process.stderr.read() == ""

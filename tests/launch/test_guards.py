@@ -269,8 +269,3 @@ def test_doctor_looks_at_stores_of_nodes(cec, small_store, tmp_path):
     assert [shard["path"] for shard in shards] == [f"{own}/shard-000{n}.npy" for n in (1, 2, 3)]
     assert [shard["problem"] for shard in shards] == ["", "missing", ""]
     assert not any(shard["only_here"] for shard in shards)
-
-
-@pytest.mark.any_mpi
-def test_doctor_names_a_store_that_is_missing(run):
-    assert "no/such does not exist" in the_error(run(["cec-mpi", "doctor", "no/such"]))

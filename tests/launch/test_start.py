@@ -97,14 +97,6 @@ def test_every_command_of_several_ranks_has_the_limit(run, command, struck):
     assert_said(done, f"3 ranks have not met within {LIMIT} s")
 
 
-@pytest.mark.any_mpi
-def test_a_limit_that_is_no_number_of_seconds(cec, small_store):
-    done = cec("verify", small_store.path, "--start-timeout", "0")
-    assert done.returncode == 2
-    assert done.told.count("cec-mpi: error:") == 1
-    assert "--start-timeout" in done.told
-
-
 PROGRAM = """
 import sys, time
 from mpi4py import MPI

@@ -110,23 +110,6 @@ def test_decode_under_mpirun_writes_by_the_name_of_the_file(cec, store, tmp_path
 
 
 @pytest.mark.any_mpi
-def test_decode_refuses_a_name_of_no_format_once(cec, store, tmp_path):
-    done = cec("decode", store, tmp_path / "Y.dat", ranks=2)
-    assert done.returncode == 2
-    assert done.stderr.count("decode cannot write this format, expected .npy, .csv, .tsv") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.any_mpi
-def test_an_added_machine_takes_part_in_the_next_job(cec, matrix, copy, tmp_path):
-    assert cec("add-machine", copy).returncode == 0
-    words = ("run", copy, "--out", tmp_path / "out", f"vectors={matrix / 'W.npy'}", "--serial")
-    assert cec(*words, "--machines", "4,5,6").returncode == 0
-    expected = np.load(matrix / "W.npy") @ np.load(matrix / "X.npy").T
-    np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), expected, atol=1e-3)
-
-
-@pytest.mark.any_mpi
 def test_a_shard_that_is_wrong_though_its_checksums_match(cec, copy):
     """Repair finds the wrong one of L + 3 though every checksum is right."""
     for machine in (1, 2):
@@ -186,20 +169,6 @@ def test_the_record_says_what_the_first_step_costs(
     assert sum(first["load_bytes"]) < 5 * 20001 * 160  # not the rows that nobody asked for
 
 
-@pytest.mark.any_mpi
-def test_a_damaged_block_is_named_by_the_run_that_reads_it(cec, matrix, copy, tmp_path):
-    """In lockstep too, as `tests/ranks/test_parallel.py` has it."""
-    for row in (0, 20_000):
-        spoil(copy, 2, row)
-    words = ("run", copy, "--out", tmp_path / "out", f"vectors={matrix / 'W.npy'}", "--serial")
-    done = cec(*words)
-    assert done.returncode == 5
-    assert "machine 2" in done.stderr
-    assert "shard-0002.npy: rows " in done.stderr
-    assert "do not match their checksum" in done.stderr
-    assert cec(*words, "--verify", "never").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("options", "ranks"), [((), 6), pytest.param(("--local", 5), 0, marks=pytest.mark.any_mpi)]
 )
@@ -254,9 +223,3 @@ def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     assert bool(told) == bool(ranks)
     assert last.startswith(f"{tmp_path / 'store'}: {source.rows} x 4 float64")
     assert last.endswith(")")
-
-
-@pytest.mark.any_mpi
-def test_no_bar_in_a_file(cec, matrix, tmp_path):
-    words = ("encode", matrix / "X.npy", tmp_path / "store", "--machines", 5, "--recovery", 3)
-    assert cec(*words).stderr == ""

@@ -152,15 +152,6 @@ def test_products_from_several_threads_are_right(program):
     assert done.stdout.count("worst True") == 1
 
 
-@pytest.mark.any_mpi
-def test_products_from_several_threads_are_right_without_mpi(program):
-    before = "from concurrent.futures import ThreadPoolExecutor"
-    given = THREADS.format(given="local=2, stragglers=1")
-    done = program(given, before, launcher=(), around=ELASTIC)
-    assert (done.returncode, done.told) == (0, "")
-    assert done.stdout == "worst True\nafter\n"
-
-
 def test_a_thread_that_mpi_does_not_allow_is_refused(program):
     body = """if X is not None:
         with ThreadPoolExecutor(1) as pool:
@@ -234,28 +225,6 @@ def test_a_step_that_was_cut_off_and_caught_is_told_once(program):
 
 
 # --- elastic: no process has MPI --------------------------------------------------------------
-
-FORKS = """
-with cec_mpi.open_operator(store, accept="conn", local=2) as X:
-    for child in (lambda: X @ w, lambda: sys.exit(5)):
-        process = os.fork()
-        if not process:
-            child()
-        print("status", os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-        print("shape", (X @ w).shape, os.path.exists("conn"), flush=True)
-"""
-
-
-@pytest.mark.any_mpi
-def test_forked_processes_end_nothing_of_an_elastic_operator(program, tmp_path):
-    done = program(FORKS, launcher=(), around=ELASTIC)
-    assert done.returncode == 0, done.stderr
-    told = done.stdout.split("\n", 1)[1]
-    shape = "shape (31,) True\n"
-    assert told == f"status 1\n{shape}status 5\n{shape}after\n"
-    assert done.stderr.count("Traceback") == done.stderr.count("was forked from ") == 1
-    assert not (tmp_path / "conn").exists()
-
 
 SERVED = """
 with cec_mpi.open_operator(store, accept="conn"{options}) as X:

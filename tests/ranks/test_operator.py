@@ -53,18 +53,6 @@ def test_products_and_adjoints_in_every_mask(comm, stores, X, scheme, dtype, tol
                 assert difference(operator.T @ v, X.T @ v) < tolerance
 
 
-@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
-def test_the_adjoint_is_the_adjoint(comm, store, X, scheme):
-    masks = Listed(MASKS, repeat=True)
-    with open_operator(store, comm, availability=masks, scheme=scheme) as operator:
-        if operator is not None:
-            for _ in range(40):
-                w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal(X.shape[0])
-                Xw, Xv = operator.matvec(w), operator.rmatvec(v)
-                scale = np.linalg.norm(Xw) * np.linalg.norm(v)
-                assert abs(Xw @ v - w @ Xv) <= 1e-12 * scale
-
-
 def test_an_adjoint_has_the_assignment_of_a_product_and_a_block_is_one_step(comm, store, X):
     recorder = Kept()
     options = {"speeds": (1.0, 2.0, 5.0), "recorder": recorder}

@@ -11,8 +11,7 @@ import pytest
 from mpi4py import MPI
 
 from cec_mpi import open_operator
-from cec_mpi.runtime.availability.models import Listed, RandomAvailability
-from cec_mpi.runtime.machine.emulation import SpeedChange
+from cec_mpi.runtime.availability.models import Listed
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.records.recorder import Recorder
@@ -21,7 +20,6 @@ from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
 from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
-from cec_mpi.tasks import power
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -172,52 +170,6 @@ def test_short_and_long_messages_come_right_in_any_order(
             found = operator.rmatmat(block) if adjoint else operator.matmat(block)
             expected = (X.T if adjoint else X) @ block
             assert np.linalg.norm(found - expected) < tolerance * np.linalg.norm(expected)
-
-
-def test_the_scale_of_speeds_is_fitted_and_predicts(comm, store, vectors):
-    speeds = (1.0, 2.0, 4.0)
-    done = multiply(
-        comm, store, vectors, speeds=speeds, emulate_speeds=speeds, emulate_base=10_000.0
-    )
-    if done:
-        records, _ = done
-        assert records[0].predicted_makespan is None
-        assert all(r.predicted_makespan > 0 and r.bound > 0 for r in records[1:])
-        for record in records:
-            for rows, seconds, speed in zip(record.rows, record.seconds, speeds, strict=True):
-                assert seconds >= rows / (speed * 10_000.0)
-
-
-def test_an_emulated_change_slows_one_machine_from_its_step_on(comm, store, vectors):
-    done = multiply(
-        comm,
-        store,
-        vectors[:4],
-        emulate_speeds=(1.0, 1.0, 1.0),
-        emulate_base=50_000.0,
-        emulate_changes=(SpeedChange(2, 3, 0.25),),
-    )
-    if done:
-        records, _ = done
-        assert records[3].seconds[2] >= 4 * records[3].rows[2] / 50_000.0
-
-
-def test_power_iteration_goes_on_while_machines_come_and_go(comm, shared_directory):
-    from cec_mpi import encode
-
-    rng = np.random.default_rng(5)
-    A = rng.standard_normal((60, 60))
-    A = A @ A.T
-    if comm.rank == 0:
-        np.save(shared_directory / "A.npy", A)
-        encode(shared_directory / "A.npy", shared_directory / "square", 3, 2)
-    comm.Barrier()
-    mask = RandomAvailability(3, 0.7, seed=2)
-    with open_operator(shared_directory / "square", comm, availability=mask, wait=True) as X:
-        if X is not None:
-            found = power(X, tol=1e-9, iterations=5000)
-            assert found["converged"]
-            assert found["eigenvalue"] == pytest.approx(np.linalg.eigvalsh(A)[-1], rel=1e-12)
 
 
 def test_a_machine_with_no_rows_and_one_with_all_of_them(comm, store, X, vectors):

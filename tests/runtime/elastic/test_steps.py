@@ -9,23 +9,12 @@ from cec_mpi import open_operator
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import Listed
 from helpers.elastic_here import opened_here
+from helpers.products import check_products
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 RNG = np.random.default_rng(3)
-
-
-def check(operator, X, tolerance=1e-13):
-    """All four kinds of products."""
-    W, V = RNG.standard_normal((X.shape[1], 3)), RNG.standard_normal((X.shape[0], 3))
-    for found, expected in (
-        (operator @ W, X @ W),
-        (operator @ W[:, 0], X @ W[:, 0]),
-        (operator.H @ V, X.T @ V),
-        (operator.H @ V[:, 0], X.T @ V[:, 0]),
-    ):
-        assert np.linalg.norm(found - expected) <= tolerance * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
@@ -35,7 +24,7 @@ def test_products_in_every_mask(stores, X, dtype, tolerance, scheme):
     options = {"availability": masks, "stragglers": 1, "scheme": scheme}
     with opened_here(stores[dtype], **options) as operator:
         for _ in range(5):
-            check(operator, X, tolerance)
+            check_products(operator, X, tolerance=tolerance)
 
 
 def test_a_step_does_not_wait_for_a_straggler(store, X):
@@ -59,7 +48,7 @@ def test_a_step_does_not_wait_for_a_straggler(store, X):
 def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
     recorder = Kept()
     with open_operator(store, local=3, recorder=recorder, inject="leave:3@1") as operator:
-        check(operator, X)
+        check_products(operator, X)
         assert [r.rows[2] > 0 for r in recorder.records] == [True, True, False, False]
         (event,) = recorder.happened
         assert event["left"] == 3
