@@ -26,7 +26,7 @@ from cec_mpi.runtime.processes.ending import (
     let_rank_0_print,
     shortage_of,
 )
-from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.processes.start import run_together
 from cec_mpi.terminal import (
     NORMAL,
@@ -77,8 +77,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # names in files may be of any script
         sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
-    launcher = detect_launcher()
-    several = launcher is not None and launcher.size > 1
+    launcher = launcher_of_ranks()
+    several = launcher is not None
     parser = build_parser(argv[0] if argv else "")
     processes = _chosen(parser, argv).processes
     parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)

@@ -23,7 +23,7 @@ from cec_mpi.runtime.processes.ending import (
     mark_shared_error,
     mpi_is_running,
 )
-from cec_mpi.runtime.processes.launcher import is_launched, rank_of_launcher
+from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH
@@ -246,7 +246,7 @@ def open_operator(
 
     known = {name: options[name] for name in options if name in _KEYWORDS}
     chosen = SessionOptions(**known)
-    several = comm is not None or (chosen.is_elastic and is_launched())
+    several = comm is not None or (chosen.is_elastic and launcher_of_ranks() is not None)
 
     def check_keywords() -> None:
         for name in options:
@@ -296,7 +296,7 @@ def _check_machines(options: SessionOptions) -> None:
             "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
             "local=N too"
         )
-    if not is_launched():
+    if launcher_of_ranks() is None:
         return
     if not listens:
         raise InputError("local needs accept=FILE too under a launcher")
@@ -323,9 +323,9 @@ def _gather_elastic(
                 f"{', '.join(names)} and {last}"
             ),
         )
-    from cec_mpi.runtime.session.elastic import elastic, launched, serve_launched
+    from cec_mpi.runtime.session.elastic import elastic, serve_launched
 
-    launcher = launched()
+    launcher = launcher_of_ranks()
     try:
         _check_machines(options)
     except InputError as error:

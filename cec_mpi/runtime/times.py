@@ -10,7 +10,6 @@ from __future__ import annotations
 # To start. A rank or machine that is not there in time ends the start, and is named.
 START_SECONDS = 60.0  # for all processes to come, and
 START_SECONDS_OF_A_RANK = 1.0  # for each: on shared cores they start one after the other
-MEETING_SECONDS = 10.0  # after that, for ranks to tell each other who has not come
 MPI_INIT_SECONDS = 0.2  # that each rank sleeps after MPI_Init: twice what was enough when tried
 SRUN_SECONDS = 5.0  # for a question to srun, which tries again where no controller answers
 CONNECT_SECONDS = 2.0  # for a machine to reach one address of the master
@@ -41,6 +40,7 @@ LAST_TURN = 5  # ranks that have a turn: a thousand do not wait for each other
 PARENT_SECONDS = 1.0  # between two looks whether the launcher has been killed
 PRINTING_SECONDS = 3.0  # for one rank, without MPI, to print why all leave, or for others to leave
 RAISING_SECONDS = 0.1  # that rank 0 is ahead: under `python -m mpi4py` who raises ends all
+EXIT_SECONDS = 3.0  # for all ranks to leave, if one does with a code and has met no others
 LAST_SECONDS = 0.1  # that rank 0 stays when all others have left
 READING_SECONDS = 0.3  # for a launcher to read what was printed: MPICH's drops the rest
 ENDING_SECONDS = 3.0  # for a launcher to end all ranks

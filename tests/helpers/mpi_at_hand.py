@@ -22,8 +22,8 @@ _ENVIRONMENTS = Path(__file__).parents[2] / ".ci"
 _SAY_LIBRARY = """
 import mpi4py
 mpi4py.rc(initialize=False)
-from cec_mpi.runtime.processes.library import library_name
-print(library_name())
+from cec_mpi.runtime.processes.start import library
+print(library().name)
 """
 
 

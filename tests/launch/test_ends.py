@@ -69,6 +69,17 @@ def test_a_program_that_exits_in_the_block_ends_with_its_code(run, small_store, 
     assert (done.returncode, done.told) == (3, "")
 
 
+@pytest.mark.parametrize(("where", "rank"), [(ONE, 2), (FIRST, 0)])
+def test_a_rank_that_exits_before_opening_ends_the_job(run, small_store, tmp_path, where, rank):
+    text = dict.fromkeys(("before", "block", "machine"), "pass") | {"options": ""}
+    text["after"] = where.format("sys.exit(5)")
+    (tmp_path / "program.py").write_text(PROGRAM.format(**text))
+    command = ["mpirun", "-n", 4, sys.executable, "program.py", small_store.path]
+    done = run(command, cwd=tmp_path)
+    expected = f"cec-mpi: error: rank {rank} has left with exit code 5, and other ranks wait for it"
+    assert (done.returncode, done.told) == (5, expected)
+
+
 TASKS = """
 import multiprocessing, os, sys, threading, time
 import numpy as np

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.runtime.processes.library import maker_of
+from cec_mpi.runtime.processes.start import maker_of
 from helpers.mpi_at_hand import library, mpirun
 
 SHOWN = {"PYTHONWARNINGS": ""}  # these tests run on any machine, and hide warnings of it elsewhere

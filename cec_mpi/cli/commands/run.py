@@ -17,7 +17,7 @@ from cec_mpi.runtime.options.option import add_options, common_options, from_fla
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.sharing import Caching
 from cec_mpi.runtime.processes.ending import NotedSignals
-from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.processes.start import run_together
 
 
@@ -113,9 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
 
     run, options = run_options(arguments), from_flags(SessionOptions, arguments)
-    launcher = detect_launcher()
-    if launcher is not None and launcher.size == 1:  # srun --pty bash, for example
-        launcher = None
+    launcher = launcher_of_ranks()
     if run.serial:
         if launcher is not None:
             raise InputError(

@@ -10,7 +10,7 @@ from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.report.live.transfer import transfer
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag
-from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.processes.start import run_together
 from cec_mpi.text import few, plural, printable, size_words
 
@@ -34,8 +34,7 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
         Arguments of the command; ``progress`` and ``start_timeout`` are read.
     """
     choice = arguments.progress
-    launcher = detect_launcher()
-    if launcher is None or launcher.size == 1:
+    if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
 
         with transfer(doing, choice) as watch:

@@ -8,7 +8,6 @@ from typing import Any
 
 from cec_mpi.cli.doctor.advice import advise_binding, different_versions
 from cec_mpi.cli.doctor.facts import Facts
-from cec_mpi.runtime.processes.library import maker_of
 from cec_mpi.runtime.processes.places import (
     Finding,
     by_node,
@@ -16,6 +15,7 @@ from cec_mpi.runtime.processes.places import (
     unseen_shards,
     wrong_ranks,
 )
+from cec_mpi.runtime.processes.start import maker_of
 from cec_mpi.terminal import aligned, facts_table
 from cec_mpi.text import plural, printable
 

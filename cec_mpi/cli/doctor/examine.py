@@ -15,15 +15,14 @@ from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
 from cec_mpi.cli.doctor.facts import Facts, Seen
 from cec_mpi.runtime.processes.launcher import (
     detect_launcher,
+    output_of,
     present_continuity,
-    said_by,
     srun_list,
     srun_load_problem,
 )
-from cec_mpi.runtime.processes.library import library
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.places import place_of_ranks
-from cec_mpi.runtime.processes.start import meet, on_master
+from cec_mpi.runtime.processes.start import library, meet, on_master
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
@@ -133,5 +132,5 @@ def _mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"
-    told = said_by(path, "--version").strip().splitlines()
+    told = output_of(path, "--version").strip().splitlines()
     return f"{path} ({told[0].strip() if told else 'says no version'})"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
-from cec_mpi.runtime.processes.library import Library
 from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store.format.manifest import Manifest
 
 

@@ -16,6 +16,7 @@ from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.runtime.options.elastic import CONNECTION
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.terminal import tell_terminal
 
@@ -81,13 +82,12 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
     """Run a task with machines on sockets, or serve as one of these machines."""
     from cec_mpi.runtime.session.elastic import (
         elastic,
-        launched,
         serve_launched,
         telling_late_ranks,
     )
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
-    launcher = launched()
+    launcher = launcher_of_ranks()
     if launcher is not None and launcher.rank:
         return serve_launched(options, file)
     from cec_mpi.cli.run.task_run import TaskRun

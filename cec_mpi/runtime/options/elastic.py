@@ -19,7 +19,7 @@ from cec_mpi.runtime.options.option import (
     whole_number,
 )
 from cec_mpi.runtime.options.removed import refuse_option
-from cec_mpi.runtime.processes.launcher import detect_launcher
+from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
 from cec_mpi.runtime.processes.start import seconds_to_meet
 from cec_mpi.runtime.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
 from cec_mpi.text import plural, shown
@@ -201,9 +201,7 @@ class Elastic(Group):
     @property
     def starts_nothing(self) -> bool:
         """Whether all machines are started elsewhere."""
-        launcher = detect_launcher()
-        is_launched = launcher is not None and launcher.size > 1
-        return self.is_elastic and self.local is None and not is_launched
+        return self.is_elastic and self.local is None and launcher_of_ranks() is None
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""

@@ -2,7 +2,7 @@
 
 **In order**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. They
 leave with 0, and rank 0, which leaves last, prints one message and gives the launcher its code
-(`finalize_in_order`). An error that all ranks raise is marked by `mark_shared_error`.
+(`leave_in_order`). An error that all ranks raise is marked by `mark_shared_error`.
 
 **By an exception** that other ranks do not know of: they would wait for this rank forever, and so
 would MPI_Finalize. So it prints, waits until the launcher has read that, and ends the whole job
@@ -16,6 +16,7 @@ what happens                           code      where
 an exception of one rank               its own   `ending_the_job`: 3 for a machine of a command, 2
                                                  for too little memory, 130 for Ctrl-C, else 1
 ranks do not meet in time              3         `limit_start`, a thread, since MPI may hang
+one rank calls sys.exit(code) before   its own   `_end_job_that_waits`, if others do not leave
 MPI reports a lost rank                3         `ending_the_job` (mpirun --with-ft ulfm)
 a mapped shard is cut                  3         `files.mapping`; the launcher ends the others
 a process is killed                    launcher  the launcher ends the others
@@ -35,6 +36,7 @@ it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, work as 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import io
 import logging
@@ -61,12 +63,13 @@ from cec_mpi.runtime.processes.launcher import (
     Launcher,
     continuity,
     detect_launcher,
-    is_launched,
     job_id,
+    launcher_of_ranks,
     rank_of_launcher,
 )
 from cec_mpi.runtime.times import (
     ENDING_SECONDS,
+    EXIT_SECONDS,
     LAST_SECONDS,
     LAST_TURN,
     PARENT_SECONDS,
@@ -103,7 +106,9 @@ class ThisProcess:
     forked : bool
         Whether it was forked from a process with MPI.
     code : int
-        Exit code of a forked process.
+        Exit code of the last call of `sys.exit`, from `note_exit_codes` on.
+    has_met : bool
+        Whether it has met the other processes, which then know how it ends.
     start_limit : threading.Timer or None
         The time limit of a start, until all ranks have met.
     kept : list
@@ -118,6 +123,7 @@ class ThisProcess:
     is_elastic: bool = False
     forked: bool = False
     code: int = 0
+    has_met: bool = False
     start_limit: threading.Timer | None = None
     kept: list[Any] = field(default_factory=list)
     serving: list[MPI.Group] = field(default_factory=list)
@@ -156,7 +162,7 @@ def is_shared_error(error: BaseException) -> bool:
 @cache
 def end_job_on_exceptions() -> None:
     """Make an exception that the program does not catch end the whole job of a launcher."""
-    if not is_launched():
+    if launcher_of_ranks() is None:
         return
     show = sys.excepthook
 
@@ -175,6 +181,28 @@ def end_job_on_exceptions() -> None:
         end_job(code_of(error))
 
     sys.excepthook = end
+    note_exit_codes()
+    atexit.register(_end_job_that_waits)
+
+
+def _end_job_that_waits() -> None:
+    """End the job if this rank leaves with a code, and the others do not.
+
+    They would wait for it, as it would in MPI_Finalize.
+    """
+    code, rank = this_process.code, rank_of_launcher()
+    if not code or this_process.has_met or this_process.forked or not mpi_is_running():
+        return
+
+    def end() -> None:
+        complain(f"rank {rank} has left with exit code {code}, and other ranks wait for it")
+        end_job(code, by_mpi=False)
+
+    limit = threading.Timer(EXIT_SECONDS, end)
+    limit.daemon = True
+    with suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 start no threads at exit
+        limit.start()
+        mpi_function("MPI_Finalize")()
 
 
 @contextmanager
@@ -282,6 +310,16 @@ def mpi_is_running() -> bool:
     return module is not None and module.Is_initialized() and not module.Is_finalized()
 
 
+def mpi_function(name: str) -> Any:
+    """Return a function of the MPI library, during which other threads of Python can run.
+
+    mpi4py holds the interpreter's lock when it starts and ends MPI.
+    """
+    from mpi4py import MPI
+
+    return getattr(ctypes.CDLL(MPI.__file__), name)
+
+
 def is_mpi_error(error: BaseException) -> bool:
     """Whether an exception comes from MPI, for example after the loss of a rank."""
     module = sys.modules.get("mpi4py.MPI")
@@ -290,7 +328,6 @@ def is_mpi_error(error: BaseException) -> bool:
 
 def limit_start(seconds: float, ranks: int, rank: int) -> None:
     """End the job if not all ranks have met after this number of seconds (`end_start_limit`)."""
-    end_start_limit()
 
     def give_up() -> None:
         await_turn(rank)
@@ -301,9 +338,9 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
             started = f"{ranks} ranks have not met within {seconds:g} s"
         if rank <= LAST_TURN:
             complain(
-                f"{started}: one has died or was stopped while MPI started, or hosts cannot reach "
-                "each other; start again, with --start-timeout SECONDS (start_timeout in Python) "
-                "if it needs more time"
+                f"{started}: one has died, was stopped or does something else, or hosts cannot "
+                "reach each other; --start-timeout SECONDS (start_timeout in Python) allows more "
+                "time"
             )
         end_job(FAILED_MACHINE, by_mpi=False)
 
@@ -314,7 +351,8 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
 
 
 def end_start_limit() -> None:
-    """Note that all ranks have met: the start is over."""
+    """Note that all ranks have met, or cannot: the start is over."""
+    this_process.has_met = True
     timer, this_process.start_limit = this_process.start_limit, None
     if timer is not None:
         timer.cancel()
@@ -330,7 +368,7 @@ def end_with_launcher() -> None:
             time.sleep(PARENT_SECONDS)
         os._exit(FAILED_MACHINE)
 
-    if is_launched():
+    if launcher_of_ranks():
         threading.Thread(target=watch, daemon=True, name="launcher").start()
 
 
@@ -360,7 +398,7 @@ def end_ranks(ranks: Collection[int]) -> set[int]:
 # In order.
 
 
-def finalize_in_order(rank: int, code: int) -> int:
+def leave_in_order(comm: MPI.Intracomm, code: int) -> int:
     """Collective: end MPI on all ranks; only rank 0 gives the launcher an exit code other than 0.
 
     Open MPI's launcher hung or complained if several ranks left with such a code at once: 5 and 61
@@ -368,19 +406,20 @@ def finalize_in_order(rank: int, code: int) -> int:
     """
     from mpi4py import MPI
 
-    MPI.Finalize()
-    if rank or not code:
-        return 0
-    time.sleep(LAST_SECONDS)
+    if comm.size == 1:
+        end_start_limit()
+        return code
+    code = 0 if comm.rank else code
+    try:
+        comm.Barrier()
+        end_start_limit()
+        MPI.Finalize()
+    except MPI.Exception:  # a rank was lost when all was done: MPI_Finalize would wait for it
+        time.sleep(0 if comm.rank else LAST_SECONDS)
+        leave_now(code)
+    if code:
+        time.sleep(LAST_SECONDS)
     return code
-
-
-def leave_process(rank: int, code: int) -> NoReturn:
-    """Leave without MPI; rank 0 leaves last and gives the launcher its exit code."""
-    if rank:
-        leave_now(0)
-    time.sleep(LAST_SECONDS)
-    leave_now(code)
 
 
 def leave_now(code: int = FAILED_MACHINE) -> NoReturn:
@@ -393,7 +432,7 @@ def leave_threads(code: int) -> None:
     """Leave if threads of a task have not ended, for which Python would wait."""
     others = set(threading.enumerate()) - {threading.main_thread()}
     if any(not thread.daemon for thread in others):
-        if is_launched():  # MPICH's kills the others if rank 0 leaves first
+        if launcher_of_ranks():  # MPICH's kills the others if rank 0 leaves first
             time.sleep(PRINTING_SECONDS)
         leave_now(code)
 
@@ -410,18 +449,24 @@ def leave_forks_without_mpi() -> None:
 
     MPI_Finalize in them waits forever, or ends the connections of this process.
     """
+    note_exit_codes()
 
     def forked() -> None:
-        this_process.forked = True
-        leave = sys.exit
-
-        def note_exit(status: Any = None, /) -> NoReturn:
-            this_process.code = code_of(SystemExit(status))
-            leave(status)
-
-        sys.exit = note_exit
+        this_process.forked, this_process.code = True, 0
 
     os.register_at_fork(after_in_child=forked)
+
+
+@cache
+def note_exit_codes() -> None:
+    """Make `sys.exit` note its code, which no handler gets otherwise."""
+    leave = sys.exit
+
+    def note_exit(status: Any = None, /) -> NoReturn:
+        this_process.code = code_of(SystemExit(status))
+        leave(status)
+
+    sys.exit = note_exit
 
 
 def _leave_in_the_end() -> None:

@@ -89,10 +89,10 @@ def _is_shell_of_srun(environ: Mapping[str, str]) -> bool:
     return "SLURM_PTY_PORT" in environ and environ.get("SLURM_TASK_PID") != str(os.getpid())
 
 
-def is_launched() -> bool:
-    """Whether a launcher has started this process and others."""
+def launcher_of_ranks() -> Launcher | None:
+    """Return the launcher if it has started this process and others."""
     launcher = detect_launcher()
-    return launcher is not None and launcher.size > 1
+    return launcher if launcher is not None and launcher.size > 1 else None
 
 
 def job_id(environ: Mapping[str, str] = os.environ) -> str:
@@ -129,28 +129,6 @@ def _name(maker: str, environ: Mapping[str, str]) -> str:
         return f"srun --mpi={kind}" if kind else "srun without --mpi"
     programs = {OPEN_MPI: "Open MPI's mpirun", MPICH: "MPICH's mpiexec"}
     return programs.get(maker, "Intel MPI's mpirun" if maker == INTEL else maker)
-
-
-def ranks_by_node(text: str) -> list[int]:
-    """Return the number of ranks on each node, from the short form of Slurm.
-
-    Raises
-    ------
-    ValueError
-        The text has another form.
-
-    Examples
-    --------
-    >>> ranks_by_node("4,1(x3)")
-    [4, 1, 1, 1]
-    """
-    ranks: list[int] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"(\d{1,9})(?:\(x(\d{1,6})\))?", part)
-        if not found:
-            raise ValueError(f"{text}: expected numbers, for example 2(x3),1")
-        ranks += [int(found[1])] * int(found[2] or 1)
-    return ranks
 
 
 @dataclass(frozen=True)
@@ -248,7 +226,7 @@ def _number(text: str | None) -> int | None:
 
 def srun_list() -> tuple[str, ...] | None:
     """Return the values of ``srun --mpi=``; None without a Slurm that answers."""
-    return srun_kinds(_said("--mpi=list")) or None
+    return srun_kinds(output_of("srun", "--mpi=list")) or None
 
 
 def srun_load_problem(kind: str) -> str:
@@ -257,7 +235,8 @@ def srun_load_problem(kind: str) -> str:
     ``srun --mpi=list`` lists the files of plugins, not whether they can be loaded. If srun is asked
     to join a job that does not exist, it loads the plugin and starts nothing.
     """
-    return load_problem(kind, _said(f"--mpi={kind}", f"--jobid={_NO_JOB}", "--ntasks=1", "true"))
+    words = f"--mpi={kind}", f"--jobid={_NO_JOB}", "--ntasks=1", "true"
+    return load_problem(kind, output_of("srun", *words))
 
 
 def srun_kinds(text: str) -> tuple[str, ...]:
@@ -289,7 +268,7 @@ def load_problem(kind: str, text: str) -> str:
 
 def slurm_settings() -> dict[str, str]:
     """Return the settings of Slurm; empty without a Slurm that answers."""
-    return read_settings(said_by("scontrol", "show", "config"))
+    return read_settings(output_of("scontrol", "show", "config"))
 
 
 def read_settings(text: str) -> dict[str, str]:
@@ -303,10 +282,14 @@ def read_settings(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+) += (.*?)\s*$", text, re.MULTILINE))
 
 
-def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
+def output_of(*command: str) -> str:
     """Return the output of a program; empty if it does not exist or does not end."""
     import subprocess  # few ranks start a program
 
+    # Without the variables of a step, which srun would take for options.
+    environ = without_launcher(os.environ)
+    if "SLURM_CONF" in os.environ:
+        environ["SLURM_CONF"] = os.environ["SLURM_CONF"]
     try:
         done = subprocess.run(
             command,
@@ -320,17 +303,3 @@ def said_by(*command: str, environ: Mapping[str, str] | None = None) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout or done.stderr
-
-
-def _said(*words: str) -> str:
-    """Return the output of srun."""
-    import shutil
-
-    path = shutil.which("srun")
-    if path is None:
-        return ""
-    # Without the variables of a step, which srun would take for options.
-    variables = without_launcher(os.environ)
-    if "SLURM_CONF" in os.environ:
-        variables["SLURM_CONF"] = os.environ["SLURM_CONF"]
-    return said_by(path, *words, environ=variables)

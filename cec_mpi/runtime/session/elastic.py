@@ -20,10 +20,9 @@ from cec_mpi.runtime.processes.ending import (
     this_process,
 )
 from cec_mpi.runtime.processes.launcher import (
-    Launcher,
     continuity,
-    detect_launcher,
     job_id,
+    launcher_of_ranks,
     present_continuity,
     without_launcher,
 )
@@ -68,12 +67,6 @@ from cec_mpi.runtime.session.machine import main; main(sys.argv[4:], int(sys.arg
 _HERE = str(Path(__file__).absolute().parents[3])
 
 
-def launched() -> Launcher | None:
-    """Return the launcher, if it has started several processes."""
-    launcher = detect_launcher()
-    return launcher if launcher is not None and launcher.size > 1 else None
-
-
 def serve_launched(options: SessionOptions, file: Path) -> int:
     """Serve as a machine on a rank from 1 on; returns the exit code.
 
@@ -85,7 +78,7 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     """
     end_with_launcher()
     this_process.is_elastic = True
-    launcher = launched()
+    launcher = launcher_of_ranks()
     assert launcher is not None
     source: Source = file
     if options.listen is not None and os.environ.get(KEY_VARIABLE):  # or rank 0 says so
@@ -122,7 +115,7 @@ def elastic(
     options.check_listening()
     end_with_launcher()
     this_process.is_elastic = True
-    launcher, turns = launched(), Turns()
+    launcher, turns = launcher_of_ranks(), Turns()
     ranks = 0 if launcher is None else launcher.size - 1
     seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
@@ -176,7 +169,7 @@ def telling_late_ranks(
     example, are ended after the ``with``: a launcher that lets the others continue would wait for
     them.
     """
-    launcher = launched()
+    launcher = launcher_of_ranks()
     late = set() if launcher is None else set(range(1, launcher.size)).difference(came)
     if not late:
         yield

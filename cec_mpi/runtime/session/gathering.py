@@ -16,9 +16,14 @@ from cec_mpi.runtime.processes.ending import (
     this_process,
     was_forked,
 )
-from cec_mpi.runtime.processes.library import library_name
 from cec_mpi.runtime.processes.places import place_here, place_of_ranks
-from cec_mpi.runtime.processes.start import all_coming, begin_start, check_start, meet
+from cec_mpi.runtime.processes.start import (
+    begin_start,
+    check_start,
+    library,
+    limited_start,
+    meet,
+)
 from cec_mpi.runtime.times import RAISING_SECONDS
 
 if TYPE_CHECKING:
@@ -53,8 +58,6 @@ def gathered(
     ------
     InputError
         The processes of `comm` serve already, or were not started to work together.
-    MachineError
-        Not all processes of `comm` have come in time.
     """
     options = options or SessionOptions()
     if comm is None:
@@ -71,7 +74,7 @@ def gathered(
     begin_start(options.start_timeout)
     with (
         _once(comm),
-        all_coming(comm, options.start_timeout),
+        limited_start(comm, options.start_timeout),
         _duplicate(comm) as own,
     ):
         check_start(own)
@@ -102,7 +105,7 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     try:
         with ExitStack() as kept:
             turns = turns_with_mpi()
-            given = places, library_name(), kept, logs, turns, Running.LOCKSTEP
+            given = places, library().name, kept, logs, turns, Running.LOCKSTEP
             yield Session(hub, *given)
     except BaseException as error:
         hub.stop(error)

@@ -12,8 +12,8 @@ import cec_mpi
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
 from cec_mpi.cli.doctor.facts import Facts, Seen
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
-from cec_mpi.runtime.processes.library import Library
 from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store import open_store
 
 VERSIONS = {"cec_mpi": "0.1.0", "Python": "3.12.1", "NumPy": "2.1", "BLAS": "openblas 0.3"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from cec_mpi.runtime.processes.library import read_library
-from cec_mpi.runtime.processes.places import count_cores
-from cec_mpi.text import plural
+from cec_mpi.runtime.processes.start import read_library
 from helpers.mpi_at_hand import library
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-n", 2, "-N", 2)
@@ -47,17 +44,6 @@ with cec_mpi.open_operator({str(small_store.path)!r}, MPI.COMM_WORLD) as X:
     assert done.stderr.count("Traceback") == 1
     assert done.stderr.count(TOLD) == 1
     assert "inside" not in done.stdout
-
-
-@pytest.mark.needs("openmpi", "slurm-pmix")
-def test_too_many_ranks_on_a_node_for_open_mpi(run, cluster):
-    cores = count_cores(set(range(os.cpu_count())))
-    words = ["srun", "--mpi=pmix", "--overcommit", "-N", 1, "-n", cores + 1, "cec-mpi", "doctor"]
-    done = run(words, variables=cluster)
-    assert done.returncode != 0
-    assert done.stderr.count("cec-mpi: ") == 1
-    count = f"has {plural(cores + 1, 'rank')} on {plural(cores, 'core')}"
-    assert re.search(rf"cec-mpi: warning: n\d {count}: under", done.stderr)
 
 
 @pytest.mark.any_mpi

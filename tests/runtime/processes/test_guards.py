@@ -10,7 +10,7 @@ from cec_mpi.cli.doctor.advice import advise_binding, different_versions
 from cec_mpi.runtime.processes.launcher import Launcher
 from cec_mpi.runtime.processes.places import (
     Place,
-    count_cores,
+    core_numbers,
     count_domains,
     find_crowds,
     unseen_shards,
@@ -248,9 +248,9 @@ def system(tmp_path):
 
 
 def test_hardware_threads_of_one_core_are_one_core(system):
-    assert count_cores({0, 1, 4, 5}, system) == 2
-    assert count_cores(set(range(8)), system) == 4
-    assert count_cores({8, 9}, system) == 2
+    assert core_numbers({0, 1, 4, 5}, system) == (0, 1)
+    assert core_numbers(set(range(8)), system) == (0, 1, 2, 3)
+    assert core_numbers({8, 9}, system) == (8, 9)
 
 
 def test_domains_of_processors(system, tmp_path):

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.runtime.processes.launcher import Launcher, detect_launcher
-from cec_mpi.runtime.processes.library import (
+from cec_mpi.runtime.processes.start import (
     can_join,
     library_file,
     read_library,
-    too_many_for_srun,
 )
-from cec_mpi.runtime.processes.library import wrong_launcher as message
+from cec_mpi.runtime.processes.start import wrong_launcher as message
 
 # As seen with Open MPI 5.0 and 4.1, MPICH 5.0 and 4.0, Intel MPI 2021 and Slurm 22.05.
 RANK_2_OF_3 = {"SLURM_NTASKS": "3", "SLURM_PROCID": "2"}
@@ -203,28 +202,3 @@ def test_the_message_says_what_this_slurm_cannot_load():
     launcher = detect_launcher(ENVIRONMENTS["srun --mpi=none"])
     told = message(launcher, library("Open MPI 5"), "libpmix.so is missing")
     assert "or srun --mpi=pmix once Slurm can load it: libpmix.so is missing" in told
-
-
-def placed(node, number, ranks="4,1(x2),3"):
-    names = ("SLURM_NODEID", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
-    values = (str(node), str(number), ranks)
-    return dict(zip(names, values, strict=True)) | {"SLURMD_NODENAME": f"n{node + 1}"}
-
-
-def test_one_process_says_that_srun_starts_too_many_on_a_node():
-    everywhere = [(0, k) for k in range(4)] + [(1, 0), (2, 0)] + [(3, k) for k in range(3)]
-    said = {
-        where: text
-        for where in everywhere
-        if (text := too_many_for_srun(library("Open MPI 5"), 2, placed(*where)))
-    }
-    assert list(said) == [(0, 2)]
-    assert said[0, 2].startswith("n1 has 4 ranks on 2 cores: under srun, Open MPI v5.0.11 starts")
-    assert "its own mpirun in the batch script" in said[0, 2]
-
-
-@pytest.mark.parametrize(
-    "environment", [placed(0, 4, "4(x3)"), placed(0, 2, "?"), placed(7, 2), STEP], ids=str
-)
-def test_nothing_is_said_where_srun_has_cores_for_all_or_says_nothing(environment):
-    assert too_many_for_srun(library("Open MPI 5"), 4, environment) is None

@@ -7,9 +7,10 @@ from dataclasses import replace
 from cec_mpi.runtime.processes.places import Place, by_node, place_here, places_together
 
 
-def alone(network, own, cores=8, host="node"):
+def alone(network, own, cores=8, first=0):
     """What a process sees that may use so many of the cores of its computer."""
-    return Place(host, 1, own, own, unbound_cores=cores, network=network)
+    numbers = tuple(range(first, first + own))
+    return Place("node", 1, own, own, unbound_cores=cores, network=network, core_numbers=numbers)
 
 
 def test_processes_of_one_computer_share_its_cores():
@@ -18,8 +19,10 @@ def test_processes_of_one_computer_share_its_cores():
 
 
 def test_processes_that_are_bound_have_the_cores_that_they_are_bound_to():
-    places = places_together([alone("a", 2) for _ in range(3)])
+    places = places_together([alone("a", 2, first=2 * k) for k in range(3)])
     assert [(place.cores, place.threads) for place in places] == [(6, 2)] * 3
+    places = places_together([alone("a", 2) for _ in range(3)])
+    assert [(place.cores, place.threads) for place in places] == [(2, 1)] * 3
 
 
 def test_more_processes_than_cores_have_one_thread_each():
