@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.core.plan.planner import plan_step
     from cec_mpi.encoding.encode import encode
     from cec_mpi.linear_operator.opening import open_operator
+    from cec_mpi.runtime.session.machine import join
     from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "decode",
     "encode",
     "errors",
+    "join",
     "make_code",
     "open_operator",
     "open_store",
@@ -44,6 +46,7 @@ _HOME = {
     "add_machine": "cec_mpi.store",
     "decode": "cec_mpi.store",
     "encode": "cec_mpi.encoding.encode",
+    "join": "cec_mpi.runtime.session.machine",
     "make_code": "cec_mpi.core.code.mds",
     "open_operator": "cec_mpi.linear_operator.opening",
     "open_store": "cec_mpi.store",

@@ -1,14 +1,15 @@
-"""Which process is which machine, and in what state: a method for each change.
+"""Which host carries which machine, and in what state: a method for each change.
 
-How a machine of an elastic run is lost, in the order in which it happens:
+A host is a process. How a machine of an elastic run is lost, in the order in which it happens:
 
 1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` whose it was.
-   The hub also excludes a machine that cannot open its shard or sends an answer of the
+   The hub also excludes a host that cannot open its shard or sends an answer of the
    wrong length. Of a machine that is silent, `core.elastic.step` decides that a step does not
    wait for it any longer (it is late), and later that it counts as lost. It also has machines
    excluded that report a failure or answer wrong numbers.
-2. The roster changes the state of the process, and reports the change: `Lost`, `GivenUp`, `Left` or
-   `Excluded`. Only the roster says which machines can be asked. The hub makes a spare the machine.
+2. The roster changes the states of all machines of the host, and reports each change: `Lost`,
+   `GivenUp`, `Left` or `Excluded`. Only the roster says which machines can be asked. The hub makes
+   spares carry the machines.
 3. `master.elastic` has the change recorded and passes it to `core.elastic.step`, which asks others
    for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
@@ -19,7 +20,7 @@ In lockstep the loss of a machine ends the job (`processes.ending`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -35,16 +36,13 @@ WARNED = "it was warned that it has to leave"  # why it has `Left`
 
 
 class State(Enum):
-    """What a process is doing."""
+    """What a machine is doing on its host."""
 
-    SPARE = "spare"  # is not a machine, and can become one
-    JOINING = "joining"  # opens the shards of the machine that it will be
-    IDLE = "idle"  # is a machine that can be asked
+    JOINING = "joining"  # its shard is being opened
+    IDLE = "idle"  # can be asked
     COMPUTING = "computing"
     LATE = "late"  # computes; the step does not wait for it any longer
-    GIVEN_UP = "given up"  # has computed for so long that its machine counts as lost
-    EXCLUDED = "excluded"  # lives, and gets no more jobs
-    LOST = "lost"
+    GIVEN_UP = "given up"  # its host is silent for so long that it counts as lost
 
 
 _ASKED = State.COMPUTING, State.LATE, State.GIVEN_UP
@@ -52,73 +50,91 @@ _SERVING = State.IDLE, *_ASKED
 
 
 @dataclass(eq=False)
-class Process:
-    """A process; only its roster changes it.
+class Host:
+    """A process that carries machines; only its roster changes it.
 
     Attributes
     ----------
     rank : int
         Its number among the processes of the session, rank 0 being the master.
-    state : State
-    machine : int
-        The machine that it is or, while it joins, will be; 0 for none.
-    since : float
-        When its state changed last, in seconds of the roster's clock.
-    host : str
+    wanted : int
+        How many machines it takes.
+    name : str
         Where it runs; empty until it has said so.
+    machines : dict of int to State
+        The machines that it carries or is opening, in the order in which it took them.
+    capacity : int
+        How many machines it can carry, if more are missing than steps can miss.
+    is_excluded : bool
+        It lives, and gets no more jobs.
+    is_silent : bool
+        It was given up, and has not answered since.
     """
 
     rank: int
-    state: State
-    machine: int
-    since: float
-    host: str = ""
+    wanted: int = 1
+    name: str = ""
+    machines: dict[int, State] = field(default_factory=dict)
+    capacity: int = 1
+    is_excluded: bool = False
+    is_silent: bool = False
+
+    @property
+    def free(self) -> int:
+        """How many more machines it takes now."""
+        if self.is_excluded or self.is_silent:
+            return 0
+        return max(0, self.wanted - len(self.machines))
+
+    @property
+    def adopted(self) -> list[int]:
+        """The machines that it carries beyond those that it takes by itself."""
+        return list(self.machines)[self.wanted :]
 
 
 class Roster:
-    """The processes that serve a session, including those that are gone.
+    """The hosts that serve a session, and the states of their machines.
 
     ::
 
-        add            join           joined        ask              late
-        -----> SPARE -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
-                                              ^              |              |
-                                              |    answer    |              |
-                                              '--------------+--------------+
-                                                             |   give_up    |
-                    SPARE or IDLE <----- GIVEN_UP <----------+--------------'
-                                 answer
+        join             joined        ask              late
+        -----> JOINING -------> IDLE -----> COMPUTING -----> LATE
+                                  ^             |              |
+                                  |   answer    |              |
+                                  '-------------+--------------+
+                                                |   give_up    |
+                      IDLE <----- GIVEN_UP <----+--------------'
+                          answer
 
-    A process that was given up becomes IDLE when it answers, or a SPARE if another process has
-    become its machine (`hand_over`). A machine that computes while another store is opened becomes
-    JOINING when it has answered, until it has opened that store too. A process in any of these
-    states can become EXCLUDED (`exclude`) or LOST (`lose`); its machine is vacant then.
+    All machines of a host are given up together, idle ones too. One that was given up becomes idle
+    when its host answers, unless another host has taken it meanwhile (`hand_over`). A machine that
+    a host has adopted stays there until another host has opened it. A machine without a host is
+    vacant.
 
     Parameters
     ----------
-    clock : callable
-        Seconds.
     tell : callable
         Called with each change that matters for the next step.
 
     Attributes
     ----------
-    processes : list of Process
-        In the order of ranks, without those that were forgotten.
+    processes : list of Host
+        In the order of ranks, without those that are lost.
     vacant : list of int
-        Machines without a process, in the order in which they became vacant.
+        Machines without a host, in the order in which they became vacant.
     available : set of int
         Machines that can be planned with.
     gone : dict of int to Gone
         Machines that were there before, with the last change of each.
     hosts : mapping of int to str
-        Hosts of machines, as far as they are known; a new mapping when a machine joins on another.
+        Names of the hosts of machines, as far as they are known; a new mapping when a machine joins
+        on another.
     """
 
-    def __init__(self, clock: Callable[[], float], tell: Callable[[Change], None]) -> None:
-        self._clock = clock
+    def __init__(self, tell: Callable[[Change], None]) -> None:
         self._tell = tell
-        self._by_rank: dict[int, Process] = {}
+        self._by_rank: dict[int, Host] = {}
+        self._carriers: dict[int, Host] = {}
         self._next_rank = 1
         self.vacant: list[int] = []
         self.available: set[int] = set()
@@ -126,36 +142,44 @@ class Roster:
         self.hosts: Mapping[int, str] = {}
         self.short: Short = lambda missing, available, away: None
 
-    def __getitem__(self, rank: int) -> Process:
+    def __getitem__(self, rank: int) -> Host:
         return self._by_rank[rank]
 
+    def __contains__(self, rank: int) -> bool:
+        return rank in self._by_rank
+
     @property
-    def processes(self) -> list[Process]:  # noqa: D102
+    def processes(self) -> list[Host]:  # noqa: D102
         return list(self._by_rank.values())
 
-    def living(self) -> list[Process]:
-        """Return the processes that are not lost."""
-        return [each for each in self._by_rank.values() if each.state is not State.LOST]
+    def carrier(self, machine: int) -> Host | None:
+        """Return the host that serves a machine."""
+        return self._carriers.get(machine)
 
-    def serving_as(self, machine: int) -> Process | None:
-        """Return the process of a machine."""
-        for each in self._by_rank.values():
-            if each.machine == machine and each.state in _SERVING:
-                return each
-        return None
+    def host_of(self, machine: int) -> Host:
+        """Return the host that serves a machine; RuntimeError if there is none."""
+        host = self.carrier(machine)
+        if host is None:
+            raise RuntimeError(f"machine {machine} has no host")
+        return host
 
     def state_of(self, machine: int) -> State | None:
-        """Return the state of the process of a machine; None if it has none."""
-        process = self.serving_as(machine)
-        return None if process is None else process.state
+        """Return the state of a machine; None if no host serves it."""
+        host = self.carrier(machine)
+        return None if host is None else host.machines[machine]
 
     def machines(self, *states: State) -> set[int]:
-        """Return the machines whose processes are in one of these states."""
-        return {each.machine for each in self._by_rank.values() if each.state in states}
+        """Return the machines in one of these states."""
+        return {n for host in self.processes for n, s in host.machines.items() if s in states}
 
-    def spares(self) -> list[Process]:
-        """Return the processes that can become machines."""
-        return [each for each in self._by_rank.values() if each.state is State.SPARE]
+    @property
+    def opening(self) -> set[int]:
+        """The machines that are being opened, and that no host serves meanwhile."""
+        return self.machines(State.JOINING) - self.machines(*_SERVING)
+
+    def spares(self) -> list[Host]:
+        """Return the hosts that take more machines."""
+        return [host for host in self._by_rank.values() if host.free]
 
     # One method for each change.
 
@@ -163,101 +187,113 @@ class Roster:
         """Note that these machines are vacant from the beginning."""
         self.vacant.extend(machines)
 
-    def set_host(self, rank: int, host: str) -> None:
-        """Note where a process runs."""
-        self[rank].host = host
-
-    def add(self) -> Process:
-        """Add a process, as a spare."""
-        process = Process(self._next_rank, State.SPARE, 0, self._clock())
-        self._by_rank[process.rank] = process
+    def add(self, wanted: int = 1, name: str = "") -> Host:
+        """Add a host without machines."""
+        host = Host(self._next_rank, wanted, name)
+        self._by_rank[host.rank] = host
         self._next_rank += 1
-        return process
+        return host
 
     def join(self, rank: int, machine: int) -> None:
-        """Make a spare join as a vacant machine, or let a machine open another store."""
-        is_spare = self[rank].state is State.SPARE
-        if machine not in (self.vacant if is_spare else [self[rank].machine]):
-            raise RuntimeError(f"rank {rank} cannot become machine {machine}: it is not vacant")
-        self._change(rank, State.JOINING, State.SPARE, *_SERVING).machine = machine
-        if is_spare:
+        """Let a host open a machine, which is vacant or adopted by another host."""
+        host, before = self[rank], self.carrier(machine)
+        if machine in self.vacant:
             self.vacant.remove(machine)
+        elif before is None or before is host or machine not in before.adopted:
+            raise RuntimeError(f"rank {rank} cannot take machine {machine}: it is not vacant")
+        host.machines[machine] = State.JOINING
 
-    def joined(self, rank: int, quietly: bool = False) -> None:
-        """Make a joining process its machine; `quietly`: without reporting it."""
-        self._count(self._change(rank, State.IDLE, State.JOINING), quietly)
+    def joined(self, rank: int, machine: int, quietly: bool = False) -> None:
+        """Note that a host serves a machine now; `quietly`: without reporting it."""
+        before = self.carrier(machine)
+        self._change(rank, machine, State.IDLE, State.JOINING)
+        if before is not None:
+            del before.machines[machine]
+        self._carriers[machine] = self[rank]
+        self._count(self[rank], machine, quietly)
 
-    def ask(self, rank: int) -> None:
+    def ask(self, machine: int) -> None:
         """Note that a machine has a job."""
-        self._change(rank, State.COMPUTING, State.IDLE)
+        self._change(self.host_of(machine).rank, machine, State.COMPUTING, State.IDLE)
 
-    def late(self, rank: int) -> None:
+    def late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
-        self._change(rank, State.LATE, State.COMPUTING)
+        self._change(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """Count a machine as lost until it answers."""
-        process = self._change(rank, State.GIVEN_UP, State.COMPUTING, State.LATE)
-        self._take_away(GivenUp(process.machine, reason))
+        """Count the machines of a host as lost until it answers."""
+        host = self[rank]
+        host.is_silent = True
+        for machine, state in host.machines.items():
+            if state in _SERVING and state is not State.GIVEN_UP:
+                host.machines[machine] = State.GIVEN_UP
+                self._take_away(GivenUp(machine, reason))
 
-    def hand_over(self, rank: int) -> None:
-        """Make the machine of a process that was given up vacant."""
-        self._vacate(self._change(rank, State.GIVEN_UP, State.GIVEN_UP))
+    def hand_over(self, machine: int) -> None:
+        """Make a machine vacant whose host was given up."""
+        host = self.host_of(machine)
+        self._change(host.rank, machine, State.GIVEN_UP, State.GIVEN_UP)
+        self._vacate(host, machine)
 
-    def answer(self, rank: int) -> None:
-        """Note an answer: the process is idle, or a spare if its machine has another process."""
-        process = self[rank]
-        self._change(rank, State.IDLE if process.machine else State.SPARE, *_ASKED)
-        if process.machine:
-            self._count(process)
+    def answer(self, rank: int, machine: int) -> None:
+        """Note that a host has no job of a machine any longer, which is idle if it carries it."""
+        host = self[rank]
+        host.is_silent = False
+        if host.machines.get(machine) in _ASKED:
+            host.machines[machine] = State.IDLE
+            if machine not in self.available:
+                self._count(host, machine)
+
+    def release(self, rank: int, change: Gone) -> None:
+        """Take a machine from a host, which keeps its others."""
+        self._end(self[rank], change)
 
     def exclude(self, rank: int, reason: str, change: type[Gone] = Lost) -> None:
-        """Give a process no more jobs; its machine is lost, has left or is excluded."""
-        self._end(rank, State.EXCLUDED, change, reason)
+        """Give a host no more jobs; its machines are lost, have left or are excluded."""
+        host = self[rank]
+        host.is_excluded = True
+        for machine in list(host.machines):
+            self._end(host, change(machine, reason))
 
     def lose(self, rank: int, reason: str) -> None:
-        """Note that a process is gone."""
-        self._end(rank, State.LOST, Lost, reason)
+        """Note that a host is gone; its rank does not exist any longer."""
+        host = self._by_rank.pop(rank)
+        for machine in list(host.machines):
+            self._end(host, Lost(machine, reason))
 
-    def forget(self, rank: int) -> None:
-        """Forget a process that is gone."""
-        if self[rank].state is not State.LOST:
-            raise RuntimeError(f"rank {rank} is {self[rank].state.value}: it cannot be forgotten")
-        del self._by_rank[rank]
+    def _change(self, rank: int, machine: int, state: State, allowed: State) -> None:
+        host = self[rank]
+        before = host.machines.get(machine)
+        if before is not allowed:
+            found = "not there" if before is None else before.value
+            raise RuntimeError(f"machine {machine} is {found}: it cannot be {state.value}")
+        host.machines[machine] = state
 
-    def _change(self, rank: int, state: State, *allowed: State) -> Process:
-        process = self[rank]
-        if process.state not in allowed:
-            raise RuntimeError(f"rank {rank} is {process.state.value}: it cannot be {state.value}")
-        process.state, process.since = state, self._clock()
-        return process
-
-    def _count(self, process: Process, quietly: bool = False) -> None:
-        """Count a process as its machine, and report it if it was not one before."""
-        if process.machine in self.available:
-            return
-        self.available.add(process.machine)
-        self.gone.pop(process.machine, None)
-        if process.host and self.hosts.get(process.machine) != process.host:
-            self.hosts = {**self.hosts, process.machine: process.host}
+    def _count(self, host: Host, machine: int, quietly: bool = False) -> None:
+        """Count a machine as available, and report it."""
+        self.available.add(machine)
+        self.gone.pop(machine, None)
+        if host.name and self.hosts.get(machine) != host.name:
+            self.hosts = {**self.hosts, machine: host.name}
         if not quietly:
-            self._tell(Joined(process.machine, process.rank, process.host))
+            self._tell(Joined(machine, host.rank, host.name))
 
-    def _end(self, rank: int, state: State, change: type[Gone], reason: str) -> None:
-        """End a process, unless it has ended."""
-        process = self[rank]
-        if process.state in (State.LOST, state):
-            return
-        process.state, process.since = state, self._clock()
-        if process.machine:
-            self._take_away(change(process.machine, reason))
-            self._vacate(process)
+    def _end(self, host: Host, change: Gone) -> None:
+        """Take a machine from a host; it is gone unless another host serves it."""
+        machine = change.machine
+        if self.carrier(machine) in (None, host):
+            self._take_away(change)
+        self._vacate(host, machine)
 
     def _take_away(self, change: Gone) -> None:
         self.available.discard(change.machine)
         self.gone[change.machine] = change
         self._tell(change)
 
-    def _vacate(self, process: Process) -> None:
-        self.vacant.append(process.machine)
-        process.machine = 0
+    def _vacate(self, host: Host, machine: int) -> None:
+        """Take a machine from a host; it is vacant unless another host has it."""
+        del host.machines[machine]
+        if self._carriers.get(machine) is host:
+            del self._carriers[machine]
+        if not any(machine in other.machines for other in self._by_rank.values()):
+            self.vacant.append(machine)

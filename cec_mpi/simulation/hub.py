@@ -69,7 +69,7 @@ class SimulatedHub(LocalHub):
         self.timeline = SimulatedClock()
         super().__init__(elastic=elastic, clock=self.timeline)
         self.costs, self.store, self.is_elastic = costs, store, elastic
-        self.roster = Roster(self.clock.monotonic, self._note)
+        self.roster = Roster(self._note)
         self.there: deque[tuple[float, frozenset[int]]] = deque()
         self._waits = waits
         self._sent = self._received = 0.0  # until when the master sends and receives
@@ -111,13 +111,13 @@ class SimulatedHub(LocalHub):
 
     # Jobs.
 
-    def ask(self, job: Job, content: NDArray[Any]) -> None:
+    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """See `ElasticHub.ask`; what the machine answers is known now, and told later."""
-        super().ask(job, content)
+        super().ask(rank, jobs)
         self.clock.sleep(self.costs.each)
-        rank, manifest = self._rank_of(job.machine), self.store.manifest
+        (job,), manifest = jobs, self.store.manifest
         scale = manifest.tall if job.product.adjoint else manifest.wide
-        size = _INTERVAL * len(job.intervals) + scale * content.nbytes
+        size = _INTERVAL * len(job.intervals) + scale * job.content.nbytes
         begins = self._through(self.clock.monotonic(), size, "_sent") + self.costs.latency
         machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
@@ -127,14 +127,14 @@ class SimulatedHub(LocalHub):
         elif "stop" not in kinds:
             self.compute(rank, job)
             if "leave" in kinds:
-                job.buffer.report[_LEAVING] = True
+                job.report[_LEAVING] = True
             told = job.reported
             seconds = 0.0 if told.failed else told.load_seconds + told.seconds
             self.timeline.schedule(begins + seconds, partial(self._answer, rank, job))
 
     def awaited(self) -> set[int]:
         """See `ElasticHub.awaited`."""
-        joining = self.roster.machines(State.JOINING)
+        joining = self.roster.opening
         return joining | set(self.roster.vacant) & set(self._to_join) if self._waits else joining
 
     def events(self) -> Iterator[Event]:
@@ -152,7 +152,7 @@ class SimulatedHub(LocalHub):
 
     def _answer(self, rank: int, job: Job) -> None:
         """A machine sends its answer."""
-        if self.roster[rank].state is State.LOST:
+        if rank not in self.roster:
             return
         manifest = self.store.manifest
         scale = manifest.wide if job.product.adjoint else manifest.tall
@@ -161,18 +161,17 @@ class SimulatedHub(LocalHub):
 
     def _take(self, rank: int, job: Job) -> None:
         """The master has an answer."""
-        process = self.roster[rank]
-        if process.state is State.LOST:
+        if rank not in self.roster:
             return
         self._jobs.pop(rank, None)
-        job.content = None
-        self._events.append(Answered(job))
-        if process.state is State.EXCLUDED:
+        job.is_held = False
+        self._events.append(Answered((job,)))
+        if self.roster[rank].is_excluded:
             return
         if job.leaving:
             self.roster.exclude(rank, WARNED, Left)
         else:
-            self.roster.answer(rank)
+            self.roster.answer(rank, job.machine)
         self._fill()
 
     # Processes.
@@ -182,24 +181,24 @@ class SimulatedHub(LocalHub):
         self.there.append((self.clock.monotonic(), frozenset(self.roster.available)))
 
     def _end(self, rank: int) -> None:
+        if rank not in self.roster:
+            return
         self._jobs.pop(rank, None)
         self.roster.lose(rank, "its process has ended")
         self._fill()
 
     def _lose_one(self, machine: int) -> None:
-        for process in self.roster.processes:
-            if process.machine == machine and process.state is not State.LOST:
-                self._end(process.rank)
+        for host in self.roster.processes:
+            if machine in host.machines:
+                self._end(host.rank)
 
     def _join_one(self, machine: int) -> None:
         self._to_join.remove(machine)
         if self.roster.state_of(machine) is State.GIVEN_UP:
-            before = self.roster.serving_as(machine)
-            assert before is not None
-            self.roster.hand_over(before.rank)
-        process = self.roster.add()
+            self.roster.hand_over(machine)
+        rank = self.roster.add().rank
         if machine in self.roster.vacant:
-            self._become(process.rank, machine)
+            self._become(rank, machine)
 
     def _fill(self) -> None:
         for spare in self.roster.spares():
@@ -209,14 +208,13 @@ class SimulatedHub(LocalHub):
     def _become(self, rank: int, machine: int) -> None:
         self.roster.join(rank, machine)
         opened = self.clock.monotonic() + self.costs.start
-        self.timeline.schedule(opened, partial(self._open_one, rank))
+        self.timeline.schedule(opened, partial(self._open_one, rank, machine))
 
-    def _open_one(self, rank: int) -> None:
-        process = self.roster[rank]
-        if process.state is State.JOINING:
-            machine = self.open_for(process)
+    def _open_one(self, rank: int, number: int) -> None:
+        if rank in self.roster and number in self.roster[rank].machines:
+            machine = self.open_for(rank, number)
             machine.faults = replace(machine.faults, ordered=())  # others were for the one before
-            self.roster.joined(rank)
+            self.roster.joined(rank, number)
 
 
 class SimulatedEnd(LocalMasterEnd):

@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 _PROCESS = Path("/proc/self")
+DEFAULT_MEMORY = 0.9  # of what is free, for the shards of a host
+_GROUP_1 = "memory.limit_in_bytes", "memory.usage_in_bytes"  # of control groups of version 1
 _MOST_GROUP = 2**31 - 1  # so that it can be a colour of MPI
 
 
@@ -73,6 +75,25 @@ def memory_here(process: Path = _PROCESS) -> int:
     texts = [_content(each / name) for each in _groups("memory", process) for name in names]
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([installed, *(int(text) for text in texts if text.isdecimal())])
+
+
+def free_memory(process: Path = _PROCESS) -> int:
+    """Return the bytes that this process can use: memory that is free or holds copies of files.
+
+    Parameters
+    ----------
+    process : Path
+        Directory of the process in ``/proc``.
+    """
+    text = _content(process.with_name("meminfo"))
+    free = [1024 * int(size) for size in re.findall(r"(?m)^MemAvailable: +(\d+) kB", text)]
+    for directory in _groups("memory", process):
+        files = re.findall(r"(?m)^(?:in)?active_file (\d+)", _content(directory / "memory.stat"))
+        for names in ("memory.max", "memory.current"), _GROUP_1:
+            limit, used = (_content(directory / name) for name in names)
+            if limit.isdecimal() and used.isdecimal():
+                free.append(max(0, int(limit) - int(used) + sum(map(int, files))))
+    return min(free, default=memory_here(process))
 
 
 def _quota_of(directory: Path) -> float:

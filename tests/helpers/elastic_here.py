@@ -53,7 +53,7 @@ class Hub(LocalHub):
         machine = job.machine
         if self.kills(job):
             self.dying.add(machine)
-        if machine in self.dying and self.roster[rank].machine == machine:
+        if machine in self.dying and machine in self.roster[rank].machines:
             self.dying.discard(machine)
             self.lose(machine, "it died")
             return False
@@ -61,7 +61,8 @@ class Hub(LocalHub):
             return False
         super().compute(rank, job)
         if machine in self.broken:
-            job.buffer.clear()
+            job.report.fill(np.nan)
+            job.values.fill(np.nan)
         else:
             if machine in self.errors:
                 job.values[:] += self._error(job).ravel()

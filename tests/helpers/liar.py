@@ -14,7 +14,7 @@ import cec_mpi
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.runtime.wire.orders import Kind, Opened, Opening, Order, Report, pack_report
+from cec_mpi.runtime.wire.orders import Kind, Multiply, Opened, Opening, Report, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -25,10 +25,9 @@ from cec_mpi.runtime.wire.sockets.messages import (
     STATUS,
     Hello,
     copy_frames,
-    job_of,
     package_here,
     shape_for,
-    unpacked_job,
+    unpacked,
 )
 
 Message = tuple[bytes, bytes]
@@ -142,7 +141,8 @@ def hello(random: np.random.Generator) -> bytes:
         place = said["place"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])
         place[name] = int(random.choice([0, 1, 1 << 40, (1 << 62) - 1]))
-        said["machine"] = int(random.choice([0, 1, 6, 7, 1 << 40]))
+        said["machines"] = [int(random.choice([0, 1, 6, 7, 1 << 40]))]
+        said["count"] = int(random.choice([1, 1, 1, 0, 2, 1 << 40]))
         said["rank"] = int(random.choice([0, 1, 1 << 40]))
         place["host"] = str(random.choice(["node1", "x" * 10**5, "\x1b[2J", ""]))
     return pack(said)
@@ -194,25 +194,24 @@ class Liar(threading.Thread):
         self.join()
 
     def _obey(self, head: Any, *frames: Any) -> None:
-        order, pairs, content = unpacked_job(np.frombuffer(head, np.int64))
+        order, job, content = unpacked(np.frombuffer(head, np.int64))
         if order.kind == Kind.OPEN:
             self._opening = Opening.unpack(b"".join(frames))
             self._machine = order.shard
             self._connection.send(STATUS, pack(opened(self._random)))
-        elif order.is_step:
+        elif job is not None:
             self.jobs += 1
-            values = self._right(order, pairs, content, frames)
+            values = self._right(job, content, frames)
             report = np.array(pack_report(Report(1e-3), self._machine), dtype=np.float64)
             for kind, rest in self._lie(self._random, report, values):
                 self._connection.send(kind, rest)
 
-    def _right(self, order: Order, pairs: Any, content: Any, frames: Any) -> np.ndarray:
-        job, opening = job_of(order, pairs), self._opening
-        assert job is not None
+    def _right(self, job: Multiply, content: Any, frames: Any) -> np.ndarray:
+        opening = self._opening
         assert opening is not None
         vector = np.empty(shape_for(job, opening), opening.arithmetic)
         copy_frames([content] if content.size else frames, vector)
         shard = self._store.shard(self._machine)
-        rows = np.concatenate([shard[start:stop] for start, stop in job.intervals or ()])
-        found = rows.T @ vector if order.product.adjoint else rows @ vector.T
+        rows = np.concatenate([shard[start:stop] for start, stop in job.parts[0].intervals or ()])
+        found = rows.T @ vector if job.product.adjoint else rows @ vector.T
         return np.ascontiguousarray(found, dtype=np.float64).ravel()

@@ -65,11 +65,11 @@ def add_join(commands: Any) -> None:
     """``cec-mpi join``."""
     p = commands.add_parser(
         "join",
-        help="join an elastic run as a machine",
-        description="Join an elastic run as a machine. The process ends when the run ends (exit "
-        "code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be reached "
-        "or this machine cannot compute (3), or when its answers were wrong (7). MPI is not "
-        "needed: srun -n K or mpiexec -n K starts K machines.",
+        help="join an elastic run as one or more machines",
+        description="Join an elastic run as one or more machines. The process ends when the run "
+        "ends (exit code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be "
+        "reached or this process cannot compute (3), or when its answers were wrong (7). MPI is "
+        "not needed: srun -n K or mpiexec -n K starts K processes.",
     )
     p.add_argument(
         "file",
@@ -92,14 +92,11 @@ def _help_of_task(given: Mapping[str, str]) -> str:
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    from cec_mpi.runtime.session.machine import join, source_of
+    from cec_mpi.runtime.session.machine import join
 
     given = from_flags(JoinOptions, arguments)
     given.check_cache()
-    options = asdict(given)
-    source = source_of(arguments.file, options.pop("encryption"))
-    with NotedSignals() as signals:
-        join(source, signals, **options)
+    join(arguments.file, **asdict(given))
     return 0
 
 

@@ -10,6 +10,7 @@ from cec_mpi.report.live.shown import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
 from cec_mpi.runtime.options.sharing import Caching
+from cec_mpi.store.limits import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
     import argparse
@@ -100,8 +101,22 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(Caching):
-    """Which machine joins, how long it waits for the run, and where it keeps a copy."""
+    """Which machines join, how long they wait for the run, and where they keep copies."""
 
+    machines: int = option(
+        1,
+        "--machines K",
+        "carry K machines in this process: w is received once, and all cores compute the rows of "
+        "one machine after the other (default: 1)",
+        values.positive,
+    )
+    memory: float = option(
+        DEFAULT_MEMORY,
+        "--memory SIZE",
+        "carry only as many machines as have shards of this size together, such as 64G, or 0.5 of "
+        "the memory that is free (default: 0.9)",
+        values.memory,
+    )
     machine: int | None = option(
         None,
         "--machine N",

@@ -154,14 +154,15 @@ class TermLedger:
         self.release(machine)
         for term in [each for planned in self._terms for each in planned.family()]:
             if term.machine == machine:
-                term.is_answered, term.prospect = False, Prospect.NONE
+                for each in (term, *term.summed):
+                    each.is_answered, each.prospect = False, Prospect.NONE
 
     # Answers.
 
-    def answered(self, request: Request) -> None:
-        """Note an answer, also a late one."""
+    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
+        """Note an answer, also a late one, and of which terms it is the sum."""
         term = self._asked.pop(request.machine)
-        term.is_answered, term.prospect = True, Prospect.NONE
+        term.is_answered, term.prospect, term.summed = True, Prospect.NONE, tuple(summed)
 
     def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
         """Do nothing: terms are checked one by one."""
@@ -271,7 +272,7 @@ class ProbeLedger:
         self._known.discard(machine)
         self._disputed = None
 
-    def answered(self, request: Request) -> None:
+    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer."""
         self._expected.discard(request.machine)
         self.answered_by.add(request.machine)

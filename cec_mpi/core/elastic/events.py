@@ -153,9 +153,17 @@ class Sent:
 
 @dataclass(frozen=True)
 class Answered:
-    """A request was answered, with finite numbers."""
+    """A request was answered, with finite numbers.
+
+    Attributes
+    ----------
+    request : Request
+    summed : tuple of Term
+        The terms of X' V whose sum was answered, with that of the request.
+    """
 
     request: Request
+    summed: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from cec_mpi.core.elastic.events import (
     RowsAgree,
     RowsDisagree,
 )
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 from cec_mpi.core.plan.replan import Missing, replan
 
@@ -182,7 +183,7 @@ class RowLedger:
 
     # Answers.
 
-    def answered(self, request: Request) -> None:
+    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer."""
         for start, stop in request.intervals:
             for segment in self._between(start, stop):

@@ -66,6 +66,7 @@ from cec_mpi.core.elastic.losses import (
     seconds_until_given_up,
     seconds_until_late,
 )
+from cec_mpi.core.elastic.terms import Term
 
 _CAUSES = {
     Lost: Cause.LOST,
@@ -101,8 +102,8 @@ class Ledger(Protocol):
     def drop(self, machine: int) -> None:
         """Expect nothing more of a machine, and do not use its answers."""
 
-    def answered(self, request: Request) -> None:
-        """Note an answer."""
+    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
+        """Note an answer; that to a term may be the sum of several."""
 
     def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
         """Take the outcome of a comparison."""
@@ -238,7 +239,7 @@ class ElasticStep:
         machine = event.request.machine
         if isinstance(event, Answered):
             assert self._ledger is not None
-            self._ledger.answered(event.request)
+            self._ledger.answered(event.request, event.summed)
             self._has_answered.add(machine)
             self._change(machine, Cause.ANSWERED)
         elif isinstance(event, ComputationFailed):

@@ -31,6 +31,8 @@ class Term:
         The L machines whose terms, with weights, replace that term; empty if rows are copies.
     replacements : list of Term
         Terms whose sum is this one.
+    summed : tuple of Term
+        The terms, all for the same purpose, whose sum was answered.
     """
 
     machine: int
@@ -38,6 +40,7 @@ class Term:
     replaces: Term | None = None
     basis: tuple[int, ...] = ()
     replacements: list[Term] = field(default_factory=list)
+    summed: tuple[Term, ...] = ()
     prospect: Prospect = Prospect.EXPECTED
     is_answered: bool = False
 

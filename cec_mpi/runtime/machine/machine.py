@@ -63,6 +63,8 @@ class Machine:
         Emulated speed.
     faults : Faults
         Injected faults.
+    hosted : int
+        How many machines its process carries: emulated speeds are those of all of them at once.
     uncached : str
         Why its shard is not read from the cache; empty if it is, or if there is none.
     """
@@ -73,6 +75,7 @@ class Machine:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
+        self.hosted = 1
         self.uncached = ""
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
@@ -92,6 +95,11 @@ class Machine:
         self._intervals = intervals
         self.count = count_rows(intervals)
         self._loaded = False
+
+    @property
+    def amount(self) -> float:
+        """How many rows of mean cost are assigned."""
+        return 0.0 if self._shard is None else self._shard.amount(self._intervals)
 
     def load(self) -> Loaded:
         """Read the assigned rows; returns what was read.
@@ -211,8 +219,7 @@ class Machine:
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:
-            amount = shard.amount(self._intervals)
-            least = amount / self.emulation.rate(self.number, step)
+            least = self.amount / self.emulation.rate(self.number, step) / self.hosted
             time.sleep(max(0.0, begin + least - time.perf_counter()))
         seconds = time.perf_counter() - begin
         if shard.changed():  # rows that were overwritten meanwhile are refused

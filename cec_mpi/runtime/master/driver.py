@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from cec_mpi.core.checks.finite import NotFinite
+from cec_mpi.core.checks.finite import NotFinite, Unusable
 from cec_mpi.core.elastic.events import (
     Answered,
     AnsweredWrongly,
@@ -33,6 +33,7 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.losses import State
 from cec_mpi.core.elastic.step import ElasticStep
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import StepPlanner
@@ -44,7 +45,7 @@ from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
 from cec_mpi.runtime.times import ANSWER_SLEEP
 from cec_mpi.runtime.wire.jobs import Answered as JobAnswered
-from cec_mpi.runtime.wire.jobs import Job, JobsEnd
+from cec_mpi.runtime.wire.jobs import Job, JobsEnd, distinct
 from cec_mpi.runtime.wire.protocol import ElasticHub
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,7 @@ _STATES = {
 
 def states_of(roster: Roster) -> dict[int, State]:
     """Return the states of machines before a step."""
-    found = {each.machine: _STATES.get(each.state) for each in roster.processes}
-    return {machine: state for machine, state in found.items() if state is not None}
+    return {n: known for process, known in _STATES.items() for n in roster.machines(process)}
 
 
 @contextmanager
@@ -106,7 +106,6 @@ class StepDriver:
         self._end, self._hub, self._clock = end, end.hub, end.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
-        self._requests: dict[Job, Request] = {}
         self._awaited = Awaited()
         self._reasons: dict[int, str] = {}  # why machines are excluded
         self.events: list[MachineEvent] = []
@@ -122,7 +121,7 @@ class StepDriver:
             events = list(self._hub.events())
             for event in events:
                 if isinstance(event, JobAnswered):
-                    self._take_answer(event.job)
+                    self._take_answers(event.jobs)
                 else:
                     log.warning("%s", event)
                     self._note(event)
@@ -134,13 +133,19 @@ class StepDriver:
         with poison_hub_on_interrupt(self._hub):
             self._look_who_comes()
             while True:
+                requests = []
                 for instruction in self._state.instructions(self._clock.monotonic()):
                     if isinstance(instruction, Outcome):
                         return instruction
-                    self._follow(instruction)
+                    if isinstance(instruction, Request):
+                        requests.append(instruction)
+                    else:
+                        self._follow(instruction)
+                if requests:
+                    self._ask(requests)
 
     def _look_who_comes(self) -> None:
-        opening = self._hub.roster.machines(ProcessState.JOINING)
+        opening = self._hub.roster.opening
         found = Awaited(frozenset(opening), frozenset(self._hub.awaited() - opening))
         if found != self._awaited:
             self._awaited = found
@@ -205,20 +210,32 @@ class StepDriver:
         self.events.append(event)
         self._recorder.note(event)
 
-    def _take_answer(self, job: Job) -> None:
-        now, machine = self._clock.monotonic(), job.machine
-        request = self._requests.pop(job, None)
-        if request is None or not self._state.is_pending(request):
-            if self._busy.get(machine) is job:
-                self._state.take(Freed(machine), now)
-            return
-        if job.failed:
-            if job.reported.damaged == 1:
-                self._on_damage(machine)
-            self._reasons[machine] = self._hub.report(machine)
-            self._state.take(ComputationFailed(request), now)
-            return
-        found = self._not_finite.take(machine, job.intervals, job.values)
+    def _take_answers(self, jobs: tuple[Job, ...]) -> None:
+        """Take the answers to jobs of a host: those that have not failed are of one sum in X' V."""
+        now, done = self._clock.monotonic(), []
+        for job in jobs:
+            machine = job.machine
+            if not self._state.is_pending(job.request):
+                if self._busy.get(machine) is job:
+                    self._state.take(Freed(machine), now)
+            elif job.failed:
+                if job.reported.damaged == 1:
+                    self._on_damage(machine)
+                self._reasons[machine] = self._hub.report(machine)
+                self._state.take(ComputationFailed(job.request), now)
+            else:
+                done.append(job)
+        terms = tuple(job.request.term for job in done if job.request.term is not None)
+        found = None
+        for job in done:
+            if job is done[0] or not terms:
+                found = self._not_finite.take(job.machine, job.intervals, job.values)
+            self._take_answer(job, found, terms, now)
+
+    def _take_answer(
+        self, job: Job, found: Unusable | None, terms: tuple[Term, ...], now: float
+    ) -> None:
+        machine, request = job.machine, job.request
         if found is not None:
             if found.other is None:
                 self._note_wrong(machine, self._step.describe(found))
@@ -226,7 +243,7 @@ class StepDriver:
             return
         self.measured.count(job, now)
         if self._products.take(request, job.values):
-            self._state.take(Answered(request), now)
+            self._state.take(Answered(request, terms), now)
         else:
             self._note_wrong(machine)
             self._state.take(AnsweredWrongly(request), now)
@@ -243,8 +260,6 @@ class StepDriver:
 
     def _follow(self, instruction: Instruction) -> None:
         match instruction:
-            case Request():
-                self._ask(instruction)
             case Compare() | FindWrong() | Decode():
                 with self._step.timed("code"):
                     outcome = self._products.execute(instruction)
@@ -264,10 +279,12 @@ class StepDriver:
                 self._hub.exclude(machine, self._reasons[machine], kind)
                 self._look_who_comes()
 
-    def _ask(self, request: Request) -> None:
+    def _ask(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
-        content = self._products.content(request)
-        job = self._end.ask(request.machine, step.number, product, request.intervals, content)
-        self._requests[job] = request
-        self._state.take(Sent(request), job.begun)
-        step.count(announce=16 * len(request.intervals), share=content.nbytes)
+        contents = {request: self._products.content(request) for request in requests}
+        for jobs in self._end.ask(step.number, product, contents):
+            vectors = distinct(job.content for job in jobs)
+            step.count(share=sum(vector.nbytes for vector in vectors))
+            for job in jobs:
+                self._state.take(Sent(job.request), job.begun)
+                step.count(announce=16 * len(job.intervals))

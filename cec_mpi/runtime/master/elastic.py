@@ -42,7 +42,7 @@ from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.waiting import Patience, Rhythm
 from cec_mpi.runtime.times import IDLE_SLEEP
-from cec_mpi.runtime.wire.jobs import JobsEnd
+from cec_mpi.runtime.wire.jobs import JobsEnd, distinct
 from cec_mpi.runtime.wire.orders import HUB_POISONED
 
 
@@ -243,7 +243,7 @@ class ElasticExecutor:
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
     ) -> Multiplied:
         """Return the result and what the machines did; releases their buffers."""
-        step.count(collect=sum(job.values.nbytes for job in measured.jobs))
+        step.count(collect=sum(array.nbytes for array in distinct(j.values for j in measured.jobs)))
         self._end.release(measured.jobs)
         return Multiplied(measured.answers(values), condition, measured.rows.tolist())
 

@@ -26,6 +26,7 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.core.step.product import Product
+from cec_mpi.runtime.wire.jobs import distinct
 
 Floats = NDArray[np.float64]
 Outcome = RowsAgree | RowsDisagree | NotNamed | Named
@@ -141,10 +142,10 @@ class AdjointProducts:
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
     def sum(self, terms: list[Term], size: int) -> Floats:
-        """Return the sum of these terms, of this size."""
+        """Return the sum of these terms, of this size; some have one array, which is their sum."""
         total = np.zeros(size)
-        for term in terms:
-            total += self._values[term]
+        for values in distinct(self._values[term] for term in terms):
+            total += values
         return total
 
     def _coefficients(self, term: Term) -> NDArray[Any]:

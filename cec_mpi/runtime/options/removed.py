@@ -1,6 +1,9 @@
 """Removed commands, options and values of options, and what to use instead of each."""
 
-_ONE_SHARD = "a machine holds one shard; start more ranks on this node"
+_ONE_SHARD = (
+    "a machine holds one shard; start more ranks on this node, or cec-mpi join FILE --machines K "
+    "--memory SIZE"
+)
 _COSTS = "take rates from a run (--rates-of DIR), or give --rate, --latency and --bandwidth"
 _TABLE = "use --csv FILE, a table with a row for each step"
 _CHECK = "--check has no value and compares all rows (check=True in Python)"

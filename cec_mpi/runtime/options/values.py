@@ -131,6 +131,23 @@ def size(text: str) -> int:
     return int(value)
 
 
+def memory(text: str) -> float:
+    """Parse a number of bytes, or a fraction of what is free.
+
+    Examples
+    --------
+    >>> memory("64GB"), memory("0.5")
+    (64000000000, 0.5)
+    """
+    try:
+        fraction = float(text)
+    except ValueError:
+        return size(text)
+    if 0 < fraction <= 1:
+        return fraction
+    return size(text)
+
+
 def number(text: str) -> float:
     """Parse a number."""
     try:

@@ -213,6 +213,7 @@ def _listen(options: SessionOptions, file: Path) -> SocketHub:
             job=job_id(),
             waits=options.wait or options.accept is not None or options.starts_nothing,
             spare=int(options.check),
+            alone="--check" if options.check else "--stragglers" if options.stragglers else "",
         )
         hub.listen(tells=options.accept is not None or options.listen is not None)
     except BaseException:

@@ -16,7 +16,7 @@ from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.waiting import Clock
-from cec_mpi.runtime.roster import Process, State
+from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
     answer,
     is_damaged,
@@ -25,7 +25,7 @@ from cec_mpi.runtime.session.serving import (
     told_of,
 )
 from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
-from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, pack_report
+from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
 
 
@@ -112,52 +112,52 @@ class LocalHub(StaticHub):
 
     # Jobs.
 
-    def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """See `ElasticHub.ask`."""
-        rank = self._rank_of(job.machine)
-        self.roster.ask(rank)
-        job.content, job.asked = content, True
+    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+        """See `ElasticHub.ask`; a host has one machine."""
+        (job,) = jobs
+        self.roster.ask(job.machine)
+        job.is_held = True
         self._jobs[rank] = job
 
     def busy(self) -> dict[int, Job]:
         """See `ElasticHub.busy`."""
-        states = State.COMPUTING, State.LATE
-        return {j.machine: j for rank, j in self._jobs.items() if self.roster[rank].state in states}
+        at_work = self.roster.machines(State.COMPUTING, State.LATE)
+        return {job.machine: job for job in self._jobs.values() if job.machine in at_work}
 
     def awaited(self) -> set[int]:
         """See `ElasticHub.awaited`."""
-        return self.roster.machines(State.JOINING)
+        return self.roster.opening
 
     def events(self) -> Iterator[Event]:
         """See `Hub.events`; machines compute in this call."""
-        for process in self.roster.living():
-            if process.state is State.JOINING:
-                self.open_for(process)
-                self.roster.joined(process.rank)
+        for host in self.roster.processes:
+            for machine, state in host.machines.items():
+                if state is State.JOINING:
+                    self.open_for(host.rank, machine)
+                    self.roster.joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
-            if self.roster[rank].state in (State.LOST, State.EXCLUDED):
+            if rank not in self.roster or self.roster[rank].is_excluded:
                 del self._jobs[rank]
-                job.content = None
+                job.is_held = False
             elif self.compute(rank, job):
                 del self._jobs[rank]
-                job.content = None
-                self.roster.answer(rank)
-                self._events.append(Answered(job))
+                job.is_held = False
+                self.roster.answer(rank, job.machine)
+                self._events.append(Answered((job,)))
             yield from super().events()
         yield from super().events()
 
     def compute(self, rank: int, job: Job) -> bool:
         """Compute the job of a rank; False if it has not answered and must be asked again."""
         machine = self._machines[rank]
-        order = Multiply(job.step, job.machine, job.product, job.intervals)
+        order = Multiply(job.step, job.product, (Part(job.machine, job.intervals),))
         content = job.content
-        assert content is not None
         if job.product.adjoint:
             content = content.reshape(job.count, job.product.columns)
         with Machine.unwarned():
-            report = answer(machine, order, content)
-        job.values[:] = machine.values
-        job.buffer.report[:] = pack_report(report, job.machine)
+            (values,), (report,) = answer({job.machine: machine}, order, content)
+        job.values[:] = values
+        job.report[:] = pack_report(report, job.machine)
         self._problems[rank] = report.problem
         return True
 
@@ -168,7 +168,7 @@ class LocalHub(StaticHub):
 
     def late(self, machine: int) -> None:
         """See `ElasticHub.late`."""
-        self.roster.late(self._rank_of(machine))
+        self.roster.late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
         """See `ElasticHub.give_up`; no spare replaces the machine."""
@@ -184,21 +184,18 @@ class LocalHub(StaticHub):
         return self._problems[self._rank_of(machine)]
 
     def _rank_of(self, machine: int) -> int:
-        process = self.roster.serving_as(machine)
-        if process is None:
-            raise RuntimeError(f"machine {machine} has no process")
-        return process.rank
+        return self.roster.host_of(machine).rank
 
     def _fill(self) -> None:
         while self.roster.vacant and (spares := self.roster.spares()):
             self.roster.join(spares[0].rank, self.roster.vacant[0])
 
-    def open_for(self, process: Process) -> Machine:
-        """Open the shard for a process that becomes a machine."""
+    def open_for(self, rank: int, number: int) -> Machine:
+        """Open the shard of a machine that a host takes."""
         assert self._opening is not None
-        machine = self.machine_of(process.machine, self._opening)
+        machine = self.machine_of(number, self._opening)
         machine.emulation = self._emulation
-        self._machines[process.rank] = machine
+        self._machines[rank] = machine
         return machine
 
 

@@ -1,12 +1,13 @@
-"""A machine of an elastic run: finds the run, serves it until it ends, and leaves.
+"""A host of an elastic run: finds the run, serves it until it ends, and leaves.
 
-``cec-mpi join`` starts one on any computer. A launcher, or the run itself, starts others as ranks
+``cec-mpi join`` is one on any computer. A launcher, or the run itself, starts others as ranks
 1, 2, ...: these exit with 0 unless the master is gone, because launchers and batch systems take
 another exit code for a failure of the run.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
 from cec_mpi.store.files.replacing import create_new
+from cec_mpi.store.limits import DEFAULT_MEMORY, free_memory
 from cec_mpi.terminal import keep_warnings_from_raising, say
 
 Source = Path | ConnectionFile
@@ -83,64 +85,94 @@ def source_of(text: str, encryption: bool = True) -> Source:
 
 
 def join(
-    source: Source,
-    signals: NotedSignals,
+    source: str | os.PathLike[str],
     *,
+    machines: int = 1,
+    memory: float = DEFAULT_MEMORY,
     machine: int | None = None,
     retry: float | None = None,
     threads: int | None = None,
-    cache: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
     cache_limit: int | None = None,
+    encryption: bool = True,
 ) -> None:
-    """Serve a run as a machine until it ends.
+    """Carry machines of an elastic run until it ends, as ``cec-mpi join`` does.
+
+    This process is a host: it has one connection to the master, receives each vector once, and
+    computes the rows of its machines one after the other with all of its cores. It sends one sum of
+    their parts of ``X.H @ v``. Each of its K machines has 1/K of its speed. If the process dies,
+    all K machines are lost. In the main thread, SIGTERM and SIGUSR1 make it leave.
 
     Parameters
     ----------
-    source : Path or ConnectionFile
-        See `source_of`.
-    signals : NotedSignals
-        Signals of this process: it leaves after one of them.
+    source : str or path
+        The connection file of the run, or ``HOST:PORT`` with the key of the run in the environment
+        variable CEC_MPI_KEY.
+    machines : int, default 1
+        How many machines this process carries, K; fewer if the store has no more that are missing.
+        With `check` or `stragglers` the run accepts 1 only.
+    memory : float, default 0.9
+        Upper bound of the bytes of their shards. Up to 1 it is a fraction of the memory that is
+        free now.
     machine : int, optional
-        Number of the machine that it asks to be.
+        Number of the machine that it asks for first.
     retry : float, optional
         Seconds to wait for a run that has not started, or has ended and may be resumed.
     threads : int, optional
-        Number of BLAS threads; by default its share of the cores.
-    cache, cache_limit : optional
-        Directory for a copy of its shard, and its size; by default as the run says.
+        Number of BLAS threads. By default its share of the cores of the computer.
+    cache : str or path, optional
+        Directory for copies of its shards, and
+    cache_limit : int, optional
+        their size in bytes. By default as the run says.
+    encryption : bool, default True
+        False with ``HOST:PORT`` if the run is not encrypted.
 
     Raises
     ------
     InputError
-        The file does not exist, or the run refuses this machine.
-    GoneMasterError
-        The master is gone, or cannot be reached.
-    DismissedError
-        The master has excluded this machine because its answers were wrong.
-    ShutdownRequested
-        This process was told to leave.
+        The connection file does not exist, an option is out of range, memory does not suffice for
+        one shard, or the run refuses this process.
     MachineError
-        The machine cannot open its shards, or a computation has failed.
+        The master is gone or cannot be reached, or this process cannot open its shard or compute.
+    DismissedError
+        The master has excluded this process because its answers were wrong.
+    StoppedError
+        A signal has told this process to leave.
+
+    Examples
+    --------
+    >>> cec_mpi.join("run.json", machines=2, memory=64e9)  # doctest: +SKIP
     """
-    hello = _hello(machine=machine or 0)
+    if machines < 1:
+        raise InputError(f"machines {machines}: expected at least 1")
+    if not 0 < memory < math.inf:
+        raise InputError(f"memory {memory}: expected a number of bytes, or a fraction up to 1")
     own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
-    search = _Search(source, signals, retry)
-    connection = search.found(0.0 if retry is None else retry)
-    while True:
-        say(f"joined the run of {_name(source)} at {connection.place}")
-        end = SocketMachineEnd(connection, threads, signals, own=own)
-        error = search.serve(connection, hello, end)
-        hello = replace(hello, machine=end.machine or hello.machine)
-        if error is None:
-            return
-        if retry is None or isinstance(error, ShutdownRequested):
-            connection = search.again(error)
-            continue
-        if not isinstance(error, GoneMasterError):
-            error = GoneMasterError(f"the master has left: {_why(error)}")
-        say(f"{error}; waiting {retry:g} s for it to come back")
-        search.tells = False
-        connection = search.found(retry)
+    where = source_of(os.fspath(source), encryption)
+    hello = replace(
+        _hello(memory if memory > 1 else memory * free_memory()),
+        count=machines,
+        machines=() if machine is None else (machine,),
+        is_limited=memory != DEFAULT_MEMORY,
+    )
+    with NotedSignals() as signals:
+        search = _Search(where, signals, retry)
+        connection = search.found(0.0 if retry is None else retry)
+        while True:
+            say(f"joined the run of {_name(where)} at {connection.place}")
+            end = SocketMachineEnd(connection, threads, signals, own=own)
+            error = search.serve(connection, hello, end)
+            hello = replace(hello, machines=end.machines or hello.machines)
+            if error is None:
+                return
+            if retry is None or isinstance(error, ShutdownRequested):
+                connection = search.again(error)
+                continue
+            if not isinstance(error, GoneMasterError):
+                error = GoneMasterError(f"the master has left: {_why(error)}")
+            say(f"{error}; waiting {retry:g} s for it to come back")
+            search.tells = False
+            connection = search.found(retry)
 
 
 def serve_as_rank(
@@ -174,7 +206,7 @@ def serve_as_rank(
     """
     launch = file, job, os.getppid() if parent is None else parent
     with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
-        hello = _hello(rank=rank)
+        hello = replace(_hello(DEFAULT_MEMORY * free_memory()), rank=rank)
         search = _Search(source, signals, seconds, launch)
         try:
             connection = search.found(seconds)
@@ -184,7 +216,7 @@ def serve_as_rank(
                 if not isinstance(error, GoneMasterError):
                     this_process.over.append(search.file)
                     return 0
-                hello = replace(hello, machine=end.machine or hello.machine)
+                hello = replace(hello, machines=end.machines or hello.machines)
                 connection = search.again(error)
         except _RunFinished:
             return 0
@@ -200,8 +232,8 @@ def serve_as_rank(
             return 0
 
 
-def _hello(*, rank: int = 0, machine: int = 0) -> Hello:
-    return Hello(package_here(), os.getpid(), place_here(), rank, machine)
+def _hello(memory: float) -> Hello:
+    return Hello(package_here(), os.getpid(), place_here(), memory=int(memory))
 
 
 class _Search:

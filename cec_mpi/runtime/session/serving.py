@@ -1,11 +1,11 @@
-"""A machine's process: it opens its shard and answers steps until the master leaves."""
+"""A process that carries machines: it opens shards and answers steps until the master leaves."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.places import limit_threads
-from cec_mpi.runtime.wire.orders import Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
 from cec_mpi.runtime.wire.protocol import MachineEnd
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
@@ -31,44 +31,84 @@ log = logging.getLogger(__name__)
 
 
 def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
-    """Open a shard and answer steps until the master ends the session.
+    """Open shards and answer steps until the master ends the session.
 
     An exception in a computation is logged and reported; the machine continues until the master
-    ends the run. SIGTERM and SIGUSR1 warn the machine that it must leave soon: it tells the master,
+    ends the run. SIGTERM and SIGUSR1 warn the process that it must leave soon: it tells the master,
     and continues to serve.
 
     Parameters
     ----------
     end : MachineEnd
     make : callable
-        Makes the machine, by default a `Machine`.
+        Makes a machine, by default a `Machine`.
 
     Returns
     -------
     BaseException or None
         The exception with which the master has left.
     """
-    machine: Machine | None = None
+    machines: dict[int, Machine] = {}
     with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
         while True:
             match order := end.receive_order(signals):
                 case Multiply():
-                    assert machine is not None
-                    report = answer(machine, order, end.receive_vector(order))
-                    end.send_answer(order, machine.values, _warned(report, signals))
+                    values, reports = answer(machines, order, end.receive_vector(order))
+                    end.send_answer(order, values, [_warned(each, signals) for each in reports])
                 case Open():
                     machine = _open(order, end, make, session)
+                    if machine is not None:
+                        machines[order.machine] = machine
+                case Close():
+                    del machines[order.machine]
                 case Stop():
                     return order.error
 
 
-def answer(machine: Machine, order: Multiply, values: NDArray[Any]) -> Report:
-    """Answer a step."""
-    if order.intervals is not None:
-        machine.assign(order.intervals)
-    machine.prepare(order.product)
-    done = machine.work(order.product, values, order.step)
-    return Report(done.seconds, done.loaded, done.problem, damaged=done.damaged)
+def answer(
+    machines: Mapping[int, Machine], order: Multiply, values: NDArray[Any]
+) -> tuple[list[NDArray[Any]], list[Report]]:
+    """Answer a step with one machine after the other.
+
+    Each of them reports its part of the seconds as if it had computed all the time, at an equal
+    part of the speed of this process.
+
+    Returns
+    -------
+    list of ndarray
+        The answers of each machine to X W, (count * k,), or the sum of the parts of X' V.
+    list of Report
+        Those of each machine.
+    """
+    product, begin = order.product, 0
+    found, reports = [], []
+    for number, intervals in order.parts:
+        machine = machines[number]
+        if intervals is not None:
+            machine.assign(intervals)
+        machine.prepare(product)
+        machine.hosted = len(machines)
+        given = values
+        if product.adjoint and len(order.parts) > 1:
+            given = values[begin : begin + machine.count]
+            begin += machine.count
+        done = machine.work(product, given, order.step)
+        found.append(machine.values)
+        reports.append(Report(done.seconds, done.loaded, done.problem, damaged=done.damaged))
+    if len(machines) > 1:
+        amounts = [machines[part.machine].amount for part in order.parts]
+        rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)
+        parts = zip(reports, amounts, strict=True)
+        reports = [replace(report, seconds=rate * amount) for report, amount in parts]
+    return (_sum(found, reports) if product.adjoint else found), reports
+
+
+def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]]:
+    """Return the sum of the parts that have not failed; the first part if all have."""
+    good = [part for part, report in zip(values, reports, strict=True) if not report.problem]
+    for part in good[1:]:
+        good[0] += part
+    return good[:1] or values[:1]
 
 
 def _warned(report: Report, signals: NotedSignals) -> Report:
@@ -79,7 +119,7 @@ def _warned(report: Report, signals: NotedSignals) -> Report:
 def _open(
     order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
 ) -> Machine | None:
-    """Open a shard; None if the machine cannot open it, or the master refuses the store."""
+    """Open a shard; None if it cannot be opened, or the master refuses it."""
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []

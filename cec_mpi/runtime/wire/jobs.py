@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Change
+from cec_mpi.core.elastic.events import Change, Request
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
 _MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
-_NUMBER, _REPORT = 8, Reported.size()  # bytes of a number of a report, and how many there are
+_REPORT = Reported.size()  # numbers of a report
 # Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
 _STEPS, _LEAST = 4, 16 << 20
 _OVERHEAD = 1024  # bytes of a buffer beside its numbers
@@ -117,80 +118,58 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
             )
 
 
-class ReceiveBuffer:
-    """The buffer for a report and the answers that follow it.
-
-    Parameters
-    ----------
-    size : int
-    dtype : dtype
-        Of the answers.
-
-    Attributes
-    ----------
-    packed : ndarray of float64
-        Both.
-    report : (8,) ndarray of float64
-    values : (size,) ndarray
-    """
-
-    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
-        self.packed = np.empty(_REPORT + -(-size * dtype.itemsize // _NUMBER))
-        self.report = self.packed[:_REPORT]
-        self.values = self.packed[_REPORT:].view(dtype)[:size]
-
-    def clear(self) -> None:
-        """Fill the buffer with NaN, which counts as failed."""
-        self.report.fill(np.nan)
-        self.values.fill(np.nan)
-
-
 @dataclass(eq=False)
 class Job:
-    """A job of a machine: rows to compute.
+    """A job of a machine: the rows of a request.
 
     Attributes
     ----------
-    machine, step : int
+    request : Request
+    step : int
     product : Product
-    intervals : tuple of (int, int)
-        The rows, ascending.
-    buffer : ReceiveBuffer
-        Receives the answer.
+    content : ndarray
+        What the rows are multiplied with: W, shape (k, r), or coefficients, (count, k).
+    values : ndarray
+        Receives the answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of
+        float64, which is that of several jobs if a host sums their parts.
     begun : float
         When the job was sent, in seconds of the hub's clock.
-    content : ndarray or None
-        What the rows are multiplied with, as long as the hub may read it.
+    report : (8,) ndarray of float64
+        Receives the report; NaN counts as failed.
     tracker : zmq.MessageTracker or None
         Whether ZeroMQ has released `content`.
-    asked : bool
-        Whether the job was sent. If sending was interrupted, it is never answered.
+    is_held : bool
+        Whether the hub reads `content` until the answer, or until `tracker` is done.
     """
 
-    machine: int
+    request: Request
     step: int
     product: Product
-    intervals: Intervals
-    buffer: ReceiveBuffer
+    content: NDArray[Any]
+    values: NDArray[Any]
     begun: float
-    content: NDArray[Any] | None = None
+    report: NDArray[np.float64] = field(default_factory=lambda: np.full(_REPORT, np.nan))
     tracker: Any = None
-    asked: bool = False
+    is_held: bool = False
 
     @property
-    def values(self) -> NDArray[Any]:
-        """The answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of float64."""
-        return self.buffer.values
+    def machine(self) -> int:  # noqa: D102
+        return self.request.machine
+
+    @property
+    def intervals(self) -> Intervals:
+        """The rows, ascending."""
+        return self.request.intervals
 
     @property
     def count(self) -> int:
         """The number of rows."""
-        return count_rows(self.intervals)
+        return count_rows(self.request.intervals)
 
     @property
     def reported(self) -> Reported[float]:
         """The report of the machine."""
-        return Reported(*self.buffer.report.tolist())
+        return Reported(*self.report.tolist())
 
     @property
     def failed(self) -> bool:
@@ -200,7 +179,7 @@ class Job:
 
     @property
     def leaving(self) -> bool:
-        """Whether the machine must leave soon."""
+        """Whether the host must leave soon."""
         return bool(self.reported.leaving)
 
     def bound_report(self, seconds: float, size: int) -> None:
@@ -213,21 +192,21 @@ class Job:
         size : int
             Bytes of the shard.
         """
-        reported = self.buffer.report[Reported._fields.index("seconds") :][:3]
+        reported = self.report[Reported._fields.index("seconds") :][:3]
         np.nan_to_num(reported, copy=False)
         np.clip(reported, 0.0, [seconds, seconds, size], out=reported)
 
     @property
     def is_sending(self) -> bool:
         """Whether the hub may still read `content`."""
-        return self.content is not None and not (self.tracker and self.tracker.done)
+        return self.is_held and not (self.tracker and self.tracker.done)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A job of this step or of an earlier one was answered."""
+    """Jobs that a host was sent together, in this step or an earlier one, were answered."""
 
-    job: Job
+    jobs: tuple[Job, ...]
 
 
 Event = Answered | Change
@@ -252,48 +231,48 @@ class JobsEnd:
         self.path = opening.store
         self._manifest = opening.manifest
         self._arithmetic = opening.arithmetic
-        self._buffers: dict[tuple[int, np.dtype[Any]], list[ReceiveBuffer]] = {}
+        self._buffers: dict[tuple[int, np.dtype[Any]], list[NDArray[Any]]] = {}
         self._kept = 0  # bytes of these
         self._sent: list[Job] = []
 
     def ask(
-        self,
-        machine: int,
-        step: int,
-        product: Product,
-        intervals: Intervals,
-        content: NDArray[Any],
-    ) -> Job:
-        """Send a job on its shard to an idle machine.
+        self, step: int, product: Product, contents: Mapping[Request, NDArray[Any]]
+    ) -> list[tuple[Job, ...]]:
+        """Send jobs to idle machines; those of a host go together.
+
+        Terms of X' V that replace the same term are summed by their host.
 
         Parameters
         ----------
-        machine, step : int
+        step : int
         product : Product
-        intervals : tuple of (int, int)
-        content : ndarray
-            W, shape (k, r), or what its rows are multiplied with, (count, k); contiguous, in
-            the dtype in which products are computed. It is not copied, and must not change as
-            long as `is_sending`.
+        contents : mapping of Request to ndarray
+            W, shape (k, r), or what the rows of the request are multiplied with, (count, k);
+            contiguous, in the dtype in which products are computed. It is not copied, and must not
+            change as long as `is_sending`.
+
+        Returns
+        -------
+        list of tuple of Job
+            The jobs, as they were sent together.
         """
-        if product.adjoint:
-            size, dtype = self._manifest.columns * product.columns, np.dtype(np.float64)
-        else:
-            rows = count_rows(intervals)
-            size, dtype = rows * product.columns, self._arithmetic
-        kept = self._buffers.get((size, dtype))
-        if kept:
-            buffer = kept.pop()
-            self._kept -= _size_of(buffer)
-        else:
-            buffer = ReceiveBuffer(size, dtype)
-        buffer.clear()  # so that a short answer is not taken for a whole one
-        now = self.hub.clock.monotonic()
-        job = Job(machine, step, product, intervals, buffer, now)
-        self.hub.ask(job, content)
-        if job.is_sending:
-            self._sent.append(job)
-        return job
+        groups: dict[tuple[int, Term | None], list[Request]] = {}
+        for request in contents:
+            rank = self.hub.roster.host_of(request.machine).rank
+            replaced = request.term.replaces if request.term else None
+            groups.setdefault((rank, replaced), []).append(request)
+        found = []
+        for (rank, _), requests in groups.items():
+            values = self._values(product, requests)
+            now = self.hub.clock.monotonic()
+            jobs = tuple(
+                Job(request, step, product, contents[request], array, now)
+                for request, array in zip(requests, values, strict=True)
+            )
+            self.hub.ask(rank, jobs)
+            self._sent += [job for job in jobs if job.is_sending]
+            found.append(jobs)
+        return found
 
     def is_sending(self, content: NDArray[Any]) -> bool:
         """Whether an array shares memory with what may still be sent, to lost machines too."""
@@ -301,16 +280,38 @@ class JobsEnd:
         return any(np.may_share_memory(job.content, content) for job in self._sent)
 
     def release(self, jobs: Iterable[Job]) -> None:
-        """Reuse the buffers of these jobs, which have been answered."""
-        released = list(jobs)
-        size = sum(_size_of(job.buffer) for job in released)
+        """Reuse the arrays of these jobs, which have been answered."""
+        released = distinct(job.values for job in jobs)
+        size = sum(map(_size_of, released))
         if self._kept + size > max(_LEAST, _STEPS * size):  # of earlier plans
             self._buffers.clear()
             self._kept = 0
         self._kept += size
-        for job in released:
-            self._buffers.setdefault((job.values.size, job.values.dtype), []).append(job.buffer)
+        for values in released:
+            self._buffers.setdefault((values.size, values.dtype), []).append(values)
+
+    def _values(self, product: Product, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        """Return arrays for the answers to requests; terms that are summed have one."""
+        if product.adjoint:
+            size = self._manifest.columns * product.columns
+            return [self._array(size, np.dtype(np.float64))] * len(requests)
+        counts = (count_rows(request.intervals) for request in requests)
+        return [self._array(count * product.columns, self._arithmetic) for count in counts]
+
+    def _array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        kept = self._buffers.get((size, dtype))
+        if not kept:
+            return np.full(size, np.nan, dtype)
+        values = kept.pop()
+        self._kept -= _size_of(values)
+        values.fill(np.nan)  # so that a short answer is not taken for a whole one
+        return values
 
 
-def _size_of(buffer: ReceiveBuffer) -> int:
-    return buffer.packed.nbytes + _OVERHEAD
+def distinct(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return arrays without repetitions of the same one."""
+    return list({id(array): array for array in arrays}.values())
+
+
+def _size_of(values: NDArray[Any]) -> int:
+    return int(values.nbytes) + _OVERHEAD

@@ -1,6 +1,6 @@
 """The messages between the master and machines.
 
-An order is five integers, and data that they announce. The report of an answer is eleven numbers.
+An order is five integers, and data that they announce. The report of an answer is eight numbers.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Kind(IntEnum):
     EXPLAIN = 3
     OPEN = 4
     STOP = 5
+    CLOSE = 6
 
 
 class Order(NamedTuple):
@@ -49,8 +50,7 @@ class Order(NamedTuple):
     kind : int
         A `Kind`.
     shard : int
-        Machine (from 1) whose rows are meant; 0 if each machine uses its own. With OPEN, the
-        machine that the process becomes.
+        With OPEN and CLOSE, a machine. With a job over a socket, the number of machines.
     step : int
         Number of the step, from 0. With OPEN, the number of BLAS threads.
     columns : int
@@ -138,36 +138,48 @@ class Report:
     damaged: bool = False
 
 
+class Part(NamedTuple):
+    """What a machine computes in a step.
+
+    Attributes
+    ----------
+    machine : int
+        0 if it has no shard.
+    intervals : tuple of (int, int) or None
+        The rows, ascending; None for the rows of the last step.
+    """
+
+    machine: int
+    intervals: tuple[tuple[int, int], ...] | None
+
+
 @dataclass(frozen=True)
 class Multiply:
-    """A machine's part of a step.
+    """A process's part of a step.
 
     Attributes
     ----------
     step : int
         Number of the step, from 0.
-    shard : int
-        Number of the machine; 0 if it has no shard.
     product : Product
-    intervals : tuple of (int, int) or None
-        The rows of this machine, ascending; None for the rows of the last step.
+    parts : tuple of Part
+        What its machines compute.
     """
 
     step: int
-    shard: int
     product: Product
-    intervals: tuple[tuple[int, int], ...] | None
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Open:
-    """Serve as a machine of the store.
+    """Carry a machine of the store.
 
     Attributes
     ----------
     opening : Opening
     machine : int
-        Number of the machine that this process is; 0 if it does not serve the store.
+        Number of the machine; 0 if this process does not serve the store.
     threads : int
         Number of BLAS threads.
     """
@@ -175,6 +187,13 @@ class Open:
     opening: Opening
     machine: int
     threads: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """Carry this machine no longer."""
+
+    machine: int
 
 
 @dataclass(frozen=True)
@@ -188,11 +207,11 @@ class Stop:
         return pack(None if self.error is None else Failure.of(self.error))
 
 
-Announced = Multiply | Open | Stop
+Announced = Multiply | Open | Close | Stop
 """The first part of an order."""
 
 
-def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Stop:
+def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
     """Return what an order means that is not a step, with the bytes that follow it.
 
     Parameters
@@ -209,6 +228,8 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Stop:
             if rank:
                 return Open(opening, opening.machines[rank - 1], opening.threads[rank])
             return Open(opening, order.shard, order.step)
+        case Kind.CLOSE:
+            return Close(order.shard)
         case Kind.STOP:
             failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
             return Stop(None if failure is None else failure.error())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -93,21 +93,20 @@ class ElasticHub(Hub, Protocol):
     def busy(self) -> dict[int, Job]:
         """Return the unanswered jobs by machine, without those of machines that were given up."""
 
-    def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """Send a job to its machine, which must be idle."""
+    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+        """Send jobs to the host of their machines, which must be idle."""
 
     def late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat a machine that does not answer as lost; a spare replaces it.
+        """Treat the host of a machine that does not answer as lost; spares replace it.
 
-        If its process answers later, it becomes a spare, or the same machine if no spare has
-        replaced it.
+        If it answers later, it has those of its machines that no spare has taken, and is a spare.
         """
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Give a machine no more jobs; a spare replaces it."""
+        """Give a machine no more jobs, and its host none if its answers were wrong."""
 
     def report(self, machine: int) -> str:
         """Return the last error of a machine."""
@@ -154,7 +153,7 @@ class StaticHub:
     def __init__(self, clock: Clock = time) -> None:
         self.clock = clock
         self._events: deque[Event] = deque()
-        self.roster = Roster(clock.monotonic, self._events.append)
+        self.roster = Roster(self._events.append)
 
     def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
@@ -177,17 +176,17 @@ class StaticHub:
             return
         self.roster.expect(filter(None, machines))
         for machine in machines:
-            process = self.roster.add()
+            rank = self.roster.add().rank
             if machine:
-                self.roster.join(process.rank, machine)
-                self.roster.joined(process.rank, quietly=True)
+                self.roster.join(rank, machine)
+                self.roster.joined(rank, machine, quietly=True)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines that say in their answers that they leave; returns the answers."""
         for machine in answers.leaving:
-            process = self.roster.serving_as(machine)
-            if process is not None:
-                self.roster.exclude(process.rank, WARNED, Left)
+            host = self.roster.carrier(machine)
+            if host is not None:
+                self.roster.exclude(host.rank, WARNED, Left)
         return answers
 
 
@@ -210,7 +209,12 @@ class MachineEnd(Protocol):
         """Raise if the master has gone or this machine must leave, during long work."""
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
-        """Receive W, shape (k, r), or the part of this machine, (rows, k)."""
+        """Receive W, shape (k, r), or the coefficients of all parts of the order, (rows, k)."""
 
-    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send the answer to a step; it has no values if the machine is preempted."""
+    def send_answer(
+        self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
+    ) -> None:
+        """Send the answers to a step: a report for each part, and of X' V only the sum.
+
+        Preempted machines have no values.
+        """

@@ -74,7 +74,7 @@ def test_a_lost_machine_is_replaced_in_the_step_and_by_a_spare(made):
     first = recorder.records[0].events
     assert first[0] == {"lost": 2, "reason": "it died"}
     assert recorder.records[1].available == (1, 2, 3, 4, 5)
-    assert hub.roster.serving_as(2).rank == 6
+    assert hub.roster.carrier(2).rank == 6
     assert [record.away for record in recorder.records] == [{}, {}]
 
 
@@ -92,9 +92,9 @@ def test_a_spare_gives_what_only_its_machine_can(made, adjoint):
     X, make, recorder = made
     master, hub = make(spares=1, machines=(1, 2, 3))
     check(X, master)
-    first = hub.roster.serving_as(3)
+    first = hub.roster.carrier(3)
     hub.kills = lambda job: (
-        hub.roster.serving_as(3) is first and (job.machine, job.product.adjoint) == (3, adjoint)
+        hub.roster.carrier(3) is first and (job.machine, job.product.adjoint) == (3, adjoint)
     )
     check(X, master)
     assert sum("joined" in event for event in recorder.happened) == 1
@@ -157,7 +157,7 @@ def test_a_machine_that_raises_is_excluded(made):
     hub.broken = {1}
     check(X, master)
     assert recorder.records[0].events == [{"lost": 1, "reason": "it raised"}]
-    assert hub.roster[1].state is State.EXCLUDED
+    assert hub.roster[1].is_excluded
     assert hub.roster.vacant == [1]
 
 
@@ -276,7 +276,7 @@ def test_the_probe_is_one_product_of_each_machine(made):
     X, make, _ = made
     master, hub = make(check=True, spares=1)
     asked, ask = [], hub.ask
-    hub.ask = lambda job, content: (asked.append((job.machine, job.step)), ask(job, content))
+    hub.ask = lambda rank, jobs: (asked.append((jobs[0].machine, jobs[0].step)), ask(rank, jobs))
     for _ in range(2):
         np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
     assert [step for _, step in asked] == [0] * 10 + [1] * 5

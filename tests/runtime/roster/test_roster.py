@@ -1,4 +1,4 @@
-"""Which process is which machine, and in what state: every change, allowed or refused."""
+"""Which host carries which machine, and in what state: every change, allowed or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from cec_mpi.runtime.roster import Roster, State
 
 ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
 SERVING = {State.IDLE} | ASKED
-LIVING = set(State) - {State.LOST}
 
 
 @pytest.fixture
@@ -21,24 +20,25 @@ def told():
 
 @pytest.fixture
 def roster(told):
-    """Ranks 1 and 2 are machines 1 and 2, rank 3 is a spare."""
-    roster = Roster(iter(range(1000)).__next__, told.append)
-    become(roster, 1, 2)
+    """Hosts 1 and 2 carry machines 1 and 2, host 3 is a spare."""
+    roster = Roster(told.append)
+    carry(roster, [1], [2])
     roster.add()
     return roster
 
 
-def become(roster, *machines):
-    """Processes come, and are these machines from the beginning."""
-    roster.expect(machines)
-    for machine in machines:
-        rank = roster.add().rank
-        roster.join(rank, machine)
-        roster.joined(rank, quietly=True)
+def carry(roster, *hosts):
+    """Hosts come, and carry these machines from the beginning."""
+    for machines in hosts:
+        roster.expect(machines)
+        rank = roster.add(len(machines)).rank
+        for machine in machines:
+            roster.join(rank, machine)
+            roster.joined(rank, machine, quietly=True)
 
 
-def states(roster):
-    return [(each.state, each.machine) for each in roster.processes]
+def carried(roster):
+    return [list(host.machines) for host in roster.processes]
 
 
 def test_a_machine_computes(roster, told):
@@ -46,196 +46,209 @@ def test_a_machine_computes(roster, told):
     assert roster.machines(State.COMPUTING) == {1}
     assert roster.machines(State.IDLE) == {2}
     assert roster.state_of(1) is State.COMPUTING
-    roster.answer(1)
+    roster.answer(1, 1)
     roster.ask(1)
     roster.late(1)
     assert roster.state_of(1) is State.LATE
-    roster.answer(1)
+    roster.answer(1, 1)
     assert roster.machines(State.IDLE) == {1, 2}
     assert told == []
 
 
-def test_who_is_a_machine_from_the_beginning_is_no_news(roster, told):
-    assert states(roster) == [(State.IDLE, 1), (State.IDLE, 2), (State.SPARE, 0)]
-    assert (roster.vacant, told) == ([], [])
+def test_a_machine_that_is_there_from_the_beginning_is_no_news(roster, told):
+    assert (carried(roster), roster.vacant, told) == ([[1], [2], []], [], [])
     roster.exclude(1, "wrong", Excluded)
     assert told == [Excluded(1, "wrong")]
 
 
-def test_who_comes_by_itself_takes_a_vacant_place_and_may_be_forgotten(roster, told):
+def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, told):
     roster.expect([7])
     roster.lose(3, "gone")
-    come = roster.add()
-    roster.set_host(4, "node7")
-    assert (come.rank, roster.spares(), roster.vacant) == (4, [come], [7])
+    host = roster.add(name="node7")
+    assert (host.rank, roster.spares(), roster.vacant) == (4, [host], [7])
     roster.join(4, 7)
-    roster.joined(4)
+    roster.joined(4, 7)
     assert told == [Joined(7, 4, "node7")]
-    with pytest.raises(RuntimeError, match="rank 4 is idle: it cannot be forgotten"):
-        roster.forget(4)
+    assert roster.hosts == {7: "node7"}
     roster.lose(4, "gone")
-    roster.forget(4)
-    assert [each.rank for each in roster.processes] == [1, 2, 3]
+    assert [each.rank for each in roster.processes] == [1, 2]
     assert roster.add().rank == 5
 
 
-def test_a_spare_becomes_a_machine_that_is_lost(roster, told):
+def test_a_spare_takes_a_machine_that_is_lost(roster, told):
     roster.lose(1, "gone")
     assert told == [Lost(1, "gone")]
     assert (roster.vacant, roster.state_of(1)) == ([1], None)
     (spare,) = roster.spares()
     roster.join(spare.rank, 1)
-    assert roster.vacant == []
-    assert roster.serving_as(1) is None
+    assert (roster.vacant, roster.opening) == ([], {1})
+    assert roster.carrier(1) is None
     assert roster.spares() == []
-    roster.joined(3)
+    roster.joined(3, 1)
     assert told[1:] == [Joined(1, 3)]
-    assert roster.serving_as(1) is spare is roster[3]
-    assert [each.rank for each in roster.living()] == [2, 3]
+    assert roster.carrier(1) is spare is roster[3]
 
 
-def test_one_that_was_given_up_is_back(roster, told):
+def test_a_host_loses_all_of_its_machines_at_once(told):
+    roster = Roster(told.append)
+    carry(roster, [1, 2], [3])
+    roster.ask(2)
+    roster.lose(1, "gone")
+    assert told == [Lost(1, "gone"), Lost(2, "gone")]
+    assert (roster.vacant, roster.available) == ([1, 2], {3})
+
+
+@pytest.mark.parametrize("change", [Left, Excluded])
+def test_all_machines_of_a_host_end_like_it(change, told):
+    roster = Roster(told.append)
+    carry(roster, [1, 2], [3])
+    roster.exclude(1, "because", change)
+    assert told == [change(1, "because"), change(2, "because")]
+    assert (roster.vacant, roster.spares(), roster[1].free) == ([1, 2], [], 0)
+
+
+def test_one_machine_leaves_a_host_that_keeps_its_others(told):
+    roster = Roster(told.append)
+    carry(roster, [1, 2])
+    roster.release(1, Lost(2, "damaged"))
+    assert told == [Lost(2, "damaged")]
+    assert (carried(roster), roster.vacant, roster[1].free) == ([[1]], [2], 1)
+
+
+def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers(told):
+    roster = Roster(told.append)
+    carry(roster, [1, 2])
     roster.ask(1)
     roster.give_up(1, "silent")
-    assert roster.serving_as(1) is roster[1]
-    roster.answer(1)
-    assert told == [GivenUp(1, "silent"), Joined(1, 1)]
-    assert states(roster)[0] == (State.IDLE, 1)
+    assert told == [GivenUp(1, "silent"), GivenUp(2, "silent")]
+    assert roster.available == set()
+    for machine in (1, 2):
+        roster.answer(1, machine)
+    assert told[2:] == [Joined(1, 1), Joined(2, 1)]
+    assert roster.machines(State.IDLE) == {1, 2}
 
 
-def test_one_that_was_given_up_is_back_when_it_has_the_stores_that_it_missed(roster, told):
-    roster.ask(1)
-    roster.give_up(1, "silent")
-    roster.join(1, 1)
-    roster.joined(1)
-    assert told == [GivenUp(1, "silent"), Joined(1, 1)]
-
-
-def test_one_that_was_given_up_and_replaced_is_a_spare(roster, told):
+def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster, told):
     roster.ask(1)
     roster.late(1)
     roster.give_up(1, "silent")
     roster.hand_over(1)
     roster.join(3, 1)
-    roster.answer(1)
+    assert roster.spares() == []
+    roster.answer(1, 1)
     assert told == [GivenUp(1, "silent")]
-    assert states(roster)[0] == (State.SPARE, 0)
-    roster.joined(3)
+    assert roster.spares() == [roster[1]]
+    roster.joined(3, 1)
     assert told[1:] == [Joined(1, 3)]
 
 
-def test_a_machine_that_has_missed_stores_becomes_itself_again(roster, told):
-    roster.ask(2)
-    roster.join(2, 2)
-    assert roster.state_of(2) is None
-    roster.joined(2)
-    assert told == []  # it was the same machine all the time
-    roster.ask(2)
-    with pytest.raises(RuntimeError, match="not vacant"):
-        roster.join(2, 1)
-    with pytest.raises(RuntimeError, match="not vacant"):
-        roster.join(3, 2)
-
-
-def test_a_process_that_is_excluded_leaves_its_machine_to_others(roster, told):
-    roster.exclude(1, "it was warned", Left)
-    roster.exclude(1, "raised")
-    roster.exclude(3, "it was warned", Left)
-    assert told == [Left(1, "it was warned")]
-    assert (roster.vacant, roster.spares()) == ([1], [])
+def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, told):
     roster.lose(1, "gone")
-    assert told == [Left(1, "it was warned")]
-    roster.exclude(1, "raised")
-    assert roster[1].state is State.LOST
-
-
-def test_it_is_known_since_when(roster):
-    before = roster[1].since
-    roster.ask(2)
+    roster.join(2, 1)
+    roster.joined(2, 1)
+    assert (roster[2].adopted, roster[2].free) == ([1], 0)
+    roster.join(3, 1)
+    assert (roster.opening, roster.carrier(1), roster.vacant) == (set(), roster[2], [])
     roster.ask(1)
-    assert roster[1].since == roster[2].since + 1 > before + 1
+    roster.answer(2, 1)
+    roster.joined(3, 1)
+    assert (roster.carrier(1), carried(roster)) == (roster[3], [[2], [1]])
+    assert told == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
 
 
-# What each change asks for; from elsewhere it is refused, and nothing is changed.
-CHANGES = {
-    "join": {State.SPARE} | SERVING,
-    "joined": {State.JOINING},
-    "ask": {State.IDLE},
-    "late": {State.COMPUTING},
-    "give_up": {State.COMPUTING, State.LATE},
-    "hand_over": {State.GIVEN_UP},
-    "answer": ASKED,
-    "exclude": set(State),
-    "lose": set(State),
-}
-REASONS = {"give_up", "exclude", "lose"}
-
-
-def in_state(state, told):
-    """A roster whose rank 1 is in this state, and machine 2 is vacant."""
-    roster = Roster(float, told.append)
-    process = roster.add()
-    become(roster, 2)
-    roster.lose(2, "gone")
-    process.state = state
-    process.machine = 0 if state in (State.SPARE, State.EXCLUDED, State.LOST) else 1
+def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, told):
+    roster.lose(1, "gone")
+    roster.join(2, 1)
+    roster.joined(2, 1)
+    roster.join(3, 1)
     told.clear()
-    return roster
+    roster.lose(3, "gone")
+    assert (roster.carrier(1), roster.vacant, told) == (roster[2], [], [])
+    roster.add()
+    roster.join(4, 1)
+    roster.lose(2, "gone")
+    assert (told, roster.vacant, roster.opening) == ([Lost(2, "gone"), Lost(1, "gone")], [2], {1})
+
+
+@pytest.mark.parametrize("machine", [1, 2, 9])
+def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, told):
+    with pytest.raises(RuntimeError, match="it is not vacant"):
+        roster.join(3, machine)
+    assert (carried(roster), told) == ([[1], [2], []], [])
+
+
+# From other states a change is refused, and nothing is changed.
+CHANGES = {
+    "ask": (State.IDLE,),
+    "late": (State.COMPUTING,),
+    "hand_over": (State.GIVEN_UP,),
+    "joined": (State.JOINING,),
+}
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_made_from_these_states_only(state, change, told):
-    roster = in_state(state, told)
-    machine = 2 if state is State.SPARE else 1
-    more = (machine,) if change == "join" else ("why",) * (change in REASONS)
-    before = states(roster), list(roster.vacant)
+    roster = Roster(told.append)
+    carry(roster, [2])
+    roster.expect([1])
+    roster.add()
+    roster.join(2, 1)
+    if state is not State.JOINING:
+        roster.joined(2, 1)
+    if state in ASKED:
+        roster.ask(1)
+    if state is State.LATE:
+        roster.late(1)
+    if state is State.GIVEN_UP:
+        roster.give_up(2, "silent")
+    told.clear()
+    given = (2, 1) if change == "joined" else (1,)
     if state in CHANGES[change]:
-        getattr(roster, change)(1, *more)
-    else:
-        with pytest.raises(
-            RuntimeError, match=f"rank 1 is {state.value}|machine 1: it is not vacant"
-        ):
-            getattr(roster, change)(1, *more)
-        assert (states(roster), roster.vacant, told) == (*before, [])
+        getattr(roster, change)(*given)
+        return
+    with pytest.raises(RuntimeError, match="machine 1"):
+        getattr(roster, change)(*given)
+    assert (roster[2].machines, roster.vacant, told) == ({1: state}, [], [])
 
 
 @given(st.data())
-def test_whatever_happens_each_machine_has_one_process_or_none(data):
+def test_whatever_happens_each_machine_has_one_host_or_none(data):
     told = []
-    roster = Roster(float, told.append)
-    become(roster, 1, 2, 3)
+    roster = Roster(told.append)
+    carry(roster, [1, 2], [3])
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
-        possible = [("add",)] if len(roster.processes) < 9 else []
-        for each in roster.processes:
-            for change, allowed in CHANGES.items():
-                if change == "join":
-                    own = [each.machine] if each.machine else []
-                    machines = roster.vacant if each.state is State.SPARE else own
-                    if each.state in allowed:
-                        possible += [("join", each.rank, n) for n in machines]
-                elif change == "hand_over":
-                    if each.state in allowed and each.machine:
-                        possible.append((change, each.rank))
-                elif each.state in allowed:
-                    possible.append((change, each.rank, *("why",) * (change in REASONS)))
+        possible = [("add", 1), ("add", 2)] if len(roster.processes) < 9 else []
+        for host in roster.processes:
+            rank = host.rank
+            possible += [("lose", rank, "why"), ("exclude", rank, "why"), ("give_up", rank, "why")]
+            if not (host.is_excluded or host.is_silent):
+                elsewhere = [n for other in roster.processes for n in other.adopted]
+                to_take = {*roster.vacant, *elsewhere} - roster.machines(State.JOINING)
+                possible += [("join", rank, n) for n in to_take - set(host.machines)]
+            for machine, state in host.machines.items():
+                possible.append(("release", rank, Lost(machine, "why")))
+                before = roster.carrier(machine)
+                if state is State.JOINING and (before is None or machine in before.adopted):
+                    possible.append(("joined", rank, machine))
+                if state in ASKED:
+                    possible.append(("answer", rank, machine))
+                for change in ("ask", "late", "hand_over"):
+                    if state in CHANGES[change]:
+                        possible.append((change, machine))
         change, *given = data.draw(st.sampled_from(possible))
         getattr(roster, change)(*given)
         for event in told:
             (absent.discard if isinstance(event, Joined) else absent.add)(event.machine)
         told.clear()
-        taken = [each.machine for each in roster.processes if each.machine]
-        assert sorted(taken + roster.vacant) == [1, 2, 3]
-        assert set(roster.vacant) <= absent
-        assert not roster.machines(State.IDLE) & absent
-        for each in roster.processes:
-            if each.state in {State.SPARE, State.EXCLUDED, State.LOST}:
-                assert each.machine == 0
-            elif each.state is not State.GIVEN_UP:
-                assert each.machine
+        serving = [n for host in roster.processes for n, s in host.machines.items() if s in SERVING]
+        assert len(serving) == len(set(serving))
+        assert sorted({*serving, *roster.opening, *roster.vacant}) == [1, 2, 3]
+        assert not set(roster.vacant) & {*serving, *roster.opening}
+        assert roster.available == {1, 2, 3} - absent
+        assert roster.machines(State.IDLE, State.COMPUTING, State.LATE) <= roster.available
+        for host in roster.processes:
+            assert not (host.is_excluded and host.machines)
         for machine in (1, 2, 3):
-            process = roster.serving_as(machine)
-            assert process is None or process.state in SERVING
-            joins = machine in roster.machines(State.JOINING)
-            assert (process is None) == (machine not in taken or joins)
+            assert (roster.carrier(machine) is None) == (machine not in serving)

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi.core.elastic.events import Request
+from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.orders import Opening
 
@@ -16,12 +19,23 @@ ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 
 
 class Asked:
-    """A hub whose machines never answer: who asks has the job."""
+    """A hub whose machines never answer, with one host for these machines."""
 
     clock, keeps = time, False
 
-    def ask(self, job, content):
-        job.content = content if self.keeps else None
+    def __init__(self, machines=9):
+        self.roster = Roster(lambda change: None)
+        self.roster.expect(range(1, machines + 1))
+        self.roster.add(machines)
+        for machine in range(1, machines + 1):
+            self.roster.join(1, machine)
+            self.roster.joined(1, machine)
+        self.sent = []
+
+    def ask(self, rank, jobs):
+        self.sent.append([job.machine for job in jobs])
+        for job in jobs:
+            job.is_held = self.keeps
 
 
 class Tracker:
@@ -38,10 +52,28 @@ def end(tmp_path):
     return JobsEnd(Asked(), opening)
 
 
+def ask(end, *requests, adjoint=False, content=None):
+    w = np.ones(2) if content is None else content
+    sent = end.ask(0, Product(adjoint, 1), dict.fromkeys(requests, w))
+    return [job for jobs in sent for job in jobs]
+
+
 def step(end, *rows):
-    jobs = [end.ask(1, 0, Product(), ((0, count),), np.ones(2)) for count in rows]
+    jobs = ask(end, *(Request(n, ((0, count),)) for n, count in enumerate(rows, start=1)))
     end.release(jobs)
     return [job.values for job in jobs]
+
+
+def test_jobs_of_a_host_go_together_and_terms_of_one_sum_have_one_array(end):
+    rows, lost = ((0, 2),), Term(9, ((0, 2),))
+    terms = [Term(1, rows), Term(2, rows), Term(3, rows, lost), Term(4, rows, lost)]
+    jobs = ask(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
+    assert end.hub.sent == [[1, 2], [3, 4]]
+    assert [job.values is jobs[0].values for job in jobs] == [True, True, False, False]
+    assert jobs[2].values is jobs[3].values
+    end.release(jobs)
+    step(end, 3, 4)
+    assert end.hub.sent[2:] == [[1, 2]]
 
 
 def test_the_same_rows_are_answered_into_the_same_arrays(end):
@@ -61,10 +93,11 @@ def test_two_plans_in_turn_have_their_arrays(end):
 def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
     shared, other = np.ones(4), np.ones(4)
     end.hub.keeps = True
-    jobs = [end.ask(1, 0, Product(), ((0, 1),), content) for content in (shared[:2], other)]
+    contents = shared[:2], other
+    jobs = [job for w in contents for job in ask(end, Request(1, ((0, 1),)), content=w)]
     assert end.is_sending(shared)
     assert not end.is_sending(shared[2:])
-    jobs[0].content = None  # it was answered
+    jobs[0].is_held = False  # it was answered
     assert not end.is_sending(shared)
     jobs[1].tracker = Tracker()  # as it is of a lost machine
     assert end.is_sending(other)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cec_mpi
+from cec_mpi.core.elastic.events import Request
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.options.machines import MachineOptions
-from cec_mpi.runtime.wire.jobs import Job, ReceiveBuffer
+from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
     Kind,
     Opening,
@@ -101,13 +102,13 @@ def test_an_opening_comes_as_it_was_sent(tmp_path):
 
 
 def job_of(*intervals):
-    return Job(3, 7, Product(), intervals, ReceiveBuffer(0, np.dtype(float)), 0.0)
+    return Job(Request(3, intervals), 7, Product(), np.ones(1), np.empty(0), 0.0)
 
 
 def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
-    job.buffer.report[:] = pack_report(report, shard=3, finite=False)
+    job.report[:] = pack_report(report, shard=3, finite=False)
     assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert (job.count, job.failed, job.leaving) == (7, True, True)
 
@@ -124,7 +125,7 @@ def test_a_report_comes_as_it_was_sent():
 def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded):
     job = job_of((0, 4))
     seconds, load_seconds, size = reported
-    job.buffer.report[:] = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
+    job.report[:] = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
     job.bound_report(2.0, 100)
     assert job.reported[:4] == (3, *bounded)
 
@@ -132,7 +133,7 @@ def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded
 @pytest.mark.parametrize("answered", [0, 2, np.nan])
 def test_an_answer_for_another_shard_is_none(answered):
     job = job_of((0, 4))
-    job.buffer.report[:] = pack_report(Report(), shard=3)
+    job.report[:] = pack_report(Report(), shard=3)
     assert not job.failed
-    job.buffer.report[0] = answered
+    job.report[0] = answered
     assert job.failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from cec_mpi.runtime.wire.orders import (
     Opened,
     Opening,
     Order,
+    Part,
     Report,
     Reported,
     Verdict,
@@ -77,7 +79,7 @@ class CollectiveMachineEnd:
             broadcast(self._comm, plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
             intervals = served.assign(assignment)
-        return Multiply(order.step, served.machine, order.product, intervals)
+        return Multiply(order.step, order.product, (Part(served.machine, intervals),))
 
     def _announced(self, order: Order) -> Announced:
         """Receive the rest of an order that is not a step."""
@@ -118,11 +120,16 @@ class CollectiveMachineEnd:
             spread(self._comm, values, served.several_nodes)
         return values
 
-    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send values and report."""
-        served, product = self._serving, order.product
+    def send_answer(
+        self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
+    ) -> None:
+        """Send values and report of the machine."""
+        self._send(order.product, values[0], reports[0])
+
+    def _send(self, product: Product, values: NDArray[Any], report: Report) -> None:
+        served = self._serving
         finite = not product.adjoint or bool(np.isfinite(values).all())
-        self._report[:] = pack_report(report, order.shard, finite)
+        self._report[:] = pack_report(report, served.machine, finite)
         self._problem = report.problem or self._problem
         if product.adjoint:
             size = served.columns * product.columns

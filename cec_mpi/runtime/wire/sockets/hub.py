@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
-from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
@@ -29,7 +28,7 @@ from cec_mpi.runtime.processes.packing import Failure
 from cec_mpi.runtime.processes.places import Place, place_here, places_together
 from cec_mpi.runtime.processes.start import different_packages
 from cec_mpi.runtime.processes.waiting import Clock, Patience
-from cec_mpi.runtime.roster import WARNED, Roster, State
+from cec_mpi.runtime.roster import WARNED, Host, Roster, State
 from cec_mpi.runtime.times import (
     LEAVING_SECONDS,
     LONGEST_EXILE,
@@ -38,7 +37,7 @@ from cec_mpi.runtime.times import (
     SETTLE_SECONDS,
     SHORTAGE_SECONDS,
 )
-from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd, distinct
 from cec_mpi.runtime.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME, frames_of, tracker_of
@@ -63,7 +62,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
 )
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.terminal import say
-from cec_mpi.text import plural
+from cec_mpi.text import plural, size_words
 
 if TYPE_CHECKING:
     import zmq
@@ -130,6 +129,8 @@ class SocketHub:
         Whether the run waits for machines that join if there are too few.
     spare : int
         Machines that a step must be able to miss, so that answers can be compared.
+    alone : str
+        The option with which each host carries one machine; empty if it may carry several.
 
     Attributes
     ----------
@@ -151,25 +152,27 @@ class SocketHub:
         job: str = "",
         waits: bool = False,
         spare: int = 0,
+        alone: str = "",
     ) -> None:
         self._listener = listener
         self._path = path
         self._file = structs.replace(listener.file, job=job)
         self._written = False
-        self.waits, self._spare = waits, spare
+        self.waits, self._spare, self._alone = waits, spare, alone
         self._events: deque[Event] = deque()
         self.clock: Clock = time
-        self.roster = Roster(time.monotonic, self._events.append)
+        self.roster = Roster(self._events.append)
         self._here = place_here()
         self._gathered: list[tuple[bytes, Hello]] | None = []  # until the store is opened
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
+        self._by_rank: dict[int, Peer] = {}
         self._taking_part: tuple[int, ...] = ()
         self._last_hosts: dict[int, str] = {}  # the host on which each machine was last
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._asked: list[Peer] = []  # to open the store
-        # What was sent last, in frames that further machines get as well.
-        self._outgoing: tuple[NDArray[Any], list[zmq.Frame], zmq.MessageTracker] | None = None
+        # What was sent last, by `id`, in frames that further hosts get as well.
+        self._outgoing: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
         self._shortage = Shortage(self.roster, spare)
         self._paused = True  # no process becomes a machine now
         self._stop_message: bytes | None = None  # to all, and to those who still come
@@ -248,16 +251,16 @@ class SocketHub:
         """See `Hub.assign_machines`; 0 for a spare.
 
         The process with rank n of the launcher becomes the n-th of these machines, so that the
-        copy of its shard in a cache is on its node.
+        copy of its shard in a cache is on its node. A host that takes more than one machine gets
+        the others when this one serves.
         """
         self._taking_part, free = machines, list(machines)
         chosen: dict[int, int] = {}
         peers = self._living()
         for peer in peers:
-            wanted = self._wanted(peer.hello)
-            if wanted in free:
-                free.remove(wanted)
-                chosen[peer.rank] = wanted
+            if wanted := [n for n in self._wanted(peer.hello) if n in free]:
+                free.remove(wanted[0])
+                chosen[peer.rank] = wanted[0]
         for peer in peers:
             if free and peer.rank not in chosen and not peer.hello.rank:
                 chosen[peer.rank] = free.pop(0)
@@ -265,7 +268,7 @@ class SocketHub:
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
-        return {peer.machine: peer.hello.pid for peer in self._living() if peer.machine}
+        return {n: peer.hello.pid for peer in self._living() for n in peer.host.machines}
 
     # Machines open the store.
 
@@ -278,18 +281,16 @@ class SocketHub:
             raise MachineError(HUB_POISONED)
         self._opening = opening
         self.roster.expect((*filter(None, opening.machines), *opening.expected))
-        ranks = {peer.rank: peer for peer in self._peers.values()}
-        numbered = enumerate(opening.machines, start=1)
-        chosen = [(ranks[rank], n) for rank, n in numbered if n and rank in ranks]
-        content = opening.packed()
-        threads = self._threads()
-        for peer, machine in chosen:
-            self.roster.join(peer.rank, machine)
-            self._last_hosts[machine] = peer.host
-            peer.opened, peer.is_ready = None, False
-            share = opening.options.threads or threads[peer.rank]
-            peer.order(Order(Kind.OPEN, machine, share), content)
-        self._asked = [peer for peer, _ in chosen]
+        for peer in self._living():
+            self._refuse_unfit(peer)
+        self._asked, content, threads = [], opening.packed(), self._threads()
+        for rank, machine in enumerate(opening.machines, start=1):
+            if machine and rank in self.roster and not self.roster[rank].is_excluded:
+                peer = self._peer_of(self.roster[rank])
+                self.roster.join(rank, machine)
+                self._last_hosts[machine] = peer.host.name
+                peer.open(machine, opening.options.threads or threads[rank], content)
+                self._asked.append(peer)
         if opening.measured:
             self._await(lambda peer: peer.is_ready)
             for peer in [peer for peer in self._asked if not peer.is_ready]:
@@ -297,7 +298,11 @@ class SocketHub:
             for peer in self._asked:
                 peer.send(MEASURE)
         self._await(lambda peer: peer.opened is not None)
-        said = {peer.rank: peer.opened for peer in self._asked}
+        said = {
+            peer.rank: replace(peer.opened, rate=peer.opened.rate / peer.host.wanted)
+            for peer in self._asked
+            if peer.opened is not None
+        }
         return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
 
     def admit(self, emulation: Emulation | None) -> JobsEnd:
@@ -314,7 +319,7 @@ class SocketHub:
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
         for peer in self._asked:
-            if peer.process.state is State.JOINING:
+            if peer.opening:
                 peer.decide(Verdict(failure=Failure.of(error)))
 
     def stop(
@@ -361,113 +366,111 @@ class SocketHub:
 
     # Jobs.
 
-    def ask(self, job: Job, content: NDArray[Any]) -> None:
-        """Send a job to its machine, which must be idle."""
-        peer = self._serving_as(job.machine)
-        if peer is None:
-            raise RuntimeError(f"machine {job.machine} has no process")
-        self.roster.ask(peer.rank)
-        peer.job, peer.answer = job, None
-        order, alone = packed(job, content)
-        frames: Sequence[zmq.Frame] = ()
-        if alone is not None:
-            if self._outgoing is None or self._outgoing[0] is not alone:
-                frames = frames_of(alone)
-                self._outgoing = alone, frames, tracker_of(frames)
-            job.content, frames, job.tracker = self._outgoing
+    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+        """Send jobs to the host of their machines, which must be idle."""
+        peer = self._peer_of(self.roster[rank])
+        for job in jobs:
+            self.roster.ask(job.machine)
+        peer.sent.append(jobs)
+        order, contents = packed(jobs)
+        for content in contents:
+            if id(content) not in self._outgoing:
+                frames = frames_of(content)
+                self._outgoing[id(content)] = frames, tracker_of(frames)
+        for job in jobs if contents else ():
+            job.is_held, job.tracker = True, self._outgoing[id(job.content)][1]
+        frames = [frame for content in contents for frame in self._outgoing[id(content)][0]]
         peer.send(ORDER, order, frames)
-        job.asked = True
 
     def busy(self) -> dict[int, Job]:
         """Return the unanswered jobs by machine, without those of machines that were given up."""
         return {
-            peer.machine: peer.job
+            job.machine: job
             for peer in self._peers.values()
-            if peer.job and peer.process.state in (State.COMPUTING, State.LATE)
+            for job in peer.jobs
+            if peer.host.machines.get(job.machine) in (State.COMPUTING, State.LATE)
         }
 
     def awaited(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
-        awaited = self.roster.machines(State.JOINING)
-        return awaited.union(self.roster.vacant) if self.waits else awaited
+        return self.roster.opening.union(self.roster.vacant if self.waits else ())
 
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""
-        self._outgoing = None
+        self._outgoing.clear()
         self._listen()
         self._handle_disconnects()
-        self._fill_vacant()
         for peer in self._living():
-            if peer.process.state is State.JOINING:
+            if peer.opening:
                 self._take_opened(peer)
+        self._fill_vacant()
         if not self._paused:
             self._shortage.look(self._manifest)
         yield from self._happened()
         for peer in self._living():
-            if peer.job is not None:
-                self._take_answer(peer, peer.job)
-            if peer.has_left and peer.job is None:
+            while peer.answers:
+                self._take_answer(peer)
+            if peer.has_left and not peer.sent:
                 peer.send(FAREWELL)
                 self._lose(peer, "it has said good-bye")
             yield from self._happened()
 
     def late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
-        peer = self._serving_as(machine)
-        if peer is not None:
-            self.roster.late(peer.rank)
+        if self.roster.state_of(machine) is State.COMPUTING:
+            self.roster.late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat a machine that does not answer as lost; a spare replaces it."""
-        peer = self._serving_as(machine)
-        if peer is None or peer.process.state not in (State.COMPUTING, State.LATE):
-            return
-        self.roster.give_up(peer.rank, reason)
-        if self._paused:
-            return
-        for spare in self._spares():
-            self.roster.hand_over(peer.rank)
-            self._become(spare, machine)
-            return
+        """Treat the host of a machine that does not answer as lost; spares replace it."""
+        host = self.roster.carrier(machine)
+        if host is not None and host.machines[machine] in (State.COMPUTING, State.LATE):
+            self.roster.give_up(host.rank, reason)
+            self._fill_vacant()
 
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Give a machine no more jobs; a spare replaces it."""
-        peer = self._serving_as(machine)
-        if peer is not None:
-            self._exclude(peer, reason, change)
+        """Give a machine no more jobs, and its host none if its answers were wrong."""
+        host = self.roster.carrier(machine)
+        if host is None:
+            return
+        if change is Lost:
+            self._take_from(self._peer_of(host), machine, reason)
+        else:
+            self._exclude(self._peer_of(host), reason, change)
+
+    def carry(self, rank: int, machine: int) -> None:
+        """Tell a host to carry a vacant machine as well."""
+        self._become(self._peer_of(self.roster[rank]), machine)
 
     def report(self, machine: int) -> str:
         """Return the last error of a machine."""
-        peer = self._serving_as(machine)
-        return (peer and peer.text) or "no report"
+        host = self.roster.carrier(machine)
+        return (host and self._peer_of(host).text) or "no report"
 
     # Processes.
 
     @property
-    def _manifest(self) -> Manifest:
+    def _opened(self) -> Opening:
         assert self._opening is not None
-        return self._opening.manifest
+        return self._opening
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._opened.manifest
 
     def _living(self) -> list[Peer]:
         return list(self._peers.values())
 
-    def _is_here(self, peer: Peer) -> bool:
-        return peer.process.state is not State.LOST
-
     def _spares(self) -> list[Peer]:
-        """Return the processes that can become machines now."""
+        """Return the hosts that can take another machine now."""
         now = time.monotonic()
         return [
             peer
             for peer in self._peers.values()
-            if peer.process.state is State.SPARE and peer.able_from <= now
+            if peer.host.free and not peer.opening and peer.able_from <= now
         ]
 
-    def _serving_as(self, machine: int) -> Peer | None:
-        process = self.roster.serving_as(machine)
-        if process is None:
-            return None
-        return next(peer for peer in self._peers.values() if peer.process is process)
+    def _peer_of(self, host: Host) -> Peer:
+        return self._by_rank[host.rank]
 
     def _listen(self) -> None:
         """Receive messages of machines, and new machines."""
@@ -488,8 +491,8 @@ class SocketHub:
             if peer is None:
                 if kind == HELLO:
                     self._handle_hello(name, Hello.unpack(head))
-            elif kind == ANSWER and peer.job is not None:
-                peer.answer = [head, *frames[1:]]
+            elif kind == ANSWER and len(peer.answers) < len(peer.sent):
+                peer.answers.append([head, *frames[1:]])
             elif self._is_refused(peer):
                 return
             elif kind == STATUS:
@@ -515,7 +518,7 @@ class SocketHub:
         if peer is None:
             self._report_problem("a machine cannot join", problem)
             self._listener.send(name, REFUSED, problem.encode(errors="backslashreplace"))
-        elif peer.process.state is not State.EXCLUDED:
+        elif not peer.host.is_excluded:
             self._exclude(peer, problem)
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
@@ -535,12 +538,49 @@ class SocketHub:
         backoff = self._backoffs.get((hello.place.host, hello.pid))
         able_from = 0.0 if backoff is None else backoff.next
         send = partial(self._listener.send, name)
-        peer = Peer(self.roster.add(), hello, send, able_from=able_from)
-        self.roster.set_host(peer.rank, peer.host)
-        self._peers[name] = peer
+        host = self.roster.add(hello.count, hello.place.host)
+        peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, able_from)
+        log.info("process %d on %s has come as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
             peer.order(Order(Kind.STOP), self._stop_message)
-        log.info("process %d on %s has come as rank %d", hello.pid, peer.host, peer.rank)
+        elif self._opening is not None:
+            self._refuse_unfit(peer)
+
+    def _refuse_unfit(self, peer: Peer) -> None:
+        """Refuse a host that asks for more than the run or its memory allows."""
+        host, hello, store, manifest = peer.host, peer.hello, self._opened.store, self._manifest
+        fits = hello.memory // manifest.shard_bytes
+        most = 1 if self._alone else manifest.code.machines
+        problem = ""
+        if hello.count > most:
+            why = (
+                f"with {self._alone} answers come from different processes"
+                if self._alone
+                else f"{store} has {plural(most, 'machine')}"
+            )
+            problem = f"--machines {hello.count}: expected {most} at most, because {why}"
+        elif not (fits or hello.rank):
+            limit = "--memory" if hello.is_limited else f"90 % of the free memory of {host.name}"
+            problem = (
+                f"{limit} is {size_words(hello.memory)}: expected at least "
+                f"{size_words(manifest.shard_bytes)}, a shard of {store}"
+            )
+        if problem:
+            self._report_problem("a host cannot join", problem)
+            peer.send(REFUSED, problem.encode(errors="backslashreplace"))
+            self.roster.exclude(peer.rank, problem)
+            return
+        host.wanted = max(1, min(hello.count, fits))
+        self._share_memory(host.name)
+
+    def _share_memory(self, name: str) -> None:
+        """Set how many machines the hosts with this name can carry: memory is shared by default."""
+        peers = [peer for peer in self._peers.values() if peer.host.name == name]
+        sharing = sum(not peer.hello.is_limited for peer in peers)
+        for peer in peers:
+            memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
+            fits = 1 if self._alone else memory // self._manifest.shard_bytes
+            peer.host.capacity = max(peer.host.wanted, fits)
 
     def _handle_disconnects(self) -> None:
         """Notice connections that have ended."""
@@ -548,32 +588,33 @@ class SocketHub:
         if gone:
             self._listen()  # to what they have sent before
         for peer in [self._peers[name] for name in gone]:
-            if peer.job is not None:
-                self._take_answer(peer, peer.job)
+            while peer.answers:
+                self._take_answer(peer)
             self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
-        """Note that a process is gone."""
-        if peer.has_left and peer.job is None:
+        """Note that a host is gone."""
+        if peer.has_left and not peer.sent:
             self.roster.exclude(peer.rank, WARNED, Left)
         else:
-            log.error("rank %d on %s is lost: %s", peer.rank, peer.host, how)
+            log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, how)
             self._note_end(peer)
-        self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host} is gone")
-        self.roster.forget(peer.rank)
+        self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
+        del self._by_rank[peer.rank]
         self._fill_vacant()
 
     def _note_end(self, peer: Peer) -> None:
         """Note the end of a connection, so that its process has to wait if it comes again."""
         if len(self._backoffs) > _MOST_BACKOFFS:
             self._backoffs = {key: each for key, each in self._backoffs.items() if not each.is_over}
-        key = peer.host, peer.hello.pid
+        key = peer.host.name, peer.hello.pid
         self._backoffs.setdefault(key, Backoff(LONGEST_EXILE)).note_end()
 
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
-        """Give a process no more jobs, and tell it to leave unless it has said that it does."""
+        """Give a host no more jobs, and tell it to leave unless it has said that it does."""
         self.roster.exclude(peer.rank, reason, change)
+        peer.opening = 0
         if peer in self._asked:
             self._asked.remove(peer)
         if change is not Left:
@@ -581,82 +622,109 @@ class SocketHub:
             peer.send(kind, reason.encode(errors="backslashreplace"))
         self._fill_vacant()
 
-    def _take_answer(self, peer: Peer, job: Job) -> None:
-        if peer.answer is None or not job.asked:
+    def _take_from(self, peer: Peer, machine: int, reason: str) -> None:
+        """Take a machine from a host on which it has failed; exclude a host that has no other."""
+        peer.cannot_carry.add(machine)
+        if list(peer.host.machines) == [machine]:
+            self._exclude(peer, reason)
             return
-        (head, *values), peer.answer = peer.answer, None
-        buffer = job.buffer
-        report, begin = head[: buffer.report.nbytes], head[buffer.report.nbytes :]
-        peer.job, job.content = None, None
+        if peer.host.machines[machine] is not State.JOINING:
+            peer.order(Order(Kind.CLOSE, machine))
+        self.roster.release(peer.rank, Lost(machine, reason))
+        self._fill_vacant()
+
+    def _take_answer(self, peer: Peer) -> None:
+        jobs, (head, *frames) = peer.sent.popleft(), peer.answers.popleft()
+        for job in jobs:
+            job.is_held = False
+        size = sum(job.report.nbytes for job in jobs)
+        values = distinct(job.values for job in jobs)
         if not (
-            copy_frames([report], buffer.report) and copy_frames([begin, *values], buffer.values)
+            copy_frames([head[:size]], *(job.report for job in jobs))
+            and copy_frames([head[size:], *frames], *values)
         ):
             self._exclude(peer, "its answer has the wrong length")
             return
-        job.bound_report(time.monotonic() - job.begun, self._manifest.shard_bytes)
+        seconds = (time.monotonic() - jobs[0].begun) * max(1, len(peer.host.machines))
+        for job in jobs:
+            job.bound_report(seconds, self._manifest.shard_bytes)
         peer.unasked = 0
-        self._events.append(Answered(job))
-        if peer.process.state is State.EXCLUDED:
+        self._events.append(Answered(jobs))
+        if peer.host.is_excluded:
             return
-        if job.leaving:
+        if any(job.leaving for job in jobs):
             self._exclude(peer, WARNED, Left)
-        else:
-            self.roster.answer(peer.rank)
+            return
+        still_asked = {job.machine for job in peer.jobs}
+        for machine in {job.machine for job in jobs}.union(peer.host.machines) - still_asked:
+            self.roster.answer(peer.rank, machine)
 
-    # Processes become machines.
+    # Hosts take machines.
 
     def _fill_vacant(self) -> None:
-        """Make spares machines that have no process."""
+        """Let spares open machines that have no host, or a silent one, or one that adopted them."""
         if self._paused:
             return
         for spare in self._spares():
-            if self.roster.vacant:
-                self._become(spare, self._chosen(spare, self.roster.vacant))
+            opening = self.roster.machines(State.JOINING)
+            to_take = self.roster.vacant + [
+                n
+                for host in self.roster.processes
+                for n in (host.machines if host.is_silent else host.adopted)
+                if host is not spare.host and n not in opening
+            ]
+            able = [n for n in to_take if n not in spare.cannot_carry]
+            if able:
+                self._become(spare, self._chosen(spare, able))
 
     def _chosen(self, peer: Peer, machines: list[int]) -> int:
-        """Return the machine that a process becomes: the one it asks for, or one of its host."""
-        wanted = [n for n in machines if n == self._wanted(peer.hello)]
-        its = [n for n in machines if self._last_hosts.get(n) == peer.host]
+        """Return the machine that a host takes: one that it asks for, or one of its computer."""
+        wanted = [n for n in self._wanted(peer.hello) if n in machines]
+        its = [n for n in machines if self._last_hosts.get(n) == peer.host.name]
         new = [n for n in machines if n not in self._last_hosts]
         return (wanted or its or new or machines)[0]
 
-    def _wanted(self, hello: Hello) -> int:
-        """Return the machine that a process asks for; 0 for any."""
-        if hello.machine or not 0 < hello.rank <= len(self._taking_part):
-            return hello.machine
-        return self._taking_part[hello.rank - 1]
+    def _wanted(self, hello: Hello) -> tuple[int, ...]:
+        """Return the machines that a host asks for."""
+        if hello.machines or not 0 < hello.rank <= len(self._taking_part):
+            return hello.machines
+        return (self._taking_part[hello.rank - 1],)
 
     def _become(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
-        self._last_hosts[machine] = peer.host
+        options, is_new = self._opened.options, machine not in self._last_hosts
+        if self.roster.state_of(machine) is State.GIVEN_UP:
+            self.roster.hand_over(machine)
         self.roster.join(peer.rank, machine)
-        opening = self._opening
-        assert opening is not None
+        self._last_hosts[machine] = peer.host.name
         # Speeds are not measured again, and injected faults were for the process before.
-        inject = ",".join(w for w in opening.options.inject.split(",") if w.startswith("random"))
-        options = replace(opening.options, measured=False, inject=inject)
-        content = replace(opening, options=options).packed()
-        threads = options.threads or self._threads()[peer.rank]
-        peer.opened = None
-        peer.order(Order(Kind.OPEN, machine, threads), content)
+        inject = ",".join(w for w in options.inject.split(",") if is_new or w.startswith("random"))
+        options = replace(options, measured=False, inject=inject)
+        content = replace(self._opened, options=options).packed()
+        peer.open(machine, options.threads or self._threads()[peer.rank], content)
 
     def _take_opened(self, peer: Peer, quietly: bool = False) -> None:
-        """Take the report of a process on the shard that it opens."""
-        opened, peer.opened = peer.opened, None
+        """Take the report of a host on the shard that it opens."""
+        opened, machine = peer.opened, peer.opening
         if opened is None:
-            if time.monotonic() - peer.process.since > OPEN_SECONDS:
+            if time.monotonic() - peer.since > OPEN_SECONDS:
                 self._exclude(peer, "it has not opened its shard in time")
             return
         if opened.problem:
-            self._last_hosts.pop(peer.machine, None)
+            self._last_hosts.pop(machine, None)
             self._report_problem("a machine cannot join", opened.problem)
             peer.decide(Verdict(failure=Failure.of(MachineError(opened.problem))))
-            self._exclude(peer, opened.problem)
+            self._take_from(peer, machine, opened.problem)
             return
+        before = self.roster.carrier(machine)
+        if before is not None:
+            if before.machines[machine] in (State.COMPUTING, State.LATE):
+                return
+            self._peer_of(before).order(Order(Kind.CLOSE, machine))
         if opened.uncached and not quietly:  # said at the start
             self._report_problem("a machine has no copy", opened.uncached)
         peer.decide(Verdict(self._emulation))
-        self.roster.joined(peer.rank, quietly)
+        self.roster.joined(peer.rank, machine, quietly)
 
     def _await(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
@@ -665,14 +733,14 @@ class SocketHub:
         while waited := [peer for peer in self._asked if not done(peer)]:
             self._listen()
             self._handle_disconnects()
-            self._asked = [peer for peer in self._asked if self._is_here(peer)]
-            finished = [peer.machine for peer in self._asked if done(peer)]
+            self._asked = [peer for peer in self._asked if peer.rank in self.roster]
+            finished = [peer.opening for peer in self._asked if done(peer)]
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
             spare = manifest.placement.to_spare(manifest.code.recovery, finished)
             limit = SETTLE_SECONDS if spare >= self._spare else OPEN_SECONDS
             if time.monotonic() - last > limit:
-                log.warning("slow to open: machines %s", [peer.machine for peer in waited])
+                log.warning("slow to open: machines %s", [peer.opening for peer in waited])
                 return
             patience.pause()
 

@@ -7,9 +7,9 @@ import shutil
 import socket
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import network_here
-from cec_mpi.runtime.roster import Process
+from cec_mpi.runtime.roster import Host
 from cec_mpi.runtime.times import (
     DISCONNECT_GRACE,
     END_LOOK_SECONDS,
@@ -25,7 +25,7 @@ from cec_mpi.runtime.times import (
     SILENCE_SECONDS,
 )
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import Opened, Order, Verdict
+from cec_mpi.runtime.wire.orders import Kind, Opened, Order, Verdict
 from cec_mpi.runtime.wire.sockets.connection_file import (
     ALL_ADDRESSES,
     SCRATCH,
@@ -64,22 +64,28 @@ _NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passw
 
 @dataclass(eq=False)
 class Peer:
-    """A process that has joined, and what it has sent.
+    """A host that has joined, and what it has sent.
 
     Attributes
     ----------
-    process : Process
+    host : Host
         Its entry in the roster.
     hello : Hello
         Its first message.
     send : callable
         Begins to send frames; returns False if the connection has ended.
-    job : Job or None
-        The job that it has not answered.
-    answer : list or None
-        The frames of its answer, until they are taken.
+    sent : deque of tuple of Job
+        The jobs that it has not answered, as they were sent together.
+    answers : deque of list
+        The frames of its answers, until they are taken.
+    opening : int
+        The machine that it is opening; 0 for none.
+    since : float
+        When it was told to open that, in seconds of `time.monotonic`.
     opened : Opened or None
-        Its report on its shard, until it is taken.
+        Its report on this machine, until it is taken.
+    cannot_carry : set of int
+        Machines that have failed on it.
     is_ready : bool
         Whether it waits for the others to measure its speed.
     text : str
@@ -87,51 +93,57 @@ class Peer:
     has_left : bool
         Whether it has said good-bye.
     able_from : float
-        When it can become a machine, on the clock of `time.monotonic`.
+        When it can take machines, on the clock of `time.monotonic`.
     unasked : int
         Messages that it has sent since its last answer.
     """
 
-    process: Process
+    host: Host
     hello: Hello
     send: Callable[..., bool]
-    job: Job | None = None
-    answer: list[Any] | None = None
+    able_from: float = 0.0
+    sent: deque[tuple[Job, ...]] = field(default_factory=deque)
+    answers: deque[list[Any]] = field(default_factory=deque)
+    opening: int = 0
+    since: float = 0.0
     opened: Opened | None = None
+    cannot_carry: set[int] = field(default_factory=set)
     is_ready: bool = False
     text: str = ""
     has_left: bool = False
-    able_from: float = 0.0
     unasked: int = 0
 
     @property
     def rank(self) -> int:
         """Its number among the processes of the session; the master is 0."""
-        return self.process.rank
+        return self.host.rank
 
     @property
-    def machine(self) -> int:
-        """The machine that it is or will be; 0 for none."""
-        return self.process.machine
-
-    @property
-    def host(self) -> str:  # noqa: D102
-        return self.hello.place.host
+    def jobs(self) -> list[Job]:
+        """The jobs that it has not answered."""
+        return [job for jobs in self.sent for job in jobs]
 
     def order(self, order: Order, content: bytes = b"") -> None:
         """Begin to send an order that is not a job."""
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
         self.send(ORDER, header, frames_of(content))
 
+    def open(self, machine: int, threads: int, opening: bytes) -> None:
+        """Begin to send the order to open a machine."""
+        self.opening, self.opened, self.is_ready = machine, None, False
+        self.since = time.monotonic()
+        self.order(Order(Kind.OPEN, machine, threads), opening)
+
     def decide(self, verdict: Verdict) -> None:
-        """Begin to send whether the process serves the store that it has opened."""
+        """Begin to send whether the host serves the machine that it has opened."""
+        self.opening, self.opened = 0, None
         self.send(VERDICT, b"", frames_of(pack(verdict)))
 
     def take_status(self, status: Opened | str | None) -> None:
-        """Take a message of the process."""
+        """Take a message of the host."""
         match status:
             case Opened():
-                self.opened = status
+                self.opened = status if self.opening else None
             case str():
                 self.text = status
             case None:

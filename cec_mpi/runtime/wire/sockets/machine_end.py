@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,10 @@ from cec_mpi.runtime.times import (
     SILENCE_SECONDS,
 )
 from cec_mpi.runtime.wire.orders import (
+    SHORT_ANSWERS,
     Announced,
+    Close,
+    Kind,
     Multiply,
     Open,
     Opened,
@@ -64,11 +68,9 @@ from cec_mpi.runtime.wire.sockets.messages import (
     VERDICT,
     copy_frames,
     first,
-    goes_with_report,
-    job_of,
     kind_and_head,
     shape_for,
-    unpacked_job,
+    unpacked,
 )
 from cec_mpi.store.files.regular import check_descriptors
 from cec_mpi.terminal import say
@@ -340,12 +342,12 @@ class SocketMachineEnd:
     tells : bool
         Print which machine this process is.
     own : mapping
-        Options of this machine in place of those of the run.
+        Options of this host in place of those of the run.
 
     Attributes
     ----------
-    machine : int
-        That it was last; 0 for none.
+    machines : tuple of int
+        That it carries, or carried last.
     shutdown_reason : str
         Why this machine must leave; empty if it was not told to.
     """
@@ -367,9 +369,9 @@ class SocketMachineEnd:
         self._content = np.empty(0, np.uint8)  # that is in it
         self._opening: Open | None = None
         self._served: Opening | None = None
-        self._early: list[Any] | None = None  # an order that came instead of an object
+        self._early: deque[list[Any]] = deque()  # orders that came before an awaited object
         self._goes_by: float | None = None  # after good-bye
-        self.machine = 0
+        self.machines: tuple[int, ...] = ()
 
     def receive_order(self, signals: NotedSignals) -> Announced:
         """Wait for an order; if this machine was told to leave, say good-bye to the master."""
@@ -377,13 +379,13 @@ class SocketMachineEnd:
         while (frames := self._next()) is None or frames[0] != ORDER:
             if self.shutdown_reason and self._may_go(frames):
                 return Stop(ShutdownRequested(self.shutdown_reason))
-        numbers = np.frombuffer(frames[1], np.int64)
-        order, pairs, self._content = unpacked_job(numbers)
+        order, job, self._content = unpacked(np.frombuffer(frames[1], np.int64))
         self._frames = frames[2:]
-        job = job_of(order, pairs)
         if job is not None:
             return job
         told = parse_order(order, b"".join(self._frames))
+        if isinstance(told, Close):
+            self.machines = tuple(n for n in self.machines if n != told.machine)
         if isinstance(told, Open):
             options = replace(told.opening.options, **self._own)
             opening = replace(told.opening, options=options)
@@ -414,10 +416,9 @@ class SocketMachineEnd:
         assert asked is not None
         if verdict.failure is None:
             self._served = asked.opening
-            if asked.machine not in (0, self.machine):
-                self.machine = asked.machine
-                if self._tells:
-                    say(f"this is machine {self.machine} of {asked.opening.store}")
+            self.machines = *self.machines, asked.machine
+            if self._tells:
+                say(f"this is machine {asked.machine} of {asked.opening.store}")
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
@@ -433,44 +434,58 @@ class SocketMachineEnd:
         self._frames = []
         return values
 
-    def send_answer(self, order: Multiply, values: NDArray[Any], report: Report) -> None:
-        """Send the error, if there is one, then values and report.
+    def send_answer(
+        self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
+    ) -> None:
+        """Send errors, if there are some, then reports and values.
 
-        The report says whether this machine leaves.
+        The reports say whether this host leaves.
         """
-        if report.problem:
-            self._report_status(report.problem)
-        elif self.shutdown_reason:
-            report = replace(report, leaving=True)
-        numbers = np.array(pack_report(report, order.shard), dtype=np.float64)
-        values = np.ascontiguousarray(values)
-        if goes_with_report(values):
-            self._connection.send(ANSWER, numbers.tobytes() + values.tobytes())
+        for problem in filter(None, (report.problem for report in reports)):
+            self._report_status(problem)
+        is_leaving = bool(self.shutdown_reason)
+        numbers = [
+            number
+            for part, report in zip(order.parts, reports, strict=True)
+            for number in pack_report(
+                replace(report, leaving=report.leaving or is_leaving), part.machine
+            )
+        ]
+        head = np.array(numbers, dtype=np.float64)
+        arrays = [np.ascontiguousarray(array) for array in values]
+        if sum(array.nbytes for array in arrays) <= SHORT_ANSWERS:
+            octets = b"".join(array.tobytes() for array in arrays)
+            self._connection.send(ANSWER, head.tobytes() + octets)
         else:
             # The master asks for the next values only when it has all of these.
-            self._connection.send(ANSWER, numbers, frames_of(values))
+            self._connection.send(ANSWER, head, [f for array in arrays for f in frames_of(array)])
 
     def _report_status(self, content: Opened | str | None) -> None:
         self._connection.send(STATUS, pack(content))
 
     def _receive(self, kind: bytes) -> bytes | None:
         """Wait for a message of this kind, and return its content; None if the master leaves."""
-        while (frames := self._connection.receive(LEAVE_LOOK_SECONDS)) is None:
-            if self.shutdown_reason:
+        while True:
+            frames = self._connection.receive(LEAVE_LOOK_SECONDS)
+            if frames is None and self.shutdown_reason:
                 self._connection.send(GOOD_BYE)
                 raise ShutdownRequested(self.shutdown_reason)
+            if frames is not None and frames[0] != ORDER:
+                break
+            if frames is not None:
+                self._early.append(frames)
+                if unpacked(np.frombuffer(frames[1], np.int64))[0].kind == Kind.STOP:
+                    return None
         if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
             raise ShutdownRequested(self.shutdown_reason)
-        if frames[0] == ORDER:  # the master leaves
-            self._early = frames
-            return None
         if frames[0] != kind:
             raise MachineError("the master has sent an unexpected message")
         return b"".join(frames[1:])
 
     def _next(self) -> list[Any] | None:
-        early, self._early = self._early, None
-        return early or self._connection.receive(LEAVE_LOOK_SECONDS)
+        if self._early:
+            return self._early.popleft()
+        return self._connection.receive(LEAVE_LOOK_SECONDS)
 
     def _may_go(self, frames: list[Any] | None) -> bool:
         """Say good-bye; True if the master has answered it, or has been silent for too long."""

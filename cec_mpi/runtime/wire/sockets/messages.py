@@ -2,7 +2,7 @@
 
 ==========  ======================================================================
 to machine
-ORDER       an order as packed by `packed_job`; then bytes that belong to it
+ORDER       an order, which is for jobs as `packed` returns it; then bytes that belong to it
 VERDICT     a `Verdict`: whether the machine serves the store that it has opened
 MEASURE     nothing; all machines are ready to measure their speeds
 PRESENT     nothing; it can be sent as long as the machine is connected
@@ -12,7 +12,8 @@ FAILED      the machine's error: it gets no more jobs, and leaves
 DISMISSED   why the machine is excluded for good: it leaves
 to master
 HELLO       who a machine is: a `Hello`
-ANSWER      the report of a job; then its values, in the same frame where they are short
+ANSWER      reports of the jobs of an order; then their values, or for X' V the sum of them, in the
+            same frame if they are short
 STATUS      what a machine reports: on a store that it opened, the error of a job, or that it is
             ready to measure its speed
 GOOD_BYE    nothing
@@ -26,7 +27,7 @@ each. A long vector is not copied, but sent in frames of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -35,19 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
-from cec_mpi.core.plan.assignment import Ints, count_rows
+from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.runtime.processes.packing import unpack
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import (
-    SHORT_ANSWERS,
-    SHORT_VECTOR,
-    Multiply,
-    Opened,
-    Opening,
-    Order,
-)
+from cec_mpi.runtime.wire.orders import SHORT_VECTOR, Multiply, Opened, Opening, Order, Part
 from cec_mpi.text import printable
 
 ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
@@ -74,17 +68,20 @@ def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
     return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
 
 
-def copy_frames(frames: Sequence[Any], out: NDArray[Any]) -> bool:
-    """Copy the bytes of frames into an array; False if they do not fill it exactly."""
-    octets, done = out.reshape(-1).view(np.uint8), 0
-    for frame in frames:
-        size = len(frame)
-        if done + size > octets.size:
-            return False
-        if size:
-            octets[done : done + size] = np.frombuffer(frame, np.uint8)
-        done += size
-    return done == octets.size
+def copy_frames(frames: Sequence[Any], *arrays: NDArray[Any]) -> bool:
+    """Copy the bytes of frames into arrays, one after the other; False if they do not fit."""
+    free = [octets for a in arrays if (octets := a.reshape(-1).view(np.uint8)).size]
+    for frame in filter(len, frames):
+        octets = np.frombuffer(frame, np.uint8)
+        while octets.size:
+            if not free:
+                return False
+            size = min(octets.size, free[0].size)
+            free[0][:size], octets = octets[:size], octets[size:]
+            free[0] = free[0][size:]
+            if not free[0].size:
+                del free[0]
+    return not free
 
 
 def unpack_status(frame: Any) -> Opened | str | None:
@@ -114,68 +111,51 @@ def _text(content: str) -> str:
     return printable(content[:_MOST_TEXT], kept="\n")
 
 
-def goes_with_order(content: NDArray[Any]) -> bool:
-    """Whether the vector of a job is short enough to be sent with its order."""
-    return content.nbytes <= SHORT_VECTOR
+def packed(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+    """Return the order for jobs of one host, and the vectors that are sent behind it.
 
-
-def packed_job(
-    order: Order, intervals: Iterable[tuple[int, int]], content: NDArray[Any]
-) -> NDArray[np.int64]:
-    """Return the order of a job with its rows, and with its vector if that is short.
-
-    The `length` of the order is the size of the vector in bytes.
+    An order has the number of rows of each machine, then the rows, then short vectors; its `length`
+    is the size of these in bytes. X W has one vector, X' V has one for each job.
     """
-    rows = chain(*intervals)
-    if not goes_with_order(content):
-        return np.array([*order, *rows], dtype=np.int64)
-    head = [*order._replace(length=content.nbytes), *rows]
-    packed = np.zeros(len(head) + -(-content.nbytes // _NUMBER), dtype=np.int64)
-    packed[: len(head)] = head
-    packed[len(head) :].view(np.uint8)[: content.nbytes] = content.reshape(-1).view(np.uint8)
-    return packed
+    first = jobs[0]
+    contents = [job.content for job in jobs] if first.product.adjoint else [first.content]
+    size = sum(content.nbytes for content in contents)
+    length = size if size <= SHORT_VECTOR else 0
+    header = Order.of(first.product, len(jobs), first.step, length)
+    parts = chain.from_iterable((job.machine, len(job.intervals)) for job in jobs)
+    rows = chain.from_iterable(chain(*job.intervals) for job in jobs)
+    head = [*header, *parts, *rows]
+    if not length:
+        return np.array(head, dtype=np.int64), contents
+    numbers = np.zeros(len(head) + -(-length // _NUMBER), dtype=np.int64)
+    numbers[: len(head)] = head
+    octets = numbers[len(head) :].view(np.uint8)
+    for content in contents:
+        octets[: content.nbytes] = content.reshape(-1).view(np.uint8)
+        octets = octets[content.nbytes :]
+    return numbers, []
 
 
-def packed(job: Job, content: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Return the order of a job, and the vector that is sent behind it, if it is long."""
-    header = Order.of(job.product, job.machine, job.step)
-    numbers = packed_job(header, job.intervals, content)
-    return numbers, None if goes_with_order(content) else content
-
-
-def unpacked_job(numbers: NDArray[np.int64]) -> tuple[Order, Ints, NDArray[np.uint8]]:
-    """Split a packed job into the order, its rows as pairs, and its vector if that is short.
-
-    For an order that is not a step, the numbers behind its header are returned as rows.
-    """
+def unpacked(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
+    """Return an order, the job that it is, if it is one, and vectors that came with it."""
     order = Order(*numbers[:_HEADER].tolist())
     if not order.is_step:
-        return order, numbers[_HEADER:], np.empty(0, np.uint8)
-    along = order.length
-    end = numbers.size - -(-along // _NUMBER)
-    content = numbers[end:].view(np.uint8)[:along]
-    return order, numbers[_HEADER:end].reshape(-1, 2), content
+        return order, None, np.empty(0, np.uint8)
+    end = numbers.size - -(-order.length // _NUMBER)
+    pairs = numbers[_HEADER:end].reshape(-1, 2).tolist()
+    parts, begin = [], order.shard
+    for machine, count in pairs[:begin]:
+        parts.append(Part(machine, tuple((a, b) for a, b in pairs[begin : begin + count])))
+        begin += count
+    job = Multiply(order.step, order.product, tuple(parts))
+    return order, job, numbers[end:].view(np.uint8)[: order.length]
 
 
-def job_of(order: Order, pairs: Ints) -> Multiply | None:
-    """Return the job of an unpacked order; None for an order that is not a job."""
-    if order.is_step:
-        intervals = tuple(map(tuple, pairs.tolist()))
-        return Multiply(order.step, order.shard, order.product, intervals)
-    return None
-
-
-def shape_for(order: Multiply, opening: Opening) -> tuple[int, int]:
-    """Return the shape of the vector of a job."""
-    adjoint, columns = order.product
-    assert order.intervals is not None
-    rows = count_rows(order.intervals)
+def shape_for(job: Multiply, opening: Opening) -> tuple[int, int]:
+    """Return the shape of W, or of the coefficients of all parts of a job."""
+    adjoint, columns = job.product
+    rows = sum(count_rows(part.intervals or ()) for part in job.parts)
     return (rows, columns) if adjoint else (columns, opening.manifest.columns)
-
-
-def goes_with_report(values: NDArray[Any]) -> bool:
-    """Whether an answer is short enough to be sent with its report."""
-    return values.nbytes <= SHORT_ANSWERS
 
 
 @dataclass(frozen=True)
@@ -191,15 +171,24 @@ class Hello:
         Where it runs, as this process sees it.
     rank : int
         Its rank in the master's launcher; 0 if it was started otherwise.
-    machine : int
-        The machine that it asks to be, or was before; 0 for any.
+    machines : tuple of int
+        The machines that it asks for, or carried before.
+    count : int
+        How many machines it carries.
+    memory : int
+        Bytes that their shards may take; by default any number.
+    is_limited : bool
+        Whether its user has said so; otherwise it is a part of what is free.
     """
 
     package: tuple[str, str, str]
     pid: int
     place: Place
     rank: int = 0
-    machine: int = 0
+    machines: tuple[int, ...] = ()
+    count: int = 1
+    memory: int = _MOST_NUMBER - 1
+    is_limited: bool = False
 
     @classmethod
     def unpack(cls, frame: Any) -> Hello:
@@ -211,7 +200,7 @@ class Hello:
             It is not such a message.
         """
         found = unpack(frame, cls)
-        numbers = [*vars(found).values(), *vars(found.place).values()]
+        numbers = [*vars(found).values(), *vars(found.place).values(), *found.machines]
         if not all(0 <= n < _MOST_NUMBER for n in numbers if isinstance(n, int)):
             raise ValueError("a number out of range")
         names = (printable(name[:_MOST_NAME]) for name in (found.place.host, found.place.network))

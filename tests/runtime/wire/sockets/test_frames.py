@@ -87,13 +87,13 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
 
 
 def test_a_hello_comes_as_it_was_said():
-    hello = Hello(package_here(), 12, place_here(), 3, 2)
+    hello = Hello(package_here(), 12, place_here(), 3, (2, 5), 4, 10**9, True)
     assert Hello.unpack(pack(hello)) == hello
 
 
 def test_most_of_a_hello_may_be_left_out():
     hello = Hello(package_here(), 12, place_here())
-    assert (hello.rank, hello.machine) == (0, 0)
+    assert (hello.rank, hello.machines, hello.count) == (0, (), 1)
     assert Hello.unpack(pack(hello)) == hello
 
 
@@ -102,7 +102,9 @@ WRONG = {
     "package": [["1"], None, "1"],
     "pid": ["many", -1, None, float("inf"), [1]],
     "rank": [-1, 1 << 62, "first"],
-    "machine": [-1, {}],
+    "machines": [-1, {}, [-1], ["1"]],
+    "count": [-1, None, [2]],
+    "memory": [-1, 1 << 62],
     "place": [None, "node1", {}, SENT["place"] | {"ranks": -1}],
 }
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost
+from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost, Request
 from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
 from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import Answered
 from cec_mpi.runtime.wire.orders import (
     Kind,
@@ -44,7 +45,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     VERDICT,
     Hello,
     package_here,
-    unpacked_job,
+    unpacked,
 )
 
 pytestmark = pytest.mark.timeout(120)
@@ -85,7 +86,7 @@ class Process:
     def order(self, kind):
         """The next order, which is of this kind."""
         head, *frames = self.hear(ORDER)
-        order, _, _ = unpacked_job(np.frombuffer(head, np.int64))
+        order, _, _ = unpacked(np.frombuffer(head, np.int64))
         assert order.kind == kind
         return order, b"".join(frames)
 
@@ -179,8 +180,12 @@ def opening_of(manifest, numbers, **more):
     return Opening(*served, (1,) * (len(numbers) + 1), **more)
 
 
-def ask(end, machine, step=0):
-    return end.ask(machine, step, Product(), ((0, ROWS),), np.ones((1, COLUMNS)))
+def ask(end, *machines, step=0):
+    """The jobs of these machines, or the one job."""
+    w = np.ones((1, COLUMNS))
+    asked = {Request(machine, ((0, ROWS),)): w for machine in machines}
+    jobs = [job for jobs in end.ask(step, Product(), asked) for job in jobs]
+    return jobs if len(machines) > 1 else jobs[0]
 
 
 def happened(hub, *kinds):
@@ -209,7 +214,7 @@ def happens_nothing(hub):
 def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
     hub = make()
     for rank in (3, 1, 4, 0, 2, 0):
-        come(rank=rank, machine=0 if rank else 6)
+        come(rank=rank, machines=() if rank else (6,))
     places = hub.gather(lambda: 6, 2, 3.0)  # those that no launcher has started are waited for
     assert len(places) == 7
     assert {place.ranks for place in places} == {7}
@@ -223,7 +228,7 @@ def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
 def test_who_asks_for_a_machine_has_it_and_who_comes_too_many_is_a_spare(make, come):
     hub = make()
     for machine in (2, 2, 1, 9):
-        come(machine=machine)
+        come(machines=(machine,))
     places = hub.gather(lambda: 4, 2, 3.0)
     assert sorted(hub.assign_machines((1, 2, 3), places)[0]) == [0, 1, 2, 3]
     assert len(hub.roster.spares()) == 4  # until they have opened
@@ -285,7 +290,7 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
     job = ask(end, 1)
     first.order(Kind.MULTIPLY)
     first.answer(1)
-    assert happened(hub, Answered)[-1].job is job
+    assert happened(hub, Answered)[-1].jobs == (job,)
     assert job.values.tolist() == [1.0] * ROWS
 
 
@@ -327,9 +332,9 @@ def test_who_is_lost_again_and_again_waits_longer_each_time(gathered, come):
 def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered, come):
     hub, _, _ = gathered(machines=1)
     lie = {"ranks": 0, "cores": cores, "own_cores": cores, "unbound_cores": cores, "node": 9}
-    come(place=lie, machine=2)
+    come(place=lie, machines=(2,))
     until(lambda: list(hub.events()) or hub.roster.vacant == [3])
-    honest = come(machine=3)
+    honest = come(machines=(3,))
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     order, _ = honest.order(Kind.OPEN)
     assert order.step == 1  # threads
@@ -348,7 +353,7 @@ def test_machines_open_a_store_and_answer(gathered):
         process.answer(n)
     answered = []
     until(lambda: answered.extend(hub.events()) or len(answered) == 3)
-    assert {event.job for event in answered} == set(jobs)
+    assert {event.jobs for event in answered} == {(job,) for job in jobs}
     # They say half a second, which is more than there was.
     assert all(0 < job.reported.seconds <= time.monotonic() - job.begun for job in jobs)
     assert hub.busy() == {}
@@ -507,7 +512,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     new = ask(end, 1, step=1)
     first.answer(1)  # at last
     (answered,) = happened(hub, Answered)
-    assert answered.job is old
+    assert answered.jobs == (old,)
     assert np.isnan(new.values).all()
     assert [each.rank for each in hub.roster.spares()] == [1]
     assert hub.busy() == {1: new}
@@ -535,7 +540,191 @@ def test_who_is_excluded_is_told_why(change, error, gathered):
     assert spare.opens() == 1
 
 
-# --- reports ------------------------------------------------------------------------------
+# --- hosts of several machines ------------------------------------------------------------
+
+
+def serves(process, hub):
+    """The machine that a host opens next, and serves."""
+    machine = process.opens()
+    happened(hub, Joined)
+    assert process.verdict() == Verdict()
+    return machine
+
+
+@pytest.fixture
+def host(gathered, come):
+    """A hub with machine 1 in a process, and 2 and 3 on a host."""
+    hub, end, (first,) = gathered(machines=1)
+    second = come(count=3, memory=10**9)
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    assert [serves(second, hub), serves(second, hub)] == [2, 3]
+    return hub, end, first, second
+
+
+def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
+    hub, end, _, second = host
+    jobs = ask(end, 2, 3)
+    head, *frames = second.hear(ORDER)
+    order, job, content = unpacked(np.frombuffer(head, np.int64))
+    assert (order.shard, [part.machine for part in job.parts]) == (2, [2, 3])
+    assert (content.size, frames) == (8 * COLUMNS, [])
+    reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
+    second.say(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
+    assert happened(hub, Answered) == [Answered(tuple(jobs))]
+    assert [job.values.tolist() for job in jobs] == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
+    assert hub.roster.machines(State.IDLE) == {1, 2, 3}
+
+
+def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_turn(host):
+    hub, end, _, second = host
+    first, other = ask(end, 3), ask(end, 2)
+    second.order(Kind.MULTIPLY)
+    second.order(Kind.MULTIPLY)
+    second.answer(3)
+    assert happened(hub, Answered) == [Answered((first,))]
+    assert hub.busy() == {2: other}
+    second.answer(2)
+    assert happened(hub, Answered) == [Answered((other,))]
+
+
+def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, come):
+    hub, _, _, second = host
+    second.close()
+    lost = [event.machine for event in happened(hub, Lost)]
+    assert lost == [2, 3]
+    spare = come(count=2)
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    assert [serves(spare, hub), serves(spare, hub)] == [2, 3]
+
+
+def test_all_machines_of_a_host_leave_when_it_says_good_bye(host):
+    hub, _, _, second = host
+    second.say(GOOD_BYE)
+    assert [event.machine for event in happened(hub, Left)] == [2, 3]
+    second.hear(FAREWELL)
+
+
+def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host, come):
+    hub, end, _, second = host
+    ask(end, 2)
+    second.order(Kind.MULTIPLY)
+    hub.give_up(2, "silent")
+    assert happened(hub, GivenUp) == [GivenUp(2, "silent"), GivenUp(3, "silent")]
+    spare = come()
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    taken = serves(spare, hub)
+    second.answer(2)
+    (_, joined) = happened(hub, Answered, Joined)
+    assert {taken, joined.machine} == {2, 3}
+    assert hub.roster.machines(State.IDLE) == {1, 2, 3}
+
+
+def test_a_host_that_comes_back_gets_the_machines_that_it_had(host, come):
+    hub, _, _, second = host
+    second.close()
+    happened(hub, Lost)
+    again = come(count=2, machines=(3, 2))
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    assert {serves(again, hub), serves(again, hub)} == {2, 3}
+
+
+def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, capsys):
+    hub, end, _ = gathered(machines=1)
+    second = come(count=2)
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    assert serves(second, hub) == 2
+    second.order(Kind.OPEN)
+    second.say(STATUS, pack(Opened("machine 3 sees no shard", unseen=True)))
+    assert happened(hub, Lost) == [Lost(3, "machine 3 sees no shard")]
+    assert second.verdict().failure.text == "machine 3 sees no shard"
+    assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
+    happens_nothing(hub)  # it is not asked again
+    assert hub.roster.vacant == [3]
+    ask(end, 2)
+    second.order(Kind.MULTIPLY)
+
+
+def test_a_machine_that_cannot_compute_leaves_its_host(host):
+    hub, _, _, second = host
+    hub.exclude(3, "its shard is damaged", Lost)
+    order, _ = second.order(Kind.CLOSE)
+    assert order.shard == 3
+    assert happened(hub, Lost) == [Lost(3, "its shard is damaged")]
+    assert hub.roster.available == {1, 2}
+
+
+def test_wrong_answers_of_one_machine_exclude_its_host(host):
+    hub, _, _, second = host
+    hub.exclude(3, "wrong", Excluded)
+    assert happened(hub, Excluded) == [Excluded(2, "wrong"), Excluded(3, "wrong")]
+    with pytest.raises(DismissedError, match="wrong"):
+        second.connection.receive(LIMIT)
+
+
+def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered, come):
+    hub, end, (first, _, third) = gathered()
+    third.close()
+    happened(hub, Lost)
+    hub.carry(1, 3)
+    assert serves(first, hub) == 3
+    job = ask(end, 3)
+    newcomer = come()
+    until(lambda: list(hub.events()) or State.JOINING in hub.roster.processes[-1].machines.values())
+    assert newcomer.opens() == 3
+    first.order(Kind.MULTIPLY)
+    happens_nothing(hub)  # the first one has a job of this machine
+    assert hub.awaited() == set()
+    first.answer(3)
+    answered, joined = happened(hub, Answered, Joined)
+    assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
+    assert newcomer.verdict() == Verdict()
+    order, _ = first.order(Kind.CLOSE)
+    assert order.shard == 3
+
+
+@pytest.mark.parametrize(
+    ("hello", "options", "message"),
+    [
+        ({"count": 4}, {}, "--machines 4: expected 3 at most, because store has 3 machines"),
+        (
+            {"count": 2},
+            {"alone": "--check"},
+            "--machines 2: expected 1 at most, because with --",
+        ),
+        ({"memory": 5, "is_limited": True}, {}, "--memory is 5 bytes: expected at least 320 bytes"),
+        ({"memory": 9}, {}, "90 % of the free memory of .* is 9 bytes: expected at least"),
+    ],
+)
+@pytest.mark.parametrize("comes", ["before", "later"])
+def test_who_asks_for_too_much_is_refused_in_one_sentence(
+    hello, options, message, comes, make, come, manifest, meanwhile, capsys
+):
+    hub = make(**options)
+    hub.gather(lambda: 0, 0, LIMIT)
+    if comes == "before":
+        process = come(**hello)
+        until(lambda: list(hub.events()) or hub.roster.processes)
+    hub.open(opening_of(manifest, (), expected=(1, 2, 3)))
+    hub.admit(None)
+    if comes == "later":
+        process = come(**hello)
+    found = until(lambda: list(hub.events()) or capsys.readouterr().out)
+    assert "a host cannot join: " in found
+    with pytest.raises(InputError, match=message):
+        process.connection.receive(LIMIT)
+    assert hub.roster.vacant == [1, 2, 3]
+
+
+def test_a_host_takes_as_many_machines_as_fit_into_its_memory(gathered, come, manifest):
+    hub, _, _ = gathered(machines=1)
+    host = come(count=2, memory=2 * manifest.shard_bytes - 1)
+    until(lambda: list(hub.events()) or hub.roster.opening)
+    assert serves(host, hub) == 2
+    happens_nothing(hub)
+    assert hub.roster.vacant == [3]
+
+
+# --- reports -----------------------------------------------------------------------------
 
 
 def test_a_machine_says_what_went_wrong_before_it_answers(gathered):

@@ -39,8 +39,8 @@ class Wire:
         return self.messages.popleft()
 
 
-def order(kind, *numbers):
-    return [ORDER, np.array([*Order(kind), *numbers], dtype=np.int64).tobytes()]
+def order(kind, parts=0, *numbers):
+    return [ORDER, np.array([*Order(kind, parts), *numbers], dtype=np.int64).tobytes()]
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tm
 
 
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
-    wire = Wire(order(Kind.MULTIPLY, 0, 1))  # the next one would come before it says good-bye
+    wire = Wire(order(Kind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
         job = end.receive_order(signals)
     assert isinstance(job, Multiply)
-    end.send_answer(job, np.zeros(1), Report(0.5))
+    end.send_answer(job, [np.zeros(1)], [Report(0.5)])
     kind, head = wire.sent[0]
     assert kind == ANSWER
     assert Reported(*np.frombuffer(head)[: Reported.size()]).leaving == 1

@@ -1,64 +1,70 @@
-"""Jobs and answers in one message: as they were packed, and long ones on their own."""
+"""Jobs of a host in one message: short vectors go with them, long ones follow, w once."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from cec_mpi.core.elastic.events import Request
 from cec_mpi.core.step.product import Product
-from cec_mpi.runtime.wire.jobs import ReceiveBuffer
-from cec_mpi.runtime.wire.orders import Kind, Order, Reported
-from cec_mpi.runtime.wire.sockets.messages import (
-    goes_with_order,
-    goes_with_report,
-    packed_job,
-    unpacked_job,
-)
+from cec_mpi.runtime.wire.jobs import Job
+from cec_mpi.runtime.wire.orders import Kind, Order, Part
+from cec_mpi.runtime.wire.sockets.messages import copy_frames, packed, unpacked
 
-ROWS = ((0, 4), (6, 9))
+PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
+
+
+def jobs_of(product, *contents):
+    requests = [Request(*part) for part in PARTS[: len(contents)]]
+    given = zip(requests, contents, strict=True)
+    return [Job(each, 7, product, content, np.empty(0), 0.0) for each, content in given]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("numbers", [1, 7, 8, 8192])
-def test_a_short_job_comes_as_it_was_packed(numbers, dtype):
-    content = np.arange(numbers, dtype=dtype).reshape(1, -1)
-    order = Order.of(Product(columns=1), shard=3, step=7)
-    come, rows, along = unpacked_job(packed_job(order, ROWS, content))
-    assert goes_with_order(content)
-    assert come == order._replace(length=content.nbytes)
-    assert tuple(map(tuple, rows.tolist())) == ROWS
-    np.testing.assert_array_equal(along.view(dtype), content[0])
-
-
-def test_a_long_vector_comes_on_its_own():
-    content = np.ones((1, 8193))
-    order = Order.of(Product(columns=1))
-    packed = packed_job(order, ROWS, content)
-    assert not goes_with_order(content)
-    assert packed.tolist() == [*order, 0, 4, 6, 9]
-    come, _, along = unpacked_job(packed)
-    assert (come, along.size) == (order, 0)
-
-
-def test_what_follows_an_order_that_is_no_job_comes_on_its_own():
-    order = Order(Kind.OPEN, 1, length=4096)
-    come, rows, along = unpacked_job(np.array(order, dtype=np.int64))
-    assert (come, rows.size, along.size) == (order, 0, 0)
+def test_a_short_vector_goes_with_the_jobs_once(numbers, dtype):
+    w = np.arange(numbers, dtype=dtype).reshape(1, -1)
+    message, follow = packed(jobs_of(Product(columns=1), w, w))
+    order, job, content = unpacked(message)
+    assert (order.step, order.length, follow) == (7, w.nbytes, [])
+    assert (job.step, job.product, job.parts) == (7, Product(columns=1), PARTS)
+    np.testing.assert_array_equal(content.view(dtype), w[0])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("numbers", [0, 1, 8, 16385])
-def test_answers_lie_behind_their_report_and_none_counts_as_failed(numbers, dtype):
-    buffer = ReceiveBuffer(numbers, np.dtype(dtype))
-    assert buffer.values.shape == (numbers,)
-    assert buffer.values.dtype == dtype
-    buffer.clear()
-    assert np.isnan(buffer.report).all()
-    assert np.isnan(buffer.values).all()
-    sent = ReceiveBuffer(numbers, np.dtype(dtype))
-    sent.report[:] = range(Reported.size())
-    sent.values[:] = range(numbers)
-    buffer.packed[:] = sent.packed
-    assert buffer.report.tolist() == list(range(Reported.size()))
-    np.testing.assert_array_equal(buffer.values, np.arange(numbers, dtype=dtype))
-    assert goes_with_report(buffer.values) == (numbers * np.dtype(dtype).itemsize <= 131072)
+def test_short_coefficients_lie_one_behind_the_other(dtype):
+    first, second = np.arange(7, dtype=dtype), np.array([9], dtype)
+    message, follow = packed(jobs_of(Product(True, 1), first, second))
+    _, job, content = unpacked(message)
+    assert (job.parts, follow) == (PARTS, [])
+    assert content.view(dtype).tolist() == [*range(7), 9]
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_long_vectors_follow_and_w_only_once(adjoint):
+    w = np.ones((1, 8193))
+    other = np.zeros((1, 8193)) if adjoint else w
+    message, follow = packed(jobs_of(Product(adjoint, 1), w, other))
+    assert [each is given for each, given in zip(follow, (w, other), strict=False)] == [True] * (
+        1 + adjoint
+    )
+    order, job, content = unpacked(message)
+    assert (order.length, job.parts, content.size) == (0, PARTS, 0)
+
+
+def test_an_order_that_is_no_job_has_no_parts():
+    order = Order(Kind.OPEN, 1, length=4096)
+    come, job, content = unpacked(np.array(order, dtype=np.int64))
+    assert (come, job, content.size) == (order, None, 0)
+
+
+@pytest.mark.parametrize("cuts", [(), (16,), (3, 24), (8, 8, 31)])
+def test_frames_fill_arrays_one_after_the_other_however_they_are_cut(cuts):
+    octets = np.arange(4.0).tobytes()
+    ends = (*cuts, len(octets))
+    frames = [octets[start:stop] for start, stop in zip((0, *cuts), ends, strict=True)]
+    arrays = np.empty(1), np.empty(0), np.empty((3, 1))
+    assert copy_frames(frames, *arrays)
+    assert [array.ravel().tolist() for array in arrays] == [[0], [], [1, 2, 3]]
+    assert not copy_frames([*frames, b"x"], *arrays)
+    assert not copy_frames([octets[:-1]], *arrays)

@@ -1,0 +1,110 @@
+"""Steps of one host that carries several machines, over a host with one that has as many rows.
+
+    python scripts/benchmarks/hosts.py [--rows 24000] [--columns 1000] [--machines 4]
+
+Both hosts are processes that join an elastic run of this process, and each computes all rows of X,
+in turns. Seconds of a step, and CPU seconds of the host for it, for X w and X'v.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+import cec_mpi
+import measure
+from helpers.commands import start
+from measure import Figure, in_turns, ratio
+
+STRIPE = 64 << 20  # bytes of X that are written at once
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Open both runs, and compare their steps in turns."""
+    X = numbers(directory / "X.npy", options.rows, options.columns, options.seed)
+    several, one = f"{options.machines} machines", "1 machine"
+    with (
+        opened(X, directory / "several", options.machines) as first,
+        opened(X, directory / "one", 1) as second,
+    ):
+        hosts = {several: first, one: second}
+        found: list[Figure] = []
+        for product, length, call in (
+            ("X w", options.columns, "matvec"),
+            ("X'v", options.rows, "rmatvec"),
+        ):
+            vector = np.ones(length)
+            calls = {
+                name: step(getattr(X, call), vector, host) for name, (X, host) in hosts.items()
+            }
+            times = in_turns(
+                {name: lambda call=call: call(options.steps)[0] for name, call in calls.items()},
+                options.turns,
+            )
+            cpu = in_turns(
+                {name: lambda call=call: call(options.steps)[1] for name, call in calls.items()},
+                options.turns,
+            )
+            found += [
+                ratio(times, several, one, product),
+                ratio(cpu, several, one, f"{product}, CPU of the host"),
+                *(measure.figure(f"{product}, {name}", each, "s") for name, each in times.items()),
+            ]
+    return found
+
+
+def numbers(path: Path, rows: int, columns: int, seed: int) -> Path:
+    """A file of random numbers, of which a stripe at a time is in memory."""
+    random = np.random.default_rng(seed)
+    X = np.lib.format.open_memmap(path, "w+", np.float64, (rows, columns))
+    height = max(1, STRIPE // (8 * columns))
+    for begin in range(0, rows, height):
+        X[begin : begin + height] = random.random((min(height, rows - begin), columns))
+    X.flush()
+    return path
+
+
+@contextmanager
+def opened(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Process]]:
+    """X of a store with so many machines, all of which are on one host; and its process."""
+    cec_mpi.encode(X, store, machines, machines, scaling="none")
+    conn = store.with_suffix(".json")
+    with cec_mpi.open_operator(store, accept=conn, wait=True) as operator:
+        operator.start()
+        host = start(["cec-mpi", "join", conn, "--machines", machines, "--retry", 60, "-q"])
+        operator @ np.ones(operator.shape[1])
+        yield operator, psutil.Process(host.pid)
+    host.wait(60)
+
+
+def step(
+    product: Callable[[Any], Any], vector: Any, host: psutil.Process
+) -> Callable[[int], tuple[float, float]]:
+    """A way to make so many steps: seconds, and CPU seconds of the host, of each."""
+
+    def steps(count: int) -> tuple[float, float]:
+        before, begin = sum(host.cpu_times()[:2]), time.perf_counter()
+        for _ in range(count):
+            product(vector)
+        seconds = time.perf_counter() - begin
+        return seconds / count, (sum(host.cpu_times()[:2]) - before) / count
+
+    return steps
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("--rows", type=int, default=24_000)
+    parser.add_argument("--columns", type=int, default=1000)
+    parser.add_argument("--machines", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=10)
+
+
+if __name__ == "__main__":
+    sys.exit(measure.main(__doc__, figures, add_options, turns=9))

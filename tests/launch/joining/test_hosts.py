@@ -1,0 +1,77 @@
+"""Processes that carry several machines: they come, die, leave and come back with all of them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from helpers.joined import codes, told
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+
+
+def test_a_host_is_lost_and_leaves_with_all_of_its_machines(accepting, store, join):
+    with accepting(store, wait=True) as made:
+        (first,) = join(1, "--machines", 3)
+        (single,) = join(1)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        W = made.random.standard_normal((60, 3))
+        V = made.random.standard_normal((600, 3))
+        np.testing.assert_allclose(made.operator @ W, made.X @ W, atol=1e-10)
+        np.testing.assert_allclose(made.operator.rmatmat(V), made.X.T @ V, atol=1e-10)
+        first.kill()
+        (second,) = join(1, "--machines", 4, "--memory", "0.5")
+        made.until(lambda: len(made.happened("joined")) == 7)
+        assert len(made.happened("lost")) == 3
+        (spare,) = join(1, "--machines", 3)
+        assert "joined the run of" in spare.stdout.readline()
+        second.send_signal(signal.SIGTERM)
+        made.until(lambda: len(made.happened("joined")) == 10)
+        assert sorted(made.happened("left")) == sorted(made.happened("lost"))
+    assert codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], told(second)
+
+
+def test_a_fault_of_one_machine_ends_its_whole_host(accepting, store, join):
+    with accepting(store, inject="kill:3@20", wait=True) as made:
+        hosts = join(2, "--machines", 2)
+        made.until(lambda: made.happened("lost"))
+        lost = made.happened("lost")
+        assert (len(lost), 3 in lost) == (2, True)
+        made.step()
+    assert sorted(codes(hosts)) == [-signal.SIGKILL, 0]
+
+
+HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
+
+
+def test_a_program_can_carry_machines(accepting, store, start, conn):
+    with accepting(store) as made:
+        host = start([sys.executable, "-c", HOST, conn])
+        made.until(lambda: len(made.happened("joined")) == 2)
+    assert codes([host]) == [0], told(host)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "expected"),
+    [
+        ({}, ["--machines", 5], "--machines 5: expected 4 at most, because "),
+        ({}, ["--memory", "1K"], "--memory is 1.02 kB: expected at least "),
+        ({"check": True}, ["--machines", 2], "because with --check answers come from different"),
+        ({"stragglers": 1}, ["--machines", 2], "because with --stragglers answers come from"),
+    ],
+)
+def test_a_host_that_asks_for_too_much_is_refused(accepting, store, join, options, words, expected):
+    with accepting(store, **options) as made:
+        others = join(3)
+        made.step()
+        (refused,) = join(1, *words, "--retry", 60)
+        made.until(lambda: refused.poll() is not None)
+        assert codes([refused]) == [2]
+        said = told(refused)
+        assert expected in said
+        assert said.count("\n") == 1
+        made.step()
+    assert codes(others) == [0] * 3
