@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.files.durable import WriteHandles, read_at
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
-from cec_mpi.store.format.grid import Grid
-from cec_mpi.store.format.manifest import INCOMPLETE_SIZES
+from cec_mpi.store.format.manifest_files import INCOMPLETE_SIZES
 
 _ROWS = 64  # at least, so that what is written down is small beside the shards
 

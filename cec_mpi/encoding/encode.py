@@ -31,27 +31,19 @@ from cec_mpi.encoding.sources import (
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.runtime.options.option import naming_keywords, with_keywords
+from cec_mpi.store.coded.grid import make_grid
+from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest, rows_per_shard
 from cec_mpi.store.files.appearing import check_new, is_there
 from cec_mpi.store.files.durable import check_room, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import reason_of
-from cec_mpi.store.format.grid import make_grid
 from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
-    INCOMPLETE,
-    MANIFEST,
-    ROW_EXPONENTS,
     ArrayEntry,
-    CodedManifest,
     Manifest,
     MissingValues,
-    ShardEntry,
-    checksums_name,
-    rows_per_shard,
-    shard_header,
-    shard_name,
     store_dtype,
 )
+from cec_mpi.store.format.manifest_files import INCOMPLETE, MANIFEST
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
@@ -275,7 +267,7 @@ def _make(
             if matrix.stamps:
                 skeleton = begun
                 encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
-            elif begun.to_json() != skeleton.to_json():
+            elif begun != skeleton:
                 raise InputError(
                     f"{directory} was begun with another X: remove it and encode again"
                 )
@@ -326,19 +318,13 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
     )
     code.check_precision(kind)
     per_shard = rows_per_shard(rows, recovery)
-    header = shard_header(per_shard, columns, kind.name)
-    size = len(header) + per_shard * columns * kind.itemsize
-    return CodedManifest(
-        rows=rows,
-        columns=columns,
-        dtype=kind.name,
+    together = machines + recovery
+    return CodedManifest.of(
+        code,
+        make_grid(per_shard, columns, kind.itemsize, together, options.block_bytes),
+        rows,
+        kind.name,
         rounded=not is_exact(matrix.dtype, kind),
-        code=code,
-        grid=make_grid(per_shard, columns, kind.itemsize, machines + recovery, options.block_bytes),
-        header=header,
-        checksums=checksums_name(1),
-        shards=tuple(ShardEntry(shard_name(n), size, "", ()) for n in range(1, machines + 1)),
-        column_sizes=ArrayEntry(COLUMN_SIZES),
         row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales else None,
         column_names=matrix.column_names,
         missing=matrix.missing,

@@ -15,24 +15,25 @@ import shutil
 import string
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.sources import Matrix
 from cec_mpi.errors import InputError, StoreError
+from cec_mpi.store.coded.grid import Block
+from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest
 from cec_mpi.store.files.durable import locked, make_file, publish, read_at
 from cec_mpi.store.files.regular import open_regular, read_regular
 from cec_mpi.store.files.replacing import create_new, is_own, open_own, sync
 from cec_mpi.store.format.array_files import publish_pieces, with_copy
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
-from cec_mpi.store.format.grid import Block
-from cec_mpi.store.format.manifest import (
-    COLUMN_SIZES,
+from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
+from cec_mpi.store.format.manifest_files import (
     INCOMPLETE,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_MANIFEST,
@@ -40,15 +41,11 @@ from cec_mpi.store.format.manifest import (
     INCOMPLETE_SUMS,
     JOURNAL,
     MANIFEST_COPY,
-    ROW_EXPONENTS,
     SOURCE,
-    ArrayEntry,
-    CodedManifest,
-    ShardEntry,
     parse_manifest,
     publish_manifest,
     read_manifest,
-    shard_name,
+    text_of,
 )
 from cec_mpi.store.format.shard_files import make_shard_file
 
@@ -117,12 +114,12 @@ def _is_ours(new: Path, token: str) -> bool:
 def _fill(
     new: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
-    header = skeleton.header.encode("latin-1")
+    header = skeleton.header_of(1)
     for shard in skeleton.shards:
         make_file(new / shard.file, header, skeleton.shard_bytes)
     for name, size in _notes(skeleton).items():
         make_file(new / name, b"", size)
-    publish(new / INCOMPLETE_MANIFEST, skeleton.to_json().encode())
+    publish(new / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
     publish(new / SOURCE, json.dumps(origin, indent=2).encode())
     state = {"what": "an encode that is running or was interrupted", "resume_with": again}
@@ -165,7 +162,7 @@ def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManif
         if not matrix.stamps:
             raise InputError(f"{target} was begun with another X: remove it and encode again")
         raise InputError(f"{target} cannot be resumed because its journal is damaged: remove it")
-    for machine in range(1, skeleton.code.machines + 1):
+    for machine in range(1, skeleton.machines + 1):
         make_shard_file(target, skeleton, machine)
     for name, size in _notes(skeleton).items():
         path = target / name
@@ -231,7 +228,7 @@ def _check_origin(
 def discard(target: Path, skeleton: CodedManifest) -> None:
     """Remove an incomplete store, but not files that do not belong to it."""
     names = [shard.file for shard in skeleton.shards]
-    arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums)
+    arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums.file)
     for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
@@ -242,8 +239,8 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     """Write the files that the manifest names, and the manifest last; all blocks are on disk."""
     sums, _ = read_sums(target, skeleton)
     shards = tuple(
-        ShardEntry(shard_name(n), skeleton.shard_bytes, row_sum(row), ())
-        for n, row in enumerate(sums, start=1)
+        replace(shard, xxh3_128=row_sum(row))
+        for shard, row in zip(skeleton.shards, sums, strict=True)
     )
     sync(target)
     sizes = Bands(skeleton.grid).totals(target / INCOMPLETE_SIZES)
@@ -255,14 +252,14 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
         shape = (skeleton.code.recovery, skeleton.grid.rows)
         digest = publish_pieces(target, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
         manifest = replace(manifest, row_exponents=ArrayEntry(ROW_EXPONENTS, digest))
-    publish_checksums(target, manifest.checksums, sums)
+    publish_checksums(target, manifest, sums)
     publish_manifest(target, manifest)
     return manifest
 
 
 def sums_of_block(skeleton: CodedManifest) -> int:
     """Return the number of checksums of a block: of each shard, and of exponents of rows."""
-    return skeleton.code.machines + (skeleton.row_exponents is not None)
+    return skeleton.machines + (skeleton.row_exponents is not None)
 
 
 def read_sums(
@@ -278,7 +275,7 @@ def read_sums(
     """
     sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
     sums = sums.reshape(skeleton.grid.count, sums_of_block(skeleton)).T
-    machines = skeleton.code.machines
+    machines = skeleton.machines
     return sums[:machines], sums[machines] if len(sums) > machines else None
 
 

@@ -17,9 +17,9 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import check_choices, option, own_options, several, whole_number
 from cec_mpi.runtime.options.sharing import checked_range
+from cec_mpi.store.coded.grid import BLOCK_BYTES
 from cec_mpi.store.files.formats import checked_delimiter
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.format.grid import BLOCK_BYTES
 from cec_mpi.store.work import MEMORY
 from cec_mpi.text import shown
 

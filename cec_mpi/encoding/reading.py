@@ -12,7 +12,7 @@ from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, 
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
-from cec_mpi.store.format.manifest import CodedManifest
+from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.work import Runner, fit_memory
 
 

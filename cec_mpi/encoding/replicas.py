@@ -15,23 +15,21 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
+from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
+from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, in_bytes
 from cec_mpi.store.files.appearing import appearing_directory, check_new
 from cec_mpi.store.files.durable import WriteHandles, check_room, make_file
 from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
-    CELLS,
     COLUMN_SIZES,
     ArrayEntry,
-    CopiesManifest,
     ShardEntry,
-    checksums_name,
-    publish_manifest,
+    SumsEntry,
     store_dtype,
 )
-from cec_mpi.store.format.scaling import in_bytes
-from cec_mpi.store.replicas.layout import INDICES, POINTERS, VALUES, Layout, file_name
+from cec_mpi.store.format.manifest_files import publish_manifest
 from cec_mpi.store.work import Watch
 
 _COPIES = 3  # by default
@@ -85,7 +83,7 @@ def encode_replicas(
         check_room(directory, sum(file.size for file in files))
         with appearing_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
-                make_file(partial / file_name(n), file.header, file.size)
+                make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
             writing = _Writing(partial, layout, rows)
             sums, done = [], 0
             for part, holders_of in enumerate(holders):
@@ -119,16 +117,21 @@ def _finished(
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
     }
-    publish_checksums(directory, checksums_name(1), sums[None])
     manifest = CopiesManifest(
         rows=int(layout.bounds[-1]),
         columns=rows.shape[1],
         dtype=layout.dtype,
-        replicas=layout,
+        machines=layout.machines,
+        replicas=PartsEntry.of(layout),
         rounded=bool(writing.rounding.count) or _is_narrower(rows.values.dtype, layout.dtype),
-        checksums=checksums_name(1),
+        checksums=SumsEntry.of(1),
         shards=tuple(
-            ShardEntry(file_name(n), layout.file(n).size, row_sum(layout.sums_of(n, sums)), ())
+            ShardEntry(
+                CopiesManifest.file_of(n),
+                layout.file(n).size,
+                row_sum(sums[layout.held_by(n)]),
+                (),
+            )
             for n in range(1, layout.machines + 1)
         ),
         column_sizes=entries[COLUMN_SIZES],
@@ -136,6 +139,7 @@ def _finished(
         cells=entries[CELLS],
         cell_count=cells.shape[1] - 1,
     )
+    publish_checksums(directory, manifest, sums[None])
     publish_manifest(directory, manifest)
 
 
@@ -162,8 +166,8 @@ class _Writing:
         with WriteHandles(self.directory) as handles:
             for block in layout.blocks_of(part):
                 size = layout.itemsizes[block.section]
-                place = slice(block.start // size, block.stop // size)
-                numbers = np.asarray(sections[block.section][place])
+                some = slice(block.start // size, block.stop // size)
+                numbers = np.asarray(sections[block.section][some])
                 if block.section == POINTERS:
                     numbers = numbers - low
                 with np.errstate(over="ignore"):
@@ -179,9 +183,11 @@ class _Writing:
                         )
                     self.rounding += measure_rounding(numbers, stored)
                     sizes = np.abs(stored, dtype=np.float64)
-                    np.maximum.at(self.largest, np.asarray(sections[INDICES][place]), sizes)
+                    np.maximum.at(self.largest, np.asarray(sections[INDICES][some]), sizes)
                 data = stored.view(np.uint8)
                 sums.append(block_sum(data))
                 for machine in layout.holders[part]:
-                    handles.write(file_name(machine), data, layout.file(machine).place(block))
+                    handles.write(
+                        CopiesManifest.file_of(machine), data, layout.file(machine).place(block)
+                    )
         return sums

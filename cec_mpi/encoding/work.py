@@ -25,16 +25,16 @@ from cec_mpi.encoding.reading import (
 )
 from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
 from cec_mpi.encoding.sources import Source
+from cec_mpi.store.coded.grid import Block, Rectangle
+from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.checksums import block_sum
-from cec_mpi.store.format.grid import Block, Rectangle
-from cec_mpi.store.format.manifest import (
+from cec_mpi.store.format.manifest_files import (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
     INCOMPLETE_SUMS,
-    CodedManifest,
 )
 from cec_mpi.store.operations.verify import sums_now
 from cec_mpi.store.work import PerThread, Runner, fit_memory
@@ -112,7 +112,8 @@ class Encoding:
 
     def size(self, piece: Rectangle) -> int:
         """Return the number of bytes of shards to write."""
-        return self.manifest.size_of(self.manifest.grid.blocks(piece))
+        numbers = sum(block.size for block in self.manifest.grid.blocks(piece))
+        return numbers * self.manifest.itemsize * self.manifest.machines
 
     def do(self, piece: Rectangle) -> tuple[float, Rounding]:
         """Encode the blocks of a rectangle.

@@ -40,7 +40,7 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
     options = scenario.options
     if scenario.recovery is None:
         recovery = scenario.machines - scenario.copies + 1
-        coded = replace(scenario, recovery=recovery, manifest=None)
+        coded = replace(scenario, recovery=recovery, code=None)
         runs[f"code, L = {recovery}"] = partial(simulate, coded)
     else:
         other = "cyclic" if options.scheme == "heterogeneous" else "heterogeneous"
@@ -49,7 +49,7 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
             replace(scenario, options=replace(options, scheme=other)),  # type: ignore[arg-type]
         )
         copies = scenario.machines - scenario.recovery + 1
-        without = replace(scenario, recovery=None, copies=copies, manifest=None)
+        without = replace(scenario, recovery=None, copies=copies, holders=None)
         runs[plural(copies, "copy")] = partial(simulate, without)
     for name, baseline in BASELINES.items():
         runs[name] = partial(_baseline, baseline, scenario)

@@ -102,11 +102,11 @@ class SimulatedHub(LocalHub):
     def machine_of(self, number: int, opening: Opening) -> Machine:
         """See `LocalHub.machine_of`."""
         shard = self.store.open_shard(number)
-        manifest = self.store.manifest
-        given = shard, manifest.columns, opening.arithmetic, manifest.tall, self.costs.call
+        manifest, tall = self.store.manifest, self.store.tall
+        given = shard, manifest.columns, opening.arithmetic, tall, self.costs.call
         machine = SimulatedMachine(number, *given)
         options = opening.options
-        machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
+        machine.faults = read_faults(options.inject, manifest.machines, options.seed)
         return machine
 
     # Jobs.
@@ -115,8 +115,8 @@ class SimulatedHub(LocalHub):
         """See `ElasticHub.ask`; what the machine answers is known now, and told later."""
         super().ask(rank, jobs)
         self.clock.sleep(self.costs.each)
-        (job,), manifest = jobs, self.store.manifest
-        scale = manifest.tall if job.product.adjoint else manifest.wide
+        (job,), store = jobs, self.store
+        scale = store.tall if job.product.adjoint else store.wide
         size = _INTERVAL * len(job.intervals) + scale * job.content.nbytes
         begins = self._through(self.clock.monotonic(), size, "_sent") + self.costs.latency
         machine = self._machines[rank]
@@ -154,8 +154,7 @@ class SimulatedHub(LocalHub):
         """A machine sends its answer."""
         if rank not in self.roster:
             return
-        manifest = self.store.manifest
-        scale = manifest.wide if job.product.adjoint else manifest.tall
+        scale = self.store.wide if job.product.adjoint else self.store.tall
         ends = self._through(self.clock.monotonic(), scale * job.values.nbytes, "_received")
         self.timeline.schedule(ends + self.costs.latency, partial(self._take, rank, job))
 
@@ -224,7 +223,7 @@ class SimulatedEnd(LocalMasterEnd):
 
     def __init__(self, hub: SimulatedHub, machines: list[Machine], opening: Opening) -> None:
         super().__init__(hub, machines, opening)
-        self._manifest, self._costs = hub.store.manifest, hub.costs
+        self._store, self._costs = hub.store, hub.costs
         self._depth = math.ceil(math.log2(len(machines) + 1))
 
     def announce(
@@ -252,7 +251,7 @@ class SimulatedEnd(LocalMasterEnd):
         leaving = self._faults()
         answers = super().collect()
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
-        scale = self._manifest.wide if self._product.adjoint else self._manifest.tall
+        scale = self._store.wide if self._product.adjoint else self._store.tall
         size = scale * answers.values.nbytes
         messages = 1 if size <= SHORT_ANSWERS else 2
         self.hub.clock.sleep(messages * self._costs.latency + size / self._costs.bandwidth)
@@ -278,7 +277,7 @@ class SimulatedEnd(LocalMasterEnd):
             happen()
 
     def _size_of(self, values: NDArray[Any]) -> float:
-        scale = self._manifest.tall if self._product.adjoint else self._manifest.wide
+        scale = self._store.tall if self._product.adjoint else self._store.wide
         return scale * values.nbytes
 
     def _is_short(self, values: NDArray[Any]) -> bool:

@@ -30,9 +30,9 @@ class SimulatedRecorder(Recorder):
     def __init__(self, hub: SimulatedHub, emulation: Emulation) -> None:
         super().__init__(clock=hub.clock)
         self.schedule: Schedule | None = None
-        self.hub, self._manifest = hub, hub.store.manifest
+        self.hub, self._store = hub, hub.store
         steady = replace(emulation, noise=0.0)
-        rows = self._manifest.shape[0]
+        rows = self._store.shape[0]
 
         @lru_cache(4096)
         def optimum(available: tuple[int, ...], step: int) -> float:
@@ -47,12 +47,12 @@ class SimulatedRecorder(Recorder):
 
     def step(self, record: StepRecord) -> None:
         """Take one step."""
-        costs, manifest, clock = self.hub.costs, self._manifest, self.hub.clock
-        numbers = manifest.shape[0] * record.columns
-        decoding = costs.decoding(numbers, manifest.code.recovery)
+        costs, store, clock = self.hub.costs, self._store, self.hub.clock
+        numbers = store.shape[0] * record.columns
+        decoding = costs.decoding(numbers, store.manifest.code.recovery)
         each = 0.0 if self.hub.is_elastic else costs.each * len(record.rows)
         clock.sleep(decoding + costs.fixed + each)
-        tall, wide = manifest.tall, manifest.wide
+        tall, wide = store.tall, store.wide
         share, collect = (tall, wide) if record.adjoint else (wide, tall)
         sizes = dict(record.bytes)
         for verb, scale in (("share", share), ("collect", collect)):

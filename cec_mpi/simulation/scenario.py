@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.replicas.holders import Holders
 from cec_mpi.runtime.availability.models import Availability, is_settled
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.store.format.manifest import CopiesManifest, Manifest
+from cec_mpi.store.format.manifest import Manifest
 
 RATE = 5e9  # bytes per second, about what a core multiplies
 _READ_AND_WRITE = 25  # multiplications that take as long
@@ -152,10 +154,11 @@ class Scenario:
     loses : bool
         Whether the processes of machines end when availability takes these away, and others join in
         their place, as with spot instances. Otherwise they are only not asked.
-    carried : tuple of int
-        Machines of each computer; empty if each is a computer of its own.
-    manifest : Manifest or None
-        A store whose code, or whose parts and holders, are used; see `of_store`.
+    carried: tuple[int, ...] = ()
+    code : MDSCode or None
+        Code of a store that exists; otherwise there is a random one.
+    holders : Holders or None
+        Machines of each part of a store of copies that exists; otherwise they are chosen.
     """
 
     machines: int
@@ -174,25 +177,18 @@ class Scenario:
     happenings: tuple[Happening, ...] = ()
     loses: bool = False
     carried: tuple[int, ...] = ()
-    manifest: Manifest | None = None
+    code: MDSCode | None = None
+    holders: Holders | None = None
 
     @classmethod
     def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:
         """Return a scenario with a store that exists; `more` are its other attributes."""
-        code = manifest.code
-        found: dict[str, Any] = {"recovery": code.recovery}
-        if isinstance(manifest, CopiesManifest):
-            layout = manifest.replicas
-            nonzeros = int(layout.entries[-1])
-            density = nonzeros / (manifest.rows * manifest.columns)
-            found = {"copies": layout.copies, "density": density}
         return cls(
-            machines=code.machines,
+            machines=manifest.machines,
             rows=manifest.rows,
             columns=manifest.columns,
             dtype=manifest.dtype,
-            manifest=manifest,
-            **found,
+            **manifest.distribution,
             **more,
         )
 

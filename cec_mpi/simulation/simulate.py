@@ -36,7 +36,6 @@ from cec_mpi.simulation.store import SimulatedStore, coded_store, replicated_sto
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import open_lines, writing
-from cec_mpi.store.format.manifest import CopiesManifest
 
 HOST = "simulated"
 TASK = "simulate"
@@ -218,21 +217,18 @@ def store_of(scenario: Scenario) -> SimulatedStore:
     """Return the store in memory that stands for that of a scenario."""
     shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
     given, seed = (scenario.dtype, disk), scenario.options.seed
-    manifest = scenario.manifest
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:
-        code = None if manifest is None else manifest.code
         known = shape, scenario.machines, scenario.recovery
-        return coded_store(*known, *given, code, seed=seed)
+        return coded_store(*known, *given, scenario.code, seed=seed)
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
-    holders = None
-    if isinstance(manifest, CopiesManifest):
-        holders = manifest.replicas.holders
     known = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds
     known_speeds = speeds if isinstance(speeds, tuple) else None  # as encode is told
-    return replicated_store(*known, nonzeros, *given, known_speeds, holders=holders, seed=seed)
+    return replicated_store(
+        *known, nonzeros, *given, known_speeds, holders=scenario.holders, seed=seed
+    )
 
 
 def _with_speeds(
@@ -243,7 +239,7 @@ def _with_speeds(
     return replace(
         options,
         emulate_speeds=speeds or (1.0,) * scenario.machines,
-        emulate_base=scenario.rate / store.manifest.row_bytes if base is None else base,
+        emulate_base=scenario.rate / store.row_bytes if base is None else base,
         cache=None,
         cache_limit=None,
     )

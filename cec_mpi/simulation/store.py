@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, sample_subsets
@@ -16,22 +16,20 @@ from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
 from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_COST, Parts
 from cec_mpi.errors import InputError, MachineError
-from cec_mpi.store.format.grid import Grid
+from cec_mpi.store.coded.grid import Grid
+from cec_mpi.store.coded.manifest import CodedManifest, rows_per_shard
+from cec_mpi.store.copies.layout import Layout
+from cec_mpi.store.copies.manifest import CopiesManifest, PartsEntry
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     DTYPES,
     ArrayEntry,
-    CodedManifest,
-    CopiesManifest,
     Manifest,
     ShardEntry,
-    checksums_name,
-    rows_per_shard,
-    shard_name,
+    SumsEntry,
 )
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
-from cec_mpi.store.replicas.layout import Layout, file_name
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
 
 MOST_ROWS = 1_000
@@ -41,42 +39,18 @@ _INDEX_BYTES = 4
 _FEWEST, _MOST, _WORK = 2, 32, 2e9  # sets of L machines, and times L**3
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SimulatedManifest(Manifest):
-    """The manifest of a store with few rows, and what they stand for.
+class SimulatedCode(CodedManifest, frozen=True, kw_only=True, dict=True):
+    """The manifest of a store of a code with few rows, which has the sizes of shards of X."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape (q, r) of X.
-    tall, wide : float
-        Rows of X that a row stands for, and columns that a column stands for.
-    row_bytes : float
-        Bytes of a row of a shard of X.
-    size : int
-        Bytes of a shard of X.
-    """
-
-    shape: tuple[int, int] = (1, 1)
-    tall: float = 1.0
-    wide: float = 1.0
-    row_bytes: float = 8.0
-    size: int = 0
-
-    @property
-    def shard_bytes(self) -> int:
-        """Size of a shard of X."""
-        return self.size
+    def __post_init__(self) -> None:
+        """Accept sizes that do not fit."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SimulatedCode(SimulatedManifest, CodedManifest):
-    """That of a store of a code."""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SimulatedCopies(SimulatedManifest, CopiesManifest):
+class SimulatedCopies(CopiesManifest, frozen=True, kw_only=True, dict=True):
     """That of a store of copies."""
+
+    def __post_init__(self) -> None:
+        """Accept sizes that do not fit."""
 
 
 class SimulatedShard(Shard):
@@ -151,7 +125,14 @@ class SimulatedStore(Store):
     ----------
     path : Path
         Its name; nothing is read.
-    manifest : SimulatedManifest
+    manifest : Manifest
+        That of the few rows.
+    shape : tuple of int
+        Shape (q, r) of X.
+    tall : float
+        Rows of X that a row stands for.
+    row_bytes : float
+        Bytes of a row of a shard of X.
     disk : float
         Bytes per second with which a machine reads its shards.
     parts : Parts, optional
@@ -161,21 +142,27 @@ class SimulatedStore(Store):
 
     Attributes
     ----------
+    shape, tall, row_bytes
+        As given.
+    wide : float
+        Columns of X that a column stands for.
     X : (q, r) ndarray
         The few rows.
     """
 
-    manifest: SimulatedManifest
-
     def __init__(
         self,
         path: Path,
-        manifest: SimulatedManifest,
+        manifest: Manifest,
+        shape: tuple[int, int],
+        tall: float,
+        row_bytes: float,
         disk: float,
         parts: Parts | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(path, manifest)
+        self.shape, self.tall, self.wide, self.row_bytes = shape, tall, float(shape[1]), row_bytes
         self._disk, self._parts = disk, parts
         rng = np.random.default_rng(seed)
         self.X = rng.standard_normal((manifest.rows, manifest.columns))
@@ -196,7 +183,7 @@ class SimulatedStore(Store):
     ) -> Shard:
         """Return a shard of which nothing was read yet."""
         path = self.path / self.manifest.shards[machine - 1].file
-        given = self.manifest.row_bytes * self.manifest.tall, self._disk
+        given = self.row_bytes * self.tall, self._disk
         if self._parts is not None:
             held = np.zeros(self.manifest.rows, dtype=bool)
             for start, stop in self.manifest.rows_of_machine(machine):
@@ -254,25 +241,17 @@ def coded_store(
     # X is padded as the real one is, where all its rows are simulated.
     kept = rows if few == real else recovery * few
     size = real * columns * itemsize
-    manifest = SimulatedCode(
-        rows=kept,
-        columns=1,
-        dtype=dtype,
+    manifest = SimulatedCode.of(
+        code or _some_code(machines, recovery, seed),
+        Grid(few, 1, few, 1),
+        kept,
+        dtype,
         rounded=False,
-        code=code or _some_code(machines, recovery, seed),
-        grid=Grid(few, 1, few, 1),
-        header="",
         row_exponents=None,
-        checksums=checksums_name(1),
-        shards=tuple(ShardEntry(shard_name(n), size, "", ()) for n in range(1, machines + 1)),
-        column_sizes=ArrayEntry(COLUMN_SIZES),
-        shape=shape,
-        tall=real / few,
-        wide=float(columns),
-        row_bytes=float(columns * itemsize),
-        size=size,
     )
-    return SimulatedStore(Path("simulated"), manifest, disk, seed=seed)
+    manifest = replace(manifest, shards=tuple(replace(s, bytes=size) for s in manifest.shards))
+    given = shape, real / few, float(columns * itemsize), disk
+    return SimulatedStore(Path("simulated"), manifest, *given, seed=seed)
 
 
 def replicated_store(
@@ -332,22 +311,20 @@ def replicated_store(
         columns=1,
         dtype=dtype,
         rounded=False,
-        checksums=checksums_name(1),
+        checksums=SumsEntry.of(1),
         shards=tuple(
-            ShardEntry(file_name(n), size, "", ()) for n, size in enumerate(held, start=1)
+            ShardEntry(SimulatedCopies.file_of(n), size, "", ())
+            for n, size in enumerate(held, start=1)
         ),
         column_sizes=ArrayEntry(COLUMN_SIZES),
-        replicas=layout,
+        machines=machines,
+        replicas=PartsEntry.of(layout),
         column_exponent=0,
         cells=ArrayEntry("cells"),
         cell_count=few,
-        shape=shape,
-        tall=tall,
-        wide=float(columns),
-        row_bytes=row_bytes,
-        size=max(held),
     )
-    return SimulatedStore(Path("simulated"), manifest, disk, parts, seed)
+    given = shape, tall, row_bytes, disk
+    return SimulatedStore(Path("simulated"), manifest, *given, parts, seed)
 
 
 def bytes_of_row(nonzeros: float, dtype: str) -> float:

@@ -10,18 +10,10 @@ from typing import Any
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.format.manifest import (
-    CodedManifest,
-    CopiesManifest,
-    Manifest,
-    ShardEntry,
-    check_sizes,
-    read_manifest,
-)
+from cec_mpi.store.format.manifest import Manifest, ShardEntry
+from cec_mpi.store.format.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import problem_on_opening
-from cec_mpi.store.plain import PlainShard
-from cec_mpi.store.replicas.parts import read_parts
 from cec_mpi.store.shard import Holding, Shard, Verify
 
 
@@ -68,12 +60,7 @@ class Store:
         """
         entry = self._entry(machine)
         path = copy or self.path / entry.file
-        if isinstance(self.manifest, CopiesManifest):
-            from cec_mpi.store.replicas.shard import SparseShard  # with SciPy
-
-            return SparseShard(path, self.path, self.manifest, machine, holding, verify)
-        assert isinstance(self.manifest, CodedManifest)
-        return PlainShard(path, self.path, self.manifest, machine, holding, verify)
+        return self.manifest.open_shard(path, self.path, machine, holding, verify)
 
     def shard(self, machine: int) -> Any:
         """Return all rows of a shard, checked.
@@ -99,10 +86,8 @@ class Store:
         return read_scaling(self.path, self.manifest)
 
     def parts(self) -> Parts | None:
-        """Return the parts of a store of replicas; see `read_parts`."""
-        if not isinstance(self.manifest, CopiesManifest):
-            return None
-        return read_parts(self.path, self.manifest)
+        """Return the parts of a sparse X; see `Manifest.read_parts`."""
+        return self.manifest.read_parts(self.path)
 
     def check_files(self) -> None:
         """Check that every shard exists with its size and header.

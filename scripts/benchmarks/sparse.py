@@ -322,7 +322,7 @@ def trace(options: Any, directory: Path) -> list[Figure]:
     some = counts[options.first : options.first + options.ticks]
     (directory / "trace.json").write_text(json.dumps({"data": some}))
     manifest = cec_mpi.store.open_store(directory / "store").manifest
-    enough = max(map(min, manifest.replicas.holders))  # count c stands for machines 1 to c
+    enough = max(map(min, manifest.layout.holders))  # count c stands for machines 1 to c
     able = sum(count >= enough for count in some)
     W = np.random.default_rng(options.seed).standard_normal((able, X.shape[1]))
     np.save(directory / "W.npy", W)

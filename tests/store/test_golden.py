@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.store.format.manifest import VERSION
+from cec_mpi.store.format.manifest_files import VERSION
 from cec_mpi.store.format.scaling import read_scaling
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Processes
-from cec_mpi.cli.commands.shared import column_line, described, missing_line, with_runner
+from cec_mpi.cli.commands.shared import with_runner
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
@@ -43,8 +43,10 @@ def _encode(arguments: argparse.Namespace) -> int:
     options = from_flags(EncodeOptions, arguments).checked()
 
     def body(runner: Runner) -> int:
+        from cec_mpi.store.coded.facts import column_line, missing_line
+
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
-        say(f"{arguments.store}: {described(manifest)}")
+        say(f"{arguments.store}: {manifest.describe()}")
         if manifest.column_names or _is_table(arguments):
             say(column_line(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.cli.commands.shared import add_json, balance_of, losses_of
+from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.report.drawing.shares import Shares, letter
@@ -111,7 +111,6 @@ def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} cannot be combined with a store, which has its own")
     from cec_mpi.store import open_store
-    from cec_mpi.store.format.manifest import CopiesManifest
 
     store = open_store(arguments.store)
     code = store.manifest.code
@@ -122,10 +121,9 @@ def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
             f"--speeds: found {plural(len(arguments.speeds), 'speed')}, expected one for each of "
             f"the {code.machines} machines of {arguments.store}"
         )
-    if isinstance(store.manifest, CopiesManifest):
-        from cec_mpi.store.replicas.parts import read_parts
-
-        return read_parts(store.path, store.manifest), store.manifest.replicas.holders
+    parts = store.parts()
+    if parts is not None:
+        return parts, store.manifest.distribution["holders"]
     arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
     return None
 
@@ -152,6 +150,7 @@ def _plan_of_copies(
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
     from cec_mpi.cli.commands.explain import explain_copies
+    from cec_mpi.store.copies.facts import balance_of, losses_of
 
     speeds = [float(speed) for speed in arguments.speeds]
     plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)

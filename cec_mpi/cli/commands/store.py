@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.cli.commands.shared import add_memory, add_store_command, described, with_runner
+from cec_mpi.cli.commands.shared import add_memory, add_store_command, with_runner
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
@@ -107,9 +107,8 @@ def _repair(arguments: argparse.Namespace) -> int:
             why = (
                 " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
             )
-            how = "rebuilt" if manifest.copies is None else "copied from other machines"
-            say(f"{shard_name(n)}: {rows} {how}{why}")
-        if done.rebuilt and manifest.copies is None:
+            say(f"{shard_name(n)}: {rows} rebuilt{why}")
+        if done.error_bound:
             say(
                 f"rebuilt numbers: error at most {done.error_bound:.1e} times the largest entry of "
                 f"X in the rows that are coded together{_as_encoded(arguments.store)}"
@@ -171,7 +170,7 @@ def _decode(arguments: argparse.Namespace) -> int:
             runner=runner,
         )
         manifest = open_store(arguments.store).manifest
-        if manifest.copies is not None:
+        if not bound:
             rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
             say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0
@@ -212,7 +211,7 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         manifest = add_machine(
             arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
         )
-        say(f"{arguments.store}: {described(manifest)}")
+        say(f"{arguments.store}: {manifest.describe()}")
         return 0
 
     return with_runner("adding a machine", body, arguments)

@@ -7,11 +7,11 @@ are the worst sets of harmonics, and random sets. Other sets may be worse than t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations, islice
 from math import comb
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
@@ -27,8 +27,7 @@ Floats = NDArray[np.float64]
 _BETTER = 1 - 1e-6  # by which an exchange makes the norm smaller, or no set near it is better
 
 
-@dataclass(frozen=True)
-class Conditioning:
+class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
     """Condition numbers (2-norm) of the L-row submatrices of a generator matrix.
 
     Attributes

@@ -16,10 +16,10 @@ from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.appearing import appearing
 from cec_mpi.store.files.durable import check_room, write_at
+from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.files.replacing import temporary
-from cec_mpi.store.format.manifest import array_header
 
-_HEADER_BYTES = len(array_header((0,), "float64"))  # the same for all lengths
+_HEADER_BYTES = len(npy_header((0,), np.dtype("<f8")))  # the same for all lengths
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def read_once(
         rows = finder.treat(rows, descriptor, [(file.fileno(), _HEADER_BYTES) for file in files])
         for file in files:
             file.seek(0)
-            file.write(array_header((rows,), "float64").encode("latin-1"))
+            file.write(npy_header((rows,), np.dtype("<f8")))
             file.flush()
         yield Source(
             name=matrix.name,

@@ -18,7 +18,7 @@ from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
 from cec_mpi.store.files.paths import node_directory
-from cec_mpi.store.format.manifest import Manifest, manifest_of
+from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Loaded
 
 MASTER = 0  # rank
@@ -290,7 +290,9 @@ class Opening:
     def unpack(cls, content: bytes) -> Opening:
         """Return the opening with these bytes."""
         found = unpack(content, _Opening)
-        return cls(**msgspec.structs.asdict(found) | {"manifest": manifest_of(found.manifest)})
+        return cls(
+            **msgspec.structs.asdict(found) | {"manifest": Manifest.of_content(found.manifest)}
+        )
 
     @property
     def measured(self) -> bool:

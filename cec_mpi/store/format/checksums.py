@@ -6,25 +6,18 @@ good shards.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
-from cec_mpi.store.format.manifest import (
-    Manifest,
-    ShardEntry,
-    checksums_name,
-    publish_manifest,
-)
-
-Sums = NDArray[np.uint64]
-M = TypeVar("M", bound=Manifest)
+from cec_mpi.store.format.manifest import Manifest, ShardEntry, Sums, SumsEntry
+from cec_mpi.store.format.manifest_files import publish_manifest
 
 
 def block_sum(data: Any) -> int:
@@ -37,24 +30,26 @@ def row_sum(sums: Sums) -> str:
     return str(xxhash.xxh3_128_hexdigest(np.ascontiguousarray(sums, dtype="<u8").data))
 
 
-def publish_checksums(directory: Path, name: str, sums: Sums) -> None:
-    """Write the checksums of a store, shape (N, blocks), and a copy of them."""
-    publish_array(directory, name, sums)
+def publish_checksums(directory: Path, manifest: Manifest, sums: Sums) -> None:
+    """Write the checksums of a store, given as (N, blocks), and a copy of them."""
+    if manifest.sums_shape[0] < len(sums):  # all machines have the same, or 0
+        sums = sums.max(axis=0, keepdims=True)
+    publish_array(directory, manifest.checksums.file, sums)
 
 
 def publish_generation(
-    directory: Path, manifest: M, shards: tuple[ShardEntry, ...], sums: Sums
-) -> M:
-    """Replace the manifest of a store, and write the checksums that it names.
+    directory: Path, manifest: Manifest, shards: tuple[ShardEntry, ...], sums: Sums
+) -> Manifest:
+    """Replace the manifest of a store, and write its checksums under a new name.
 
     The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
     deleted.
     """
-    checksums = checksums_name(manifest.generation + 1)
-    changed = replace(manifest, shards=shards, checksums=checksums)
-    publish_checksums(directory, changed.checksums, sums)
+    generation = manifest.checksums.generation
+    changed = replace(manifest, shards=shards, checksums=SumsEntry.of(generation + 1))
+    publish_checksums(directory, changed, sums)
     publish_manifest(directory, changed)
-    for name in with_copy(checksums_name(manifest.generation - 1)):
+    for name in with_copy(SumsEntry.of(generation - 1).file):
         (directory / name).unlink(missing_ok=True)
     return changed
 
@@ -74,7 +69,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     sums = np.zeros(held.shape, np.uint64)
     trusted = np.zeros(len(sums), dtype=bool)
     problems = {}
-    for name in with_copy(manifest.checksums):
+    for name in with_copy(manifest.checksums.file):
         try:
             with _sums_file(directory / name, manifest) as file:
                 found = np.broadcast_to(file.array(), held.shape)
@@ -123,19 +118,19 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
         They match the manifest in neither.
     """
     rows, _ = manifest.sums_shape
-    for name in with_copy(manifest.checksums):
+    for name in with_copy(manifest.checksums.file):
         try:
             with _sums_file(directory / name, manifest) as file:
                 sums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
-        if row_sum(manifest.sums_of(machine, sums)) == manifest.shards[machine - 1].xxh3_128:
+        if row_sum(sums[manifest.held_by(machine)]) == manifest.shards[machine - 1].xxh3_128:
             return sums
     raise DamagedStoreError(_damaged(directory, manifest, machine))
 
 
 def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
-    names = " and ".join(with_copy(manifest.checksums))
+    names = " and ".join(with_copy(manifest.checksums.file))
     return (
         f"{directory}: the checksums of machine {machine} are missing or altered in {names} "
         f"(cec-mpi repair {directory} restores them)"

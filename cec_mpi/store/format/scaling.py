@@ -1,8 +1,7 @@
 """Scaling of rows by powers of two, and sizes of columns.
 
 Row k of part l of X is ``2 ** e[l, k]`` times the encoded row. The exponents cannot be computed
-from the shards, so there is a copy of them. A sparse X has few numbers in a column, so that its
-sizes are stored as powers of two: a byte each.
+from the shards, so there is a copy of them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
-from cec_mpi.store.format.manifest import ArrayEntry, CopiesManifest, Manifest
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 _MOST = 1100  # more than any exponent of float64
 
@@ -42,42 +41,6 @@ class Scaling:
     largest: NDArray[np.float64]
 
 
-def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
-    """Write the sizes of columns as powers of two.
-
-    Parameters
-    ----------
-    sizes : (r,) ndarray of float64
-        The largest absolute values, of which the result has upper bounds.
-
-    Returns
-    -------
-    codes : (r,) ndarray of uint8
-        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 for smaller ones, too.
-    exponent : int
-
-    Examples
-    --------
-    >>> codes, exponent = in_bytes(np.array([8.0, 3.0, 0.0]))
-    >>> codes.tolist(), exponent
-    ([1, 2, 0], 3)
-    >>> from_bytes(codes, exponent).tolist()
-    [8.0, 4.0, 0.0]
-    """
-    parts, exponents = np.frexp(sizes)
-    exponents = exponents - (parts <= 0.5)
-    most = int(exponents.max())
-    codes = np.clip(most + 1 - exponents, 1, 255) * (sizes > 0)
-    return codes.astype(np.uint8), most
-
-
-def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
-    """Return the sizes of columns of which `in_bytes` has made these."""
-    with np.errstate(over="ignore"):
-        sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
-    return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)
-
-
 def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """Read exponents and sizes, each from its file or the copy.
 
@@ -86,9 +49,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     DamagedStoreError
         Neither matches the manifest. The message names both.
     """
-    sizes = read_array(directory, *manifest.arrays()[0])
-    if isinstance(manifest, CopiesManifest):
-        sizes = from_bytes(sizes, manifest.column_exponent)
+    sizes = manifest.decode_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
         raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None

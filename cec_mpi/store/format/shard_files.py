@@ -14,8 +14,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.durable import check_room, read_at, write_at
 from cec_mpi.store.files.regular import NotAFileError, open_regular, refuse_shortage, why_unreadable
 from cec_mpi.store.files.replacing import NotOwnError, open_own, replacing
-from cec_mpi.store.format.grid import Block
-from cec_mpi.store.format.manifest import CodedManifest, Manifest
+from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 
 
@@ -78,7 +77,7 @@ def read_block(
     ShortageError
         The process or the computer lacks a resource.
     """
-    place, size = manifest.place_of_block(machine, number)
+    place, size = manifest.place_of(number, machine)
     data = np.empty(size, np.uint8)
     try:
         got = read_at(descriptor, data, place)
@@ -90,9 +89,9 @@ def read_block(
 
 def make_shard_file(
     directory: Path,
-    manifest: CodedManifest,
+    manifest: Manifest,
     machine: int,
-    read: Callable[[Block], NDArray[Any] | None] = lambda block: None,
+    read: Callable[[int], NDArray[Any] | None] = lambda block: None,
 ) -> str:
     """Make sure that a shard file exists with its header and size and can be changed in place.
 
@@ -118,7 +117,7 @@ def make_shard_file(
         It is a directory, a FIFO, a socket or a device, or the disk is full.
     """
     path = directory / manifest.shards[machine - 1].file
-    header = manifest.header_of(machine)
+    header, size = manifest.header_of(machine), manifest.bytes_of(machine)
     kind = ""
     try:
         descriptor = open_own(path)
@@ -126,23 +125,23 @@ def make_shard_file(
         pass
     except NotOwnError as error:
         kind = error.kind
-        check_room(path, manifest.shard_bytes)
+        check_room(path, size)
     except NotAFileError as error:
         raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
     else:
         try:
             if problem_of(descriptor, manifest, machine):
                 write_at(descriptor, header, 0)
-                os.ftruncate(descriptor, manifest.shard_bytes)
+                os.ftruncate(descriptor, size)
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
         return ""
     with replacing(path) as (descriptor, _):
         write_at(descriptor, header, 0)
-        os.ftruncate(descriptor, manifest.shard_bytes)
-        for block in map(manifest.grid.block, range(manifest.grid.count if kind else 0)):
-            rows = read(block)
-            if rows is not None:
-                write_at(descriptor, rows, manifest.place(block.offset))
+        os.ftruncate(descriptor, size)
+        for block in np.flatnonzero(manifest.held_by(machine)).tolist() if kind else ():
+            data = read(block)
+            if data is not None:
+                write_at(descriptor, data, manifest.place_of(block, machine)[0])
     return kind

@@ -4,160 +4,30 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from msgspec import structs
-from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
-from cec_mpi.store.files.durable import WriteHandles, locked, publish
+from cec_mpi.store.files.durable import locked, publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
-from cec_mpi.store.files.replacing import is_own, sync
+from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import storing
-from cec_mpi.store.format.checksums import (
-    block_sum,
-    publish_checksums,
-    publish_generation,
-    row_sum,
-)
-from cec_mpi.store.format.grid import Block
-from cec_mpi.store.format.manifest import (
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest_files import (
     MANIFEST,
     MANIFEST_COPY,
-    CodedManifest,
-    CopiesManifest,
-    Manifest,
     parse_manifest,
     read_manifest,
     remove_journal,
-    rows_of,
 )
 from cec_mpi.store.format.scaling import restore_scaling
-from cec_mpi.store.format.shard_files import make_shard_file
 from cec_mpi.store.operations.verify import Condition, examine
-from cec_mpi.store.rebuilding import (
-    Blocks,
-    disagreement,
-    fit_blocks,
-    lost_rows,
-    merge_marks,
-    ranges_of_blocks,
-)
-from cec_mpi.store.replicas.care import copy_again
+from cec_mpi.store.rebuilding import Rebuilding, disagreement, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
 
 _WAITING = ".waiting"  # suffix of a file until it gets its name
-
-
-@dataclass
-class Piece:
-    """Findings in some blocks."""
-
-    rebuilt: list[tuple[int, int, int, float]] = field(default_factory=list)
-    named: list[int] = field(default_factory=list)
-    unsettled: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
-    linked: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Repairing:
-    """The work of comparing and rebuilding; pieces are lists of block numbers."""
-
-    blocks: Blocks
-    good: NDArray[np.bool_]
-    allowed: tuple[int, ...]
-    blamed: int | None
-    threads: int
-    pieces: list[list[int]] = field(init=False)
-    writable: set[int] = field(default_factory=set)  # machines whose files can be written
-
-    def __post_init__(self) -> None:
-        manifest = self.blocks.manifest
-        more = self.good.sum(axis=0) > manifest.code.recovery
-        wanted = ~self.good[np.asarray(self.allowed) - 1].all(axis=0)
-        self.pieces = ranges_of_blocks(manifest, np.flatnonzero(more | wanted).tolist())
-
-    def size(self, piece: list[int]) -> int:
-        """Bytes that are read."""
-        return self.blocks.size(piece)
-
-    def do(self, piece: list[int]) -> Piece:
-        """Compare and rebuild some blocks."""
-        done = Piece()
-        directory = self.blocks.directory
-        with storing(directory), WriteHandles(directory) as files:
-            for number in piece:
-                self._do(self.blocks.manifest.grid.block(number), files, done)
-        return done
-
-    def flush(self) -> None:
-        """Have on the disk what was rebuilt."""
-        for n in self.writable:
-            sync(self.blocks.directory / self.blocks.manifest.shards[n - 1].file)
-
-    def _do(self, block: Block, files: WriteHandles, done: Piece) -> None:
-        manifest = self.blocks.manifest
-        found = self.blocks.agreeing(block, self.blocks.read_all(block), self.blamed)
-        done.named.extend(found.wrong)
-        if not found.settled:
-            done.unsettled.append((block.number, tuple(found.shards)))
-            return
-        wanted = tuple(n for n in self.allowed if n not in found.shards)
-        if not wanted:
-            return
-        if linked := set(wanted) - self.writable:
-            done.linked.extend(linked)
-            return
-        if len(found.shards) < manifest.code.recovery:
-            raise DamagedStoreError(
-                f"{self.blocks.directory}: shards changed while they were read, at rows "
-                f"{block.start}..{block.stop - 1}: run repair again"
-            )
-        recombiner = self.blocks.recombiner
-        values, bounds = self.blocks.compute(found, lambda basis: recombiner.toward(basis, wanted))
-        place = manifest.place(block.offset)
-        for n, rows, bound in zip(wanted, values, bounds.tolist(), strict=True):
-            files.write(manifest.shards[n - 1].file, rows, place)
-            done.rebuilt.append((block.number, n, block_sum(rows), bound))
-
-
-def compare_and_rebuild(
-    work: Repairing, damaged: set[int], runner: Runner
-) -> tuple[list[Piece], dict[int, str]]:
-    """Compare and rebuild, and replace links by files before writing to them.
-
-    If comparing finds shards that are wrong though their checksums match, everything is repeated.
-
-    Parameters
-    ----------
-    work : Repairing
-    damaged : set of int
-        Machines whose shards are damaged.
-    runner : Runner
-
-    Returns
-    -------
-    pieces : list of Piece
-    replaced : dict of int to str
-        What was replaced, by machine.
-    """
-    directory, manifest = work.blocks.directory, work.blocks.manifest
-    files = {n: directory / manifest.shards[n - 1].file for n in work.allowed}
-    work.writable = {n for n in set(work.allowed) - damaged if is_own(files[n])}
-    replaced: dict[int, str] = {}
-    while True:
-        for n in sorted(damaged):
-            kind = make_shard_file(directory, manifest, n, partial(work.blocks.read, n))
-            if kind:
-                replaced[n] = kind
-        work.writable |= damaged
-        pieces: list[Piece] = runner.run(work)
-        damaged = {n for piece in pieces for n in piece.linked}
-        if not damaged:
-            return pieces, replaced
 
 
 @dataclass
@@ -239,50 +109,26 @@ def repair(
     with storing(directory), locked(directory, f"{directory} is being written by another process"):
         done = Repaired()
         manifest = _mend_manifest(directory, done)
-        if machine is not None and not 1 <= machine <= manifest.code.machines:
+        if machine is not None and not 1 <= machine <= manifest.machines:
             raise InputError(
-                f"machine {machine}: expected 1 to {manifest.code.machines}, the machines of "
-                f"{store}"
+                f"machine {machine}: expected 1 to {manifest.machines}, the machines of {store}"
             )
         _finish_moves(directory)
         condition = examine(directory, manifest, runner)
-        if isinstance(manifest, CopiesManifest):
-            done.rebuilt = copy_again(
-                directory, manifest, condition.good, condition.problems, machine
-            )
-            done.left = [n for n in condition.damaged if machine not in (None, n)]
-            _restore_beside(directory, manifest, condition, done)
-            return done
-        assert isinstance(manifest, CodedManifest)
         if machine is None and _put_back(directory, condition, done):
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
         if lost.any():
-            damaged = [
-                f"{shard.file}: {problem}"
-                for shard, problem in zip(manifest.shards, condition.problems, strict=True)
-                if problem
-            ]
+            entries = zip(manifest.shards, condition.problems, strict=True)
+            damaged = "; ".join(f"{shard.file}: {text}" for shard, text in entries if text)
             raise DamagedStoreError(
-                f"{store} cannot be repaired: {lost_rows(np.flatnonzero(lost), manifest)} "
-                f"({'; '.join(damaged)})"
+                f"{store} cannot be repaired: {manifest.describe_lost(np.flatnonzero(lost))} "
+                f"({damaged})"
             )
-        _rebuild(directory, manifest, condition, machine, memory, runner, done)
+        _rebuild(directory, condition, machine, memory, runner, done)
         restored, done.lost = restore_scaling(directory, manifest)
         done.restored += restored
         return done
-
-
-def _restore_beside(
-    directory: Path, manifest: Manifest, condition: Condition, done: Repaired
-) -> None:
-    """Write checksums of a store of replicas again, and the arrays beside them."""
-    damaged = [name for name in condition.other_problems if name.startswith("checksums")]
-    if damaged:
-        sums = np.where(condition.good, condition.sums, 0).max(axis=0, keepdims=True)
-        publish_checksums(directory, manifest.checksums, sums)
-    restored, done.lost = restore_scaling(directory, manifest)
-    done.restored += [*damaged, *restored]
 
 
 def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
@@ -337,46 +183,52 @@ def _finish_moves(directory: Path) -> None:
 
 def _rebuild(
     directory: Path,
-    manifest: CodedManifest,
     condition: Condition,
     machine: int | None,
     memory: int,
     runner: Runner,
     done: Repaired,
 ) -> None:
-    allowed = range(1, manifest.code.machines + 1) if machine is None else (machine,)
-    blocks = Blocks(directory, manifest, np.where(condition.good, condition.sums, 0))
-    work = Repairing(
-        blocks,
-        condition.good,
+    manifest, good = condition.manifest, condition.good
+    allowed = range(1, manifest.machines + 1) if machine is None else (machine,)
+    damaged = manifest.held & ~good
+    numbers = damaged[np.array(allowed) - 1].any(axis=0)
+    sums = np.where(good, condition.sums, 0)
+    if manifest.compares:
+        numbers |= good.sum(axis=0) > manifest.code.recovery
+    work = Rebuilding(
+        directory,
+        manifest,
+        sums,
         tuple(allowed),
+        np.flatnonzero(numbers).tolist(),
+        memory,
+        runner.threads,
         machine,
-        fit_blocks(manifest, memory, runner.threads),
     )
-    pieces, done.replaced = compare_and_rebuild(work, set(condition.damaged) & set(allowed), runner)
-    sums = np.where(condition.good, condition.sums, condition.stated)
-    bounds: dict[int, dict[int, float]] = {}
+    outcomes, done.replaced = rebuild_blocks(work, set(condition.damaged) & set(allowed), runner)
+    changed = [each for each in outcomes if each.is_lost]
+    if changed:
+        rows = manifest.describe_rows(each.block for each in changed)
+        raise DamagedStoreError(
+            f"{directory}: shards changed while they were read, at {rows}: run repair again"
+        )
     unsettled: dict[tuple[int, ...], list[int]] = {}
-    named: set[int] = set()
-    for piece in pieces:
-        for number, n, total, bound in piece.rebuilt:
-            sums[n - 1, number] = total
-            bounds.setdefault(n, {})[number] = bound
-        named.update(piece.named)
-        for number, machines in piece.unsettled:
-            unsettled.setdefault(machines, []).append(number)
-    done.named = tuple(sorted(named))
-    done.rebuilt = {n: rows_of(found, manifest) for n, found in sorted(bounds.items())}
-    done.error_bound = max((b for found in bounds.values() for b in found.values()), default=0.0)
+    for each in outcomes:
+        if each.disagreeing:
+            unsettled.setdefault(each.disagreeing, []).append(each.block)
     done.unsettled = [
-        disagreement(machines, numbers, manifest) for machines, numbers in sorted(unsettled.items())
+        disagreement(machines, blocks, manifest) for machines, blocks in sorted(unsettled.items())
     ]
+    done.named = tuple(sorted({n for each in outcomes for n in each.wrong}))
+    blocks: dict[int, list[int]] = {}
+    for each in outcomes:
+        for n, _, bound in each.rebuilt:
+            blocks.setdefault(n, []).append(each.block)
+            done.error_bound = max(done.error_bound, bound)
+    done.rebuilt = {n: manifest.describe_rows(found) for n, found in sorted(blocks.items())}
     done.left = [n for n in condition.damaged if n not in allowed]
-    shards = list(manifest.shards)
-    for n, found in bounds.items():
-        marks = merge_marks(manifest, shards[n - 1].rebuilt, found)
-        shards[n - 1] = structs.replace(shards[n - 1], xxh3_128=row_sum(sums[n - 1]), rebuilt=marks)
     damaged_sums = [name for name in condition.other_problems if name.startswith("checksums")]
-    if bounds or damaged_sums:
-        publish_generation(directory, manifest, tuple(shards), sums)
     done.restored += damaged_sums
+    sums = np.where(good, condition.sums, condition.stated)
+    publish_rebuilt(directory, manifest, sums, outcomes, is_damaged=bool(damaged_sums))

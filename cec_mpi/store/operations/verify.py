@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
-from cec_mpi.store.format.manifest import (
-    MANIFEST_COPY,
-    Manifest,
-    check_sizes,
-    parse_manifest,
-    rows_of,
-)
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.format.scaling import lost_files, scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening, read_block
 from cec_mpi.store.reader import open_store
@@ -108,7 +103,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
                 exchanged[n] = known[found_row]
                 problem = f"holds the data of {manifest.shards[known[found_row] - 1].file}"
             else:
-                problem = f"{rows_of(bad, manifest)} do not match their checksum"
+                problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
         problems.append(problem)
     others |= _problems_beside(directory, manifest)
     return Condition(manifest, sums, stated, good, problems, others, exchanged)
@@ -154,15 +149,16 @@ def sums_now(
 
 def _same_store(copy: Manifest, manifest: Manifest) -> bool:
     """Whether a copy belongs to this store; it may be one generation newer for a moment."""
-    machines = min(copy.code.machines, manifest.code.machines)
+    newer = copy.checksums.generation - manifest.checksums.generation
+    machines = min(copy.machines, manifest.machines)
     return (
         type(copy) is type(manifest)
         and (copy.rows, copy.columns, copy.dtype)
         == (manifest.rows, manifest.columns, manifest.dtype)
-        and copy.rows_of_block(0) == manifest.rows_of_block(0)
+        and copy.rows_of(0) == manifest.rows_of(0)
         and np.array_equal(copy.code.generator[:machines], manifest.code.generator[:machines])
-        and 0 <= copy.generation - manifest.generation <= 1
-        and (copy.generation > manifest.generation or copy.shards == manifest.shards)
+        and 0 <= newer <= 1
+        and (newer == 1 or copy.shards == manifest.shards)
     )
 
 
@@ -190,7 +186,7 @@ class _Reading:
     def size(self, piece: tuple[int, int, int]) -> int:
         """Bytes that are read."""
         machine, *_ = piece
-        return sum(self.manifest.place_of_block(machine, k)[1] for k in self._numbers(piece))
+        return sum(self.manifest.place_of(k, machine)[1] for k in self._numbers(piece))
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
         """Return checksums of some blocks; 0 for those that are not held or cannot be read.

@@ -31,7 +31,7 @@ def plan(call, tmp_path):
 
 def test_a_store_of_copies_has_a_plan(store, plan):
     found = plan(store, "--available", "1-3,5", "--speeds", "1,1,2,2,3")
-    holders = open_store(store).manifest.replicas.holders
+    holders = open_store(store).manifest.layout.holders
     assert sum(found["loads"]) == found["rows"] == 400
     assert found["loads"][3] == 0
     assert found["bound"] <= found["makespan"] <= 1.1 * found["bound"]
@@ -98,5 +98,5 @@ def test_info_says_which_losses_end_a_run(store, call):
     assert code == 0
     assert "any 2 machines may leave" in printed
     code, printed, _ = call(["info", store, "--json"], store.parent)
-    holders = open_store(store).manifest.replicas.holders
+    holders = open_store(store).manifest.layout.holders
     assert {tuple(each) for each in json.loads(printed)["fatal"]} == set(holders)

@@ -17,7 +17,7 @@ from scipy.io import mmread, mmwrite
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
-from cec_mpi.store.format.scaling import from_bytes
+from cec_mpi.store.copies.manifest import from_bytes
 from helpers.sparse import Sliced, sparse, write_group, write_npz
 
 X = sparse(60, 17)

@@ -1,7 +1,5 @@
 """A code that does not show wrong answers is refused, and the message says what would."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from msgspec import structs
@@ -9,7 +7,8 @@ from msgspec import structs
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.store.format.manifest import Rebuilt, read_manifest
+from cec_mpi.store.format.manifest import Rebuilt
+from cec_mpi.store.format.manifest_files import read_manifest
 
 
 def manifest_of(path, machines, recovery, dtype, columns=20, **code):
@@ -40,11 +39,13 @@ def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
 def test_a_store_with_repaired_shards_that_are_too_inexact_is_refused(bound, says, tmp_path):
     manifest = manifest_of(tmp_path / "store", 4, 2, "float64")
     first = structs.replace(manifest.shards[0], rebuilt=(Rebuilt(0, 2, bound),))
-    repaired = replace(manifest, shards=(first, *manifest.shards[1:]))
+    repaired = structs.replace(manifest, shards=(first, *manifest.shards[1:]))
     with pytest.raises(InputError, match=f"{says}.*: encode X again, because repaired shards"):
         SessionOptions(check=True).checked(repaired)
     slightly = structs.replace(first, rebuilt=(Rebuilt(0, 2, 1e-12),))
-    SessionOptions(check=True).checked(replace(manifest, shards=(slightly, *manifest.shards[1:])))
+    SessionOptions(check=True).checked(
+        structs.replace(manifest, shards=(slightly, *manifest.shards[1:]))
+    )
 
 
 def test_where_all_machines_are_needed_there_is_nothing_to_compare(tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from cec_mpi.cli import main
 from cec_mpi.core.accuracy.scaling import ZEROS, equilibrate, largest_of_columns
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
-from cec_mpi.store.format.manifest import read_manifest
+from cec_mpi.store.format.manifest_files import read_manifest, text_of
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks
@@ -397,7 +396,7 @@ def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, says
         getattr(manifest, field), xxh3_128=xxhash.xxh3_128_hexdigest(array.data)
     )
     for name in "manifest.json", "manifest.copy.json":
-        (store / name).write_text(replace(manifest, **{field: entry}).to_json())
+        (store / name).write_text(text_of(structs.replace(manifest, **{field: entry})))
     with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):
         pass
     if kind == "row-exponents":

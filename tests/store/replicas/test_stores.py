@@ -15,7 +15,7 @@ from cec_mpi import encode, open_operator
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.format.manifest import own_sum
+from cec_mpi.store.format.manifest_files import own_sum
 from cec_mpi.store.format.scaling import read_scaling
 from helpers.recording import Kept
 from helpers.sparse import sparse
@@ -83,7 +83,7 @@ def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, da
     given, path = made
     opened = open_store(path)
     machine = data.draw(st.integers(1, MACHINES))
-    rows = data.draw(intervals_of(held_by(opened.manifest.replicas, machine)))
+    rows = data.draw(intervals_of(held_by(opened.manifest.layout, machine)))
     if not rows:
         return
     shard = opened.open_shard(machine, holding)
@@ -117,7 +117,7 @@ def test_sizes_of_columns_are_upper_bounds_up_to_twice_as_large(scales, tmp_path
 
 def test_rows_that_a_machine_does_not_hold(double):
     opened = open_store(double)
-    held = held_by(opened.manifest.replicas, 1)
+    held = held_by(opened.manifest.layout, 1)
     free = next(row for row in range(120) if not any(a <= row < b for a, b in held))
     with pytest.raises(MachineError, match="which it does not hold"):
         opened.open_shard(1).load(((free, free + 1),))
@@ -197,7 +197,7 @@ def test_a_copy_of_the_manifest_of_a_like_store_is_found(store, tmp_path):
 
 
 def test_every_number_of_a_file_is_checked(store):
-    layout = open_store(store).manifest.replicas
+    layout = open_store(store).manifest.layout
     file = layout.file(2)
     itemsizes = layout.itemsizes
     rng = random.Random(1)
@@ -215,14 +215,14 @@ def test_files_that_were_exchanged_are_written_again(store):
     one.write_bytes(before[1])
     other.write_bytes(before[0])
     assert verify(store).damaged == [1, 2]
-    layout = open_store(store).manifest.replicas
+    layout = open_store(store).manifest.layout
     if (1, 2) not in layout.holders:
         repair(store)
         assert (one.read_bytes(), other.read_bytes()) == before
 
 
 def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
-    layout = open_store(store).manifest.replicas
+    layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
         (store / f"shard-{machine:04d}.csr").unlink()
     with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as told:
@@ -246,7 +246,7 @@ def test_a_further_machine_has_its_share(store):
     grown = add_machine(store)
     assert len(grown.shards) == MACHINES + 1
     assert is_whole(store)
-    held = held_by(grown.replicas, MACHINES + 1)
+    held = held_by(grown.layout, MACHINES + 1)
     assert held
     shard = open_store(store).open_shard(MACHINES + 1)
     shard.load(held[:1])
@@ -261,7 +261,7 @@ def test_the_rows_of_a_shard_are_those_that_its_machine_holds(made):
     opened = open_store(path)
     for machine in range(1, MACHINES + 1):
         shard = opened.shard(machine)
-        rows = [k for a, b in held_by(opened.manifest.replicas, machine) for k in range(a, b)]
+        rows = [k for a, b in held_by(opened.manifest.layout, machine) for k in range(a, b)]
         assert shard.dtype == given.dtype
         np.testing.assert_array_equal(shard.toarray(), given.toarray()[rows])
     with pytest.raises(InputError, match="machine 5: expected 1 to 4"):
@@ -278,7 +278,7 @@ def test_a_file_that_was_cut_between_steps_is_said_to_be(store):
     """Whether the rows of the next step are those of the last one or not."""
     opened = open_store(store)
     machine = Machine(1, opened.open_shard(1), 23, "float64")
-    for rows in (held_by(opened.manifest.replicas, 1)[:2], held_by(opened.manifest.replicas, 1)):
+    for rows in (held_by(opened.manifest.layout, 1)[:2], held_by(opened.manifest.layout, 1)):
         machine.assign(tuple(rows))
         if len(rows) > 2:
             os.truncate(store / "shard-0001.csr", 100)
@@ -348,7 +348,7 @@ def test_altered_manifests_are_harmless_or_refused(store, tmp_path):
             verify(store)
             for machine in range(1, len(opened.manifest.shards) + 1):
                 shard = opened.open_shard(machine)
-                rows = tuple(held_by(opened.manifest.replicas, machine))
+                rows = tuple(held_by(opened.manifest.layout, machine))
                 shard.load(rows)
                 out = np.empty((sum(b - a for a, b in rows), 1))
                 shard.multiply(np.ones((1, opened.manifest.columns)), rows, out)

@@ -21,10 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.store.coded.blocks import CodedBlocks
+from cec_mpi.store.coded.decoding import Decoding
+from cec_mpi.store.coded.manifest import CodedManifest, shard_header
 from cec_mpi.store.files.durable import check_room, make_file, read_at
 from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.format.manifest import CodedManifest, shard_header
+from cec_mpi.store.format.scaling import open_exponents
+from cec_mpi.store.output import Output
+from cec_mpi.store.rebuilding import check_outcomes
+from cec_mpi.store.work import Runner
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
 _TOGETHER_BYTES = 4 << 20
@@ -34,7 +40,7 @@ _LEAST_TEXT = 2  # bytes of a number and its delimiter
 
 
 @dataclass(frozen=True)
-class Output:
+class NpyOutput(Output):
     """The file of a decoded matrix, in the format ``.npy``.
 
     Attributes
@@ -53,8 +59,19 @@ class Output:
             library(self.needs, self.path, "written")
 
     def size(self, manifest: CodedManifest) -> int:
-        """Return the number of bytes needed, at least, including temporary files."""
-        return len(manifest.header) + _bytes_of(manifest)
+        """As `Output.size`."""
+        return len(manifest.shard_header) + _bytes_of(manifest)
+
+    def write(self, blocks: CodedBlocks, partial: Path, memory: int, runner: Runner) -> float:
+        """As `Output.write`: threads of all processes decode."""
+        directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
+        exponents = open_exponents(directory, manifest)
+        with self.being_written(partial, manifest) as place:
+            work = Decoding(directory, manifest, blocks.sums, *place, exponents, memory, threads)
+            found = [each for piece in runner.run(work) for each in piece]
+            check_outcomes(found, directory, manifest, "decoded")
+        bound: float = max(each.rebuilt[0][2] for each in found)
+        return bound
 
     @contextmanager
     def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
@@ -68,7 +85,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class HDF5Output(Output):
+class HDF5Output(NpyOutput):
     """A dataset, contiguous, in an HDF5 file of its own."""
 
     inner: str
@@ -105,7 +122,7 @@ class HDF5Output(Output):
 
 
 @dataclass(frozen=True)
-class _Converted(Output, ABC):
+class _Converted(NpyOutput, ABC):
     """A format into which a temporary file is converted."""
 
     @contextmanager
@@ -220,7 +237,7 @@ class _Rows:
             yield start, some
 
 
-def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Output:
+def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> NpyOutput:
     """Return the output for a file, by its name.
 
     Parameters
@@ -242,13 +259,13 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Ou
     if separator and not inner.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
     between = None if delimiter is None else checked_delimiter(delimiter)
-    output: Output | None = None
+    output: NpyOutput | None = None
     if suffix in HDF5_SUFFIXES:
         output = HDF5Output(path, f"/{inner.strip('/') or 'X'}")
     elif suffix == ".zarr":
         output = ZarrOutput(path, inner)
     elif suffix == ".npy" and not separator:
-        output = Output(path)
+        output = NpyOutput(path)
     elif suffix in DELIMITERS and not separator:
         output = TableOutput(path, between or DELIMITERS[suffix])
     elif between is not None and not separator:

@@ -11,16 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
-from msgspec import Meta, Struct
 from numpy.typing import NDArray
-
-from cec_mpi.core.code.conditioning import Conditioning
-from cec_mpi.core.code.mds import MDSCode
-from cec_mpi.text import shown
 
 Ints = NDArray[np.int64]
 
@@ -79,11 +73,6 @@ class Layout:
         """How many parts there are, P."""
         return self.bounds.size - 1
 
-    @property
-    def copies(self) -> int:
-        """Machines that hold each part, J; a part that was copied on may have more."""
-        return min(map(len, self.holders))
-
     @cached_property
     def itemsizes(self) -> tuple[int, int, int]:
         """Bytes of a number in each section."""
@@ -128,14 +117,11 @@ class Layout:
         size = int(self.sizes[part, section])
         return Block(number, part, section, begin, min(begin + BLOCK_BYTES, size))
 
-    @cached_property
-    def held_blocks(self) -> NDArray[np.bool_]:
-        """Which blocks each machine holds: shape (N, blocks)."""
-        held = np.zeros((self.machines, self.blocks), bool)
-        first = self.first_blocks[::3].tolist()
-        for part, machines in enumerate(self.holders):
-            for machine in machines:
-                held[machine - 1, first[part] : first[part + 1]] = True
+    def held_by(self, machine: int) -> NDArray[np.bool_]:
+        """Which blocks a machine holds: shape (blocks,)."""
+        held, first = np.zeros(self.blocks, bool), self.first_blocks[::3]
+        for part in self.held[machine - 1]:
+            held[first[part] : first[part + 1]] = True
         return held
 
     @cached_property
@@ -169,13 +155,6 @@ class Layout:
         part = int(np.searchsorted(self.first_blocks[::3], number, side="right")) - 1
         start, stop = self.bounds[part : part + 2].tolist()
         return start, stop
-
-    def sums_of(self, machine: int, sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Of the checksums of all blocks those of the parts of a machine, in order."""
-        first = self.first_blocks[::3]
-        return np.concatenate(
-            [sums[first[part] : first[part + 1]] for part in self.held[machine - 1]] or [sums[:0]]
-        )
 
 
 class FileLayout:
@@ -257,62 +236,3 @@ def merged(runs: list[tuple[int, int, int]], rows: Ints) -> list[list[tuple[int,
                 continue
         found.append([run])
     return found
-
-
-def file_name(machine: int) -> str:
-    """File name of the parts of a machine (numbers from 1)."""
-    return f"shard-{machine:04d}.csr"
-
-
-def repetition(machines: int) -> MDSCode:
-    """The code of replicas, L = 1: what any machine that holds a row computes is the answer."""
-    exact = Conditioning(1.0, 1.0, (1,), machines, complete=True)
-    return MDSCode(np.ones((machines, 1)), "replicas", False, exact)
-
-
-def content_of(layout: Layout) -> dict[str, Any]:
-    """What ``manifest.json`` says of parts and holders."""
-    return {
-        "rows": layout.bounds.tolist(),
-        "nonzeros": layout.entries.tolist(),
-        "holders": [list(each) for each in layout.holders],
-        "index": layout.index,
-    }
-
-
-class Described(Struct):
-    """What a manifest says of parts and holders."""
-
-    rows: tuple[int, ...]
-    nonzeros: tuple[int, ...]
-    holders: tuple[tuple[int, ...], ...]
-    index: Annotated[str, Meta(pattern=r"\Aint(32|64)\Z")]
-
-
-def layout_of(content: Any, machines: int, dtype: str, rows: int) -> Layout:
-    """Return the layout with this content.
-
-    Raises
-    ------
-    ValueError, OverflowError
-        A field is missing, has another type, or is out of range.
-    """
-    found = msgspec.convert(content, Described)
-    bounds, entries, holders = np.array(found.rows), np.array(found.nonzeros), found.holders
-    if not (bounds.dtype == entries.dtype == np.int64):
-        raise ValueError("rows or nonzeros of parts are too large")
-    if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
-        raise ValueError(
-            f"{bounds.size} rows, {entries.size} nonzeros and {len(holders)} holders of parts"
-        )
-    ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
-    if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not ascending:
-        raise ValueError("the parts do not follow each other")
-    for of_part in holders:
-        if not of_part or tuple(sorted(set(of_part))) != of_part:
-            raise ValueError(f"holders of a part are {shown(of_part)}")
-        if not 1 <= of_part[0] <= of_part[-1] <= machines:
-            raise ValueError(
-                f"holders of a part are {shown(of_part)}: there are {machines} machines"
-            )
-    return Layout(bounds, entries, holders, machines, dtype, found.index)

@@ -15,19 +15,19 @@ from scipy.sparse import csc_array, csr_array, vstack
 
 from cec_mpi.core.replicas.parts import ROW_COST
 from cec_mpi.errors import DamagedStoreError, MachineError
-from cec_mpi.store.files.durable import read_at
-from cec_mpi.store.files.mapping import map_file
-from cec_mpi.store.files.regular import Watched, refuse_shortage
-from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.manifest import CopiesManifest
-from cec_mpi.store.format.shard_files import open_checked, problem_of
-from cec_mpi.store.replicas.layout import (
+from cec_mpi.store.copies.layout import (
     INDICES,
     POINTERS,
     VALUES,
     Block,
     merged,
 )
+from cec_mpi.store.copies.manifest import CopiesManifest
+from cec_mpi.store.files.durable import read_at
+from cec_mpi.store.files.mapping import map_file
+from cec_mpi.store.files.regular import Watched, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum, read_row
+from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
 
 _MOST_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
@@ -70,7 +70,7 @@ class SparseShard(Shard):
         holding: Holding = "mmap",
         verify: Verify = "first-read",
     ) -> None:
-        layout = self._layout = manifest.replicas
+        layout = self._layout = manifest.layout
         self.path, self.count, self.machine = path, manifest.rows, machine
         self._columns, self._manifest = manifest.columns, manifest
         self._advice = (

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.mapping import map_file
 from cec_mpi.store.files.regular import Watched, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.manifest import CodedManifest
 from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.coded.manifest import CodedManifest
 
 
 class PlainShard(DenseShard):
@@ -89,9 +91,9 @@ class PlainShard(DenseShard):
             self.rows = np.empty(shape, manifest.dtype)  # no memory until it is written to
         else:
             mapped = map_file(self._descriptor, manifest.shard_bytes, path)
-            self.rows = np.frombuffer(mapped, manifest.dtype, offset=len(manifest.header)).reshape(
-                shape
-            )
+            self.rows = np.frombuffer(
+                mapped, manifest.dtype, offset=len(manifest.shard_header)
+            ).reshape(shape)
         self._buffer = np.empty(grid.block_rows * grid.block_columns, manifest.dtype)
 
     def __repr__(self) -> str:

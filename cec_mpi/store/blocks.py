@@ -1,0 +1,153 @@
+"""Blocks of a store: read from the files of machines, and computed from each other."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.store.files.regular import open_regular, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum
+from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.format.shard_files import read_block
+from cec_mpi.store.work import fit_memory
+
+_PIECE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Contents of a block that agree with each other.
+
+    Attributes
+    ----------
+    block : int
+    shards : dict of int to ndarray
+        Contents by machine.
+    wrong : tuple of int
+        Machines that were left out as wrong, although their checksums match.
+    is_settled : bool
+        False if contents disagree, and the wrong one cannot be identified.
+    """
+
+    block: int
+    shards: dict[int, NDArray[Any]]
+    wrong: tuple[int, ...] = ()
+    is_settled: bool = True
+
+
+class Values(NamedTuple):
+    """Computed contents of a block.
+
+    Attributes
+    ----------
+    arrays : sequence of ndarray
+    error_bounds : list of float
+        Bound of the error of each of them; see `Rebuilt`.
+    """
+
+    arrays: Sequence[NDArray[Any]]
+    error_bounds: list[float]
+
+
+class Blocks(ABC):
+    """The blocks of a store; can be pickled, and threads may share it.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    sums : (N, blocks) ndarray of uint64
+        Checksums of good blocks, and 0 for others.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, sums: Sums) -> None:
+        self.directory, self.manifest, self.sums = directory, manifest, sums
+
+    def blocks(self) -> range:
+        """Return the numbers of all blocks."""
+        return range(self.manifest.block_count)
+
+    def sources_of(self, block: int) -> list[int]:
+        """Return the machines whose files have a block that is good."""
+        machines: list[int] = (np.flatnonzero(self.sums[:, block]) + 1).tolist()
+        return machines
+
+    def read(self, block: int) -> dict[int, NDArray[np.uint8]]:
+        """Return the good contents of a block by machine, or as many as are needed.
+
+        Raises
+        ------
+        ShortageError
+            The process or the computer lacks a resource.
+        """
+        found: dict[int, NDArray[np.uint8]] = {}
+        for machine in self.sources_of(block):
+            data = self.read_from(machine, block)
+            if data is not None:
+                found[machine] = data
+            if not self.manifest.compares and len(found) == self.manifest.code.recovery:
+                break
+        return found
+
+    def read_from(self, machine: int, block: int) -> NDArray[np.uint8] | None:
+        """Return the content of a block in the file of a machine; None if it is damaged.
+
+        Raises
+        ------
+        ShortageError
+            The process or the computer lacks a resource.
+        """
+        path = self.directory / self.manifest.file_of(machine)
+        try:
+            descriptor = open_regular(path)
+        except OSError as error:
+            refuse_shortage(error, path)
+            return None
+        try:
+            data = read_block(descriptor, path, self.manifest, machine, block)
+        finally:
+            os.close(descriptor)
+        return None if data is None or block_sum(data) != self.sums[machine - 1, block] else data
+
+    def agree(self, block: int, blamed: int | None = None) -> Agreement:
+        """Read a block, and leave out wrong contents.
+
+        Parameters
+        ----------
+        block : int
+        blamed : int, optional
+            Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
+        """
+        return Agreement(block, dict(self.read(block)))
+
+    @abstractmethod
+    def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
+        """Compute the contents of a block for these machines, from those of L or more others."""
+
+    @property
+    @abstractmethod
+    def bytes_of_thread(self) -> int:
+        """Memory that a thread needs to rebuild a block."""
+
+    def size(self, blocks: Iterable[int]) -> int:
+        """Return the size of these blocks in all files."""
+        place, held = self.manifest.place_of, self.manifest.held
+        found = ((block, int(held[:, block].argmax()) + 1) for block in blocks)
+        return sum(place(*each)[1] * int(held[:, each[0]].sum()) for each in found)
+
+    def pieces(self, blocks: Iterable[int]) -> list[list[int]]:
+        """Return blocks in pieces that are processed together."""
+        chosen, step = list(blocks), max(1, _PIECE_BYTES // self.manifest.block_bytes)
+        return [chosen[k : k + step] for k in range(0, len(chosen), step)]
+
+    def threads(self, memory: int, most: int) -> int:
+        """Return how many threads can hold a block at a time."""
+        largest = self.manifest.block_bytes
+        return fit_memory(memory, most, 1, self.bytes_of_thread, largest, 1)[0]

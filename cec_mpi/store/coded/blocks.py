@@ -1,0 +1,149 @@
+"""Blocks of shards, or of X, computed from the good blocks of other shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
+from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.checks.parity import ParityChecker
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.blocks import Agreement, Blocks, Values
+from cec_mpi.store.coded.manifest import CodedManifest
+from cec_mpi.store.format.manifest import Sums
+from cec_mpi.store.work import PerThread
+
+_KEPT = 64  # recombinations of a thread
+
+
+class CodedBlocks(Blocks):
+    """Blocks of a store of a code: any L shards give every other, and X."""
+
+    manifest: CodedManifest
+
+    def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
+        super().__init__(directory, manifest, sums)
+        self._exact = encoding_error(manifest.code.generator, manifest.dtype)
+        self._kept = PerThread()
+
+    @property
+    def bytes_of_thread(self) -> int:
+        """A block of all shards, and of as many parts of X and shards in float64."""
+        code, numbers = self.manifest.code, self.manifest.block_bytes // self.manifest.itemsize
+        doubles = 8 * 2 * (code.machines + code.recovery)
+        return numbers * (code.machines * self.manifest.itemsize + doubles)
+
+    def agree(self, block: int, blamed: int | None = None) -> Agreement:
+        """As `Blocks.agree`: compares shards if there are more than L."""
+        left = {n: data.view(self.manifest.dtype) for n, data in self.read(block).items()}
+        wrong = [n for n, rows in left.items() if not np.isfinite(rows).all()]
+        for n in wrong:
+            del left[n]
+        errors = np.maximum(self._exact, self._marks(block))
+        while len(left) > self.manifest.code.recovery:
+            machines = tuple(sorted(left))
+            values = np.stack([left[n] for n in machines]).astype(np.float64)
+            verdict = self._checker(errors).find_wrong(machines, values, self._scale(left))
+            if verdict.agree:
+                break
+            if not verdict.wrong and blamed not in left:
+                return Agreement(block, left, tuple(wrong), is_settled=False)
+            for named in verdict.wrong or (blamed,):
+                assert named is not None
+                wrong.append(named)
+                del left[named]
+        return Agreement(block, left, tuple(wrong))
+
+    def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
+        """As `Blocks.rebuild`."""
+        return self._compute(found, lambda basis: self._recombiner.toward(basis, machines))
+
+    def decode(self, found: Agreement) -> Values:
+        """Compute the L parts of X."""
+        return self._compute(found, self._to_parts)
+
+    def _marks(self, block: int) -> NDArray[np.float64]:
+        """Return error bounds of rebuilt shards in this block, and 0 for the others: (N,)."""
+        start, stop = self.manifest.rows_of(block)
+        marks = np.zeros(self.manifest.machines)
+        for n, shard in enumerate(self.manifest.shards):
+            for rows in shard.rebuilt:
+                if rows.start < stop and start < rows.stop:
+                    marks[n] = max(marks[n], rows.error_bound)
+        return marks
+
+    @property
+    def _recombiner(self) -> Recombiner:
+        """Recombiner of this thread."""
+        kept: Recombiner | None = getattr(self._kept, "recombiner", None)
+        if kept is None:
+            kept = Recombiner(self.manifest.code.generator, self.manifest.dtype)
+            self._kept.recombiner = kept
+        return kept
+
+    @property
+    def _to_parts(self) -> Callable[[tuple[int, ...]], Recombination]:
+        """Return a function of this thread that makes the recombination of a basis to X."""
+        kept: Callable[[tuple[int, ...]], Recombination] | None
+        kept = getattr(self._kept, "to_parts", None)
+        if kept is None:
+            generator, parts = self.manifest.code.generator, np.eye(self.manifest.recovery)
+            kept = lru_cache(_KEPT)(lambda basis: Recombination(generator, basis, parts))
+            self._kept.to_parts = kept
+        return kept
+
+    def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
+        """Return what compares shards with these error bounds; this thread keeps the last."""
+        kept: tuple[NDArray[np.float64], ParityChecker] | None
+        kept = getattr(self._kept, "checker", None)
+        if kept is None or not np.array_equal(kept[0], errors):
+            least = float(np.finfo(self.manifest.dtype).tiny)
+            kept = errors, ParityChecker(self.manifest.code.generator, errors, least)
+            self._kept.checker = kept
+        return kept[1]
+
+    def _scale(self, shards: dict[int, NDArray[Any]]) -> NDArray[np.float64]:
+        """Bound the largest entry of X at each place, from shards of which one may be wrong."""
+        basis = self._recombiner.basis(tuple(sorted(shards)))
+        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = self._recombiner.toward(basis, ()).scale(known)
+        most = float(np.finfo(self.manifest.dtype).max)
+        return np.where(scale <= most, scale, most)
+
+    def _compute(
+        self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
+    ) -> Values:
+        """Compute from L or more shards, with the smallest error bound.
+
+        Parameters
+        ----------
+        found : Agreement
+            Agreement of at least L shards.
+        make : callable
+            Returns the recombination of a basis.
+        """
+        ways = []
+        marks = self._marks(found.block)
+        errors = np.maximum(self._exact, marks)
+        for basis in self._recombiner.bases(tuple(sorted(found.shards)), marks, errors):
+            recombination = make(basis)
+            given = errors[np.asarray(basis) - 1]
+            bounds = recombination.errors(given, self.manifest.dtype)
+            ways.append((float(bounds.max()), basis, recombination, bounds))
+        _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
+        known = np.stack([found.shards[n] for n in basis]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = (recombination.coefficients @ known).astype(self.manifest.dtype)
+        if not np.isfinite(values).all():
+            raise DamagedStoreError(
+                f"{self.directory}: a shard is wrong at "
+                f"{self.manifest.describe_rows([found.block])}, because X would not be finite"
+            )
+        return Values(list(values), bounds.tolist())

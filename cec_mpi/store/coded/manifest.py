@@ -1,0 +1,350 @@
+"""The manifest of a store of a code: shards of R rows, in a grid of blocks."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.store.coded.grid import Grid
+from cec_mpi.store.coded.shard import PlainShard
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.format.manifest import (
+    COLUMN_SIZES,
+    ArrayEntry,
+    Count,
+    Manifest,
+    MissingValues,
+    Rebuilt,
+    ShardEntry,
+    Sums,
+    SumsEntry,
+    check,
+)
+from cec_mpi.text import plural, shown
+
+if TYPE_CHECKING:
+    from cec_mpi.store.coded.blocks import CodedBlocks
+    from cec_mpi.store.output import Output
+    from cec_mpi.store.shard import Holding, Verify
+
+ROW_EXPONENTS = "row-exponents.npy"
+_LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
+_MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
+_FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
+
+
+class CodeEntry(Struct, frozen=True):
+    """Entry of the manifest for the code; see `MDSCode`."""
+
+    family: str
+    systematic: bool
+    conditioning: Conditioning
+    generator: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, code: MDSCode) -> Self:
+        """Return the entry of a code."""
+        generator = tuple(map(tuple, code.generator.tolist()))
+        return cls(code.family, code.systematic, code.conditioning, generator)
+
+    def check(self) -> NDArray[np.float64]:
+        """Return the generator, if all that is said of it is possible."""
+        generator = np.array(self.generator, np.float64)
+        if generator.ndim != 2 or not 1 <= generator.shape[1] <= generator.shape[0]:
+            raise ValueError(
+                f"a generator of shape {generator.shape}: expected (N, L), 1 <= L <= N"
+            )
+        if not np.isfinite(generator).all():
+            raise ValueError("the generator holds infinity")
+        parts = generator[: generator.shape[1]]
+        if self.family not in FAMILIES or (self.systematic and (parts != np.eye(len(parts))).any()):
+            raise ValueError(f"a{' systematic' * self.systematic} {shown(self.family)} code")
+        _check_conditioning(self.conditioning, generator)
+        return generator
+
+
+class GridEntry(Struct, frozen=True):
+    """Entry of the manifest for the shape of blocks."""
+
+    block_rows: int
+    block_columns: int
+
+
+class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_defaults=True):
+    """Description of a store of a code.
+
+    Attributes
+    ----------
+    recovery : int
+        L.
+    rows_per_shard : int
+        R. X was padded with rows of zeros to L R rows.
+    coding : CodeEntry
+        Code, with the generator matrix.
+    blocks : GridEntry
+        Shape of blocks.
+    shard_header : str
+        Header of each shard file, as Latin-1 text.
+    row_exponents : ArrayEntry or None
+        Powers of two by which rows of X were divided; None if they were not.
+    column_names : tuple of str
+        Of the columns of X, if the table that was encoded had a header.
+    missing : MissingValues or None
+        How missing values were treated; None if they were refused.
+    """
+
+    recovery: Count
+    rows_per_shard: Count
+    coding: CodeEntry = field(name="code")
+    blocks: GridEntry = field(name="grid")
+    shard_header: str
+    row_exponents: ArrayEntry | None
+    column_names: tuple[str, ...] = ()
+    missing: MissingValues | None = None
+
+    compares: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, code: MDSCode, grid: Grid, rows: int, dtype: str, **fields: Any) -> Self:
+        """Return the manifest of a new store, whose shards have no checksums yet."""
+        header = shard_header(grid.rows, grid.columns, dtype)
+        size = len(header) + grid.rows * grid.columns * np.dtype(dtype).itemsize
+        return cls(
+            rows=rows,
+            columns=grid.columns,
+            machines=code.machines,
+            recovery=code.recovery,
+            rows_per_shard=grid.rows,
+            dtype=dtype,
+            coding=CodeEntry.of(code),
+            blocks=GridEntry(grid.block_rows, grid.block_columns),
+            checksums=SumsEntry.of(1),
+            column_sizes=ArrayEntry(COLUMN_SIZES),
+            shard_header=header,
+            shards=tuple(
+                ShardEntry(cls.file_of(n), size, "", ()) for n in range(1, code.machines + 1)
+            ),
+            **fields,
+        )
+
+    @property
+    def summary(self) -> str:
+        """What the store holds, in a few words."""
+        return f"{self.rows}x{self.columns} {self.dtype}, {self.code.summary}"
+
+    @cached_property
+    def code(self) -> MDSCode:
+        """Code, with the generator matrix, N and L."""
+        entry = self.coding
+        return MDSCode(entry.generator, entry.family, entry.systematic, entry.conditioning)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """Blocks of each shard."""
+        shape = self.blocks.block_rows, self.blocks.block_columns
+        return Grid(self.rows_per_shard, self.columns, *shape)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return self.grid.count
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the largest block."""
+        return self.grid.block_rows * self.grid.block_columns * self.itemsize
+
+    def bytes_of(self, machine: int) -> int:
+        """As `Manifest.bytes_of`; all have the same."""
+        return self.place(self.rows_per_shard * self.columns)
+
+    def header_of(self, machine: int) -> bytes:
+        """As `Manifest.header_of`; all have the same."""
+        return self.shard_header.encode("latin-1")
+
+    def place_of(self, block: int, machine: int) -> tuple[int, int]:
+        """As `Manifest.place_of`; all machines have the same."""
+        found = self.grid.block(block)
+        return self.place(found.offset), found.size * self.itemsize
+
+    def place(self, number: int) -> int:
+        """Return the offset of an entry in a shard file, in bytes."""
+        return len(self.shard_header) + number * self.itemsize
+
+    def rows_of(self, block: int) -> tuple[int, int]:
+        """As `Manifest.rows_of`, in a shard."""
+        found = self.grid.block(block)
+        return found.start, found.stop
+
+    def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
+        """As `Manifest.arrays`: sizes of columns, and exponents of rows."""
+        arrays = super().arrays()
+        if self.row_exponents is not None:
+            arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))
+        return arrays
+
+    def open_blocks(self, directory: Path, sums: Sums) -> CodedBlocks:
+        """As `Manifest.open_blocks`."""
+        from cec_mpi.store.coded.blocks import CodedBlocks
+
+        return CodedBlocks(directory, self, sums)
+
+    def open_shard(
+        self, path: Path, store: Path, machine: int, holding: Holding, verify: Verify
+    ) -> PlainShard:
+        """As `Manifest.open_shard`."""
+        return PlainShard(path, store, self, machine, holding, verify)
+
+    def open_output(self, out: Path, delimiter: str | None) -> Output:
+        """As `Manifest.open_output`."""
+        from cec_mpi.store.coded.outputs import open_output
+
+        return open_output(out, delimiter)
+
+    def describe(self) -> str:
+        """As `Manifest.describe`."""
+        from cec_mpi.store.coded.facts import describe
+
+        return describe(self)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """As `Manifest.facts`."""
+        from cec_mpi.store.coded.facts import facts
+
+        return facts(self)
+
+    def details(self) -> dict[str, Any]:
+        """As `Manifest.details`."""
+        from cec_mpi.store.coded.facts import details
+
+        return details(self)
+
+    def grow(self, seed: int) -> Self:
+        """As `Manifest.grow`: with a further row of the generator matrix."""
+        from cec_mpi.core.code.extension import add_row
+
+        code = add_row(self.code, self.dtype, seed)
+        code.check_precision(self.dtype)
+        entry = ShardEntry(self.file_of(code.machines), self.shard_bytes, "", ())
+        shards = (*self.shards, entry)
+        return replace(self, machines=code.machines, coding=CodeEntry.of(code), shards=shards)
+
+    def merge_marks(
+        self, old: tuple[Rebuilt, ...], bounds: Mapping[int, float]
+    ) -> tuple[Rebuilt, ...]:
+        """As `Manifest.merge_marks`."""
+        grid = self.grid
+        rows = np.zeros(grid.down)
+        for mark in old:
+            rows[mark.start // grid.block_rows : -(-mark.stop // grid.block_rows)] = (
+                mark.error_bound
+            )
+        for number, bound in bounds.items():
+            row = number // grid.across
+            # A long row has several blocks, some of which may have been rebuilt before.
+            rows[row] = max(rows[row], bound) if grid.across > 1 else bound
+        marks: list[Rebuilt] = []
+        for row in np.flatnonzero(rows).tolist():
+            block = grid.block(row * grid.across)
+            start, bound = block.start, float(rows[row])
+            if marks and marks[-1].stop == start:
+                last = marks.pop()
+                start, bound = last.start, max(last.error_bound, bound)
+            marks.append(Rebuilt(start, block.stop, bound))
+        return tuple(marks)
+
+    def describe_lost(self, blocks: Iterable[int]) -> str:
+        """As `Manifest.describe_lost`, with the rows of X."""
+        rows, recovery = self.rows_per_shard, self.recovery
+        text = (
+            f"fewer than {recovery} of {plural(self.machines, 'shard')} are good at "
+            f"{self.describe_rows(blocks)}"
+        )
+        if recovery == 1:
+            return f"{text} of X"
+        return (
+            f"{text} of each of the {recovery} parts of X (row k of part p, counted from 0, is "
+            f"row {rows} p + k of X)"
+        )
+
+    def check(self) -> None:
+        """As `Manifest.check`."""
+        machines, recovery = self.coding.check().shape
+        check("machines", self.machines, machines)
+        check("recovery", self.recovery, recovery)
+        check("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
+        check("shard_header", self.shard_header, self._like_header())
+        check(
+            "row_exponents", (self.row_exponents or ArrayEntry(ROW_EXPONENTS)).file, ROW_EXPONENTS
+        )
+        grid = self.grid
+        whole = grid.block_columns == grid.columns or grid.block_rows == 1
+        inside = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
+        small = inside and grid.count > 1 and self.block_bytes < _LEAST_BLOCK
+        if not (whole and inside) or small or self.block_bytes > _MOST_BLOCK:
+            raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
+        for n, shard in enumerate(self.shards, start=1):
+            end = 0
+            for mark in shard.rebuilt:
+                if not end <= mark.start < mark.stop <= grid.rows:
+                    raise ValueError(f"rebuilt of shard {n} has {shown(mark)}")
+                end = mark.stop
+        if self.column_names:
+            check("number of column_names", len(self.column_names), self.columns)
+
+    def _like_header(self) -> str:
+        """Return the header if it is equivalent: other versions of NumPy pad it differently."""
+        try:
+            file = io.BytesIO(self.shard_header.encode("latin-1"))
+            version = np.lib.format.read_magic(file)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            rest = file.read()
+        except Exception:  # the header is parsed as Python, which can raise anything
+            version, shape, fortran, dtype, rest = (0, 0), (), False, np.dtype(object), b""
+        expected = (self.rows_per_shard, self.columns)
+        little = np.dtype(self.dtype).newbyteorder("<")
+        if (version, shape, fortran, dtype, rest) == ((1, 0), expected, False, little, b""):
+            return self.shard_header
+        return shard_header(*expected, self.dtype)
+
+
+def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) -> None:
+    machines, recovery = generator.shape
+    numbers = stated.worst_machines
+    if len(set(numbers)) != len(numbers) or len(numbers) != recovery:
+        raise ValueError(f"machines {shown(numbers)}: expected {recovery} different ones")
+    if not all(1 <= n <= machines for n in numbers):
+        raise ValueError(f"machines {shown(numbers)}: expected numbers from 1 to {machines}")
+    sets = math.comb(machines, recovery)
+    few = sets <= _FEW_SETS and sets * recovery**3 <= _FEW_PRODUCTS
+    every = combinations(range(machines), recovery) if few else [[n - 1 for n in numbers]]
+    worst = float(condition_numbers(generator[np.array(list(every))]).max())
+    rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst
+    if not math.isclose(stated.worst, worst, rel_tol=rounding):
+        raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
+    possible = stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
+    if not (possible and 0 < stated.median <= stated.worst * (1 + rounding)):
+        raise ValueError(f"conditioning is {shown(stated)}")
+
+
+def rows_per_shard(rows: int, recovery: int) -> int:
+    """Return R: the q rows of X are divided into L equal parts, the last one padded."""
+    return -(-rows // recovery)
+
+
+def shard_header(rows: int, columns: int, dtype: str) -> str:
+    """Return the header of each shard file, as Latin-1 text."""
+    return npy_header((rows, columns), np.dtype(dtype).newbyteorder("<")).decode("latin-1")

@@ -1,0 +1,112 @@
+"""What ``info``, ``plan`` and ``encode`` say of a store of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cec_mpi.core.replicas.holders import Spread, fatal_sets, spread_of
+from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
+from cec_mpi.store.copies.manifest import CopiesManifest
+from cec_mpi.text import few, plural, size_words
+
+_LISTED = 8
+
+
+def describe(manifest: CopiesManifest) -> str:
+    """See `Manifest.describe`."""
+    size = sum(shard.bytes for shard in manifest.shards)
+    needed = manifest.enough  # L of a code that tolerates as many losses
+    share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
+    return (
+        f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
+        f"{plural(manifest.nonzeros, 'nonzero')}, on {manifest.describe_machines()}; each row on "
+        f"{plural(manifest.copies, 'machine')}; {size_words(size)} (a code with --recovery "
+        f"{needed}: {size_words(manifest.machines * share)})"
+    )
+
+
+def facts(manifest: CopiesManifest) -> list[tuple[str, str]]:
+    """See `Manifest.facts`."""
+    layout = manifest.layout
+    entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
+    share = entries / (manifest.rows * manifest.columns)
+    spread = _spread(layout)
+    fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
+    return [
+        (
+            "X",
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
+            f"{plural(entries, 'nonzero')} ({share:.2%})",
+        ),
+        ("machines", manifest.describe_machines()),
+        (
+            "copies",
+            f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
+            f"with {plural(spread.sets, 'different set')} of machines",
+        ),
+        *losses_of(manifest.copies, spread.lost, fatal),
+        balance_of(spread.slower, spread.slowest, spread.away),
+        (
+            "shards",
+            f"{size_words(size)} in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+        ),
+    ]
+
+
+def details(manifest: CopiesManifest) -> dict[str, Any]:
+    """See `Manifest.details`."""
+    layout = manifest.layout
+    spread = _spread(layout)
+    return {
+        "nonzeros": manifest.nonzeros,
+        "copies": manifest.copies,
+        "parts": layout.parts,
+        "sets_of_holders": spread.sets,
+        "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
+        "lost": spread.lost,
+        "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
+    }
+
+
+def _spread(layout: Layout) -> Spread:
+    """Return what the choice of holders comes to, for speeds in proportion to what they hold."""
+    costs = layout.sizes.sum(axis=1).astype(np.float64)
+    held = [float(costs[parts].sum()) for parts in layout.held]
+    return spread_of(layout.holders, [max(each, 1.0) for each in held], costs.tolist())
+
+
+def losses_of(
+    copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
+) -> list[tuple[str, str]]:
+    """Return which losses end a run with copies of sparse rows, as facts.
+
+    Parameters
+    ----------
+    copies : int
+        Machines that hold each row, of those that are available.
+    lost : mapping of int to float
+        Probability that so many random machines hold all copies of some rows.
+    fatal : sequence of sequences of int
+        The sets of machines that hold all copies of some rows.
+    """
+    may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
+    chances = [f"{share:.1%} ({n} machines)" for n, share in lost.items()]
+    often = f"; random losses end a run with probability {', '.join(chances)}" if lost else ""
+    sets = few([" ".join(map(str, each)) for each in fatal], _LISTED)
+    return [
+        ("losses", f"{may} may leave{often}"),
+        ("", f"a run ends when all machines of one of these sets have left: {sets}"),
+    ]
+
+
+def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
+    """Return how well work can be balanced with copies of sparse rows, as a fact."""
+    return (
+        "balance",
+        f"a step takes {mean:.3f} times as long as if all machines held all of X, at most "
+        f"{worst:.3f} times (speeds up to twice or half as expected, "
+        f"{plural(away, 'machine')} away)",
+    )

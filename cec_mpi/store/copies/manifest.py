@@ -1,0 +1,319 @@
+"""The manifest of a store of copies: parts of the rows of a sparse X, each on several machines."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+import numpy as np
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+from numpy.typing import DTypeLike, NDArray
+
+from cec_mpi.core.code.conditioning import Conditioning
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, Sums, check
+from cec_mpi.text import plural, shown
+
+if TYPE_CHECKING:
+    from cec_mpi.store.copies.blocks import CopiedBlocks
+    from cec_mpi.store.copies.output import NpzOutput
+    from cec_mpi.store.copies.shard import SparseShard
+    from cec_mpi.store.shard import Holding, Verify
+
+CELLS = "cells.npy"
+
+
+class PartsEntry(Struct, frozen=True):
+    """Entry of the manifest for parts and their holders; see `Layout`."""
+
+    rows: tuple[int, ...]
+    nonzeros: tuple[int, ...]
+    holders: tuple[tuple[int, ...], ...]
+    index: Annotated[str, Meta(pattern=r"\Aint(32|64)\Z")]
+
+    @classmethod
+    def of(cls, layout: Layout) -> Self:
+        """Return the entry of a layout."""
+        rows, nonzeros = tuple(layout.bounds.tolist()), tuple(layout.entries.tolist())
+        return cls(rows, nonzeros, layout.holders, layout.index)
+
+    def check(self, machines: int, rows: int) -> None:
+        """Raise a ValueError if these are not parts of so many rows on so many machines."""
+        bounds, entries, holders = np.array(self.rows), np.array(self.nonzeros), self.holders
+        if not (bounds.dtype == entries.dtype == np.int64):
+            raise ValueError("rows or nonzeros of parts are too large")
+        if bounds.size < 2 or entries.size != bounds.size or len(holders) != bounds.size - 1:
+            raise ValueError(
+                f"{bounds.size} rows, {entries.size} nonzeros and {len(holders)} holders of parts"
+            )
+        ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
+        if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not ascending:
+            raise ValueError("the parts do not follow each other")
+        for of_part in holders:
+            if not of_part or tuple(sorted(set(of_part))) != of_part:
+                raise ValueError(f"holders of a part are {shown(of_part)}")
+            if not 1 <= of_part[0] <= of_part[-1] <= machines:
+                raise ValueError(
+                    f"holders of a part are {shown(of_part)}: there are {machines} machines"
+                )
+
+
+class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
+    """Description of a store of copies of the rows of a sparse X.
+
+    Attributes
+    ----------
+    replicas : PartsEntry
+        The parts of X, and who holds them.
+    column_exponent : int
+        Exponent of the power of two that all sizes of columns are relative to.
+    cells : ArrayEntry
+        Rows and nonzeros before each cell of the parts.
+    cell_count : int
+        Number of cells.
+    """
+
+    replicas: PartsEntry
+    column_exponent: Annotated[int, Meta(gt=-1100, lt=1100)]
+    cells: ArrayEntry
+    cell_count: int
+
+    suffix: ClassVar[str] = ".csr"
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the parts of X are."""
+        entry = self.replicas
+        bounds, entries = np.array(entry.rows), np.array(entry.nonzeros)
+        return Layout(bounds, entries, entry.holders, self.machines, self.dtype, entry.index)
+
+    @property
+    def summary(self) -> str:
+        """What the store holds, in a few words."""
+        held = f"{plural(self.copies, 'copy')} on {plural(self.machines, 'machine')}"
+        return f"{self.rows}x{self.columns} {self.dtype}, {held}"
+
+    @cached_property
+    def code(self) -> MDSCode:
+        """The code with L = 1 that gives all machines X."""
+        exact = Conditioning(1.0, 1.0, (1,), self.machines, complete=True)
+        return MDSCode(np.ones((self.machines, 1)), "replicas", False, exact)
+
+    @property
+    def copies(self) -> int:
+        """Number of machines that hold each row, J; parts that were copied again have more."""
+        return min(map(len, self.replicas.holders))
+
+    @property
+    def nonzeros(self) -> int:
+        """Number of stored entries of X."""
+        return self.replicas.nonzeros[-1]
+
+    @property
+    def enough(self) -> int:
+        """Number of machines that can make a step, whichever they are: N - J + 1."""
+        return self.machines - self.copies + 1
+
+    @cached_property
+    def placement(self) -> ReplicaPlacement:
+        """Which machines hold which rows."""
+        return ReplicaPlacement(self.replicas.holders, self.replicas.rows, self.machines)
+
+    @property
+    def distribution(self) -> dict[str, Any]:
+        """How X is distributed; see `Manifest.distribution`."""
+        density = self.nonzeros / (self.rows * self.columns)
+        return {"copies": self.copies, "density": density, "holders": self.replicas.holders}
+
+    @property
+    def rows_per_shard(self) -> int:
+        """All rows of X, of which a machine holds some."""
+        return self.rows
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return self.layout.blocks
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of the largest block."""
+        return BLOCK_BYTES
+
+    @property
+    def sums_shape(self) -> tuple[int, int]:
+        """Shape of the file of checksums, (1, blocks): all copies of a block have the same."""
+        return 1, self.block_count
+
+    def bytes_of(self, machine: int) -> int:
+        """As `Manifest.bytes_of`."""
+        return self.layout.file(machine).size
+
+    def header_of(self, machine: int) -> bytes:
+        """As `Manifest.header_of`."""
+        return self.layout.file(machine).header
+
+    def rows_of_machine(self, machine: int) -> list[tuple[int, int]]:
+        """As `Manifest.rows_of_machine`, in X."""
+        bounds = self.replicas.rows
+        return [(bounds[part], bounds[part + 1]) for part in self.layout.held[machine - 1]]
+
+    @cached_property
+    def held(self) -> NDArray[np.bool_]:
+        """Which blocks each machine holds: (N, blocks)."""
+        return np.array([self.held_by(n) for n in range(1, self.machines + 1)])
+
+    def held_by(self, machine: int) -> NDArray[np.bool_]:
+        """As `Manifest.held_by`."""
+        return self.layout.held_by(machine)
+
+    def place_of(self, block: int, machine: int) -> tuple[int, int]:
+        """As `Manifest.place_of`."""
+        found = self.layout.block(block)
+        return self.layout.file(machine).place(found), found.stop - found.start
+
+    def rows_of(self, block: int) -> tuple[int, int]:
+        """As `Manifest.rows_of`, in X: those of its part."""
+        return self.layout.rows_of(block)
+
+    def arrays(self) -> list[tuple[ArrayEntry, tuple[int, ...], DTypeLike]]:
+        """As `Manifest.arrays`: sizes of columns, and cells."""
+        return [
+            (self.column_sizes, (self.columns,), np.uint8),
+            (self.cells, (2, self.cell_count + 1), np.int64),
+        ]
+
+    def decode_sizes(self, sizes: NDArray[Any]) -> NDArray[np.float64]:
+        """As `Manifest.decode_sizes`."""
+        return from_bytes(sizes, self.column_exponent)
+
+    def open_blocks(self, directory: Path, sums: Sums) -> CopiedBlocks:
+        """As `Manifest.open_blocks`."""
+        from cec_mpi.store.copies.blocks import CopiedBlocks
+
+        return CopiedBlocks(directory, self, sums)
+
+    def open_shard(
+        self, path: Path, store: Path, machine: int, holding: Holding, verify: Verify
+    ) -> SparseShard:
+        """As `Manifest.open_shard`."""
+        from cec_mpi.store.copies.shard import SparseShard  # with SciPy
+
+        return SparseShard(path, store, self, machine, holding, verify)
+
+    def open_output(self, out: Path, delimiter: str | None) -> NpzOutput:
+        """As `Manifest.open_output`."""
+        from cec_mpi.store.copies.output import NpzOutput
+
+        return NpzOutput(out)
+
+    def describe(self) -> str:
+        """As `Manifest.describe`."""
+        from cec_mpi.store.copies.facts import describe
+
+        return describe(self)
+
+    def facts(self) -> list[tuple[str, str]]:
+        """As `Manifest.facts`."""
+        from cec_mpi.store.copies.facts import facts
+
+        return facts(self)
+
+    def details(self) -> dict[str, Any]:
+        """As `Manifest.details`."""
+        from cec_mpi.store.copies.facts import details
+
+        return details(self)
+
+    def shard_details(self, machine: int) -> dict[str, Any]:
+        """As `Manifest.shard_details`."""
+        return {"parts": len(self.layout.held[machine - 1])}
+
+    def grow(self, seed: int) -> Self:
+        """As `Manifest.grow`: with copies of its share of the parts."""
+        number, parts = self.machines + 1, self.layout.parts
+        share = max(1, round(parts * self.copies / number))
+        chosen = set(np.linspace(0, parts - 1, share).astype(int).tolist())
+        holders = tuple(
+            (*each, number) if part in chosen else each
+            for part, each in enumerate(self.replicas.holders)
+        )
+        grown = Layout(
+            self.layout.bounds, self.layout.entries, holders, number, self.dtype, self.layout.index
+        )
+        entry = ShardEntry(self.file_of(number), grown.file(number).size, "", ())
+        parts_entry = PartsEntry.of(grown)
+        shards = (*self.shards, entry)
+        return replace(self, machines=number, replicas=parts_entry, shards=shards)
+
+    def read_parts(self, directory: Path) -> Parts:
+        """As `Manifest.read_parts`, with the cells.
+
+        Raises
+        ------
+        DamagedStoreError
+            They are as the manifest says neither in the file nor in its copy.
+        """
+        from cec_mpi.store.format.scaling import read_array
+
+        bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
+        rows, entries = read_array(directory, *self.arrays()[1])
+        at = np.searchsorted(rows, bounds)
+        if (
+            (np.diff(rows) < 1).any()
+            or (np.diff(entries) < 0).any()
+            or at[-1] != rows.size - 1
+            or (rows[at] != bounds).any()
+            or (entries[at] != nonzeros).any()
+        ):
+            raise DamagedStoreError(f"{directory}: the cells are not those of the parts")
+        return Parts(at, rows, entries)
+
+    def check(self) -> None:
+        """As `Manifest.check`."""
+        self.replicas.check(self.machines, self.rows)
+        check("cells", self.cells.file, CELLS)
+        if not self.layout.parts <= self.cell_count <= self.rows:
+            raise ValueError(f"{self.cell_count} cells in {self.layout.parts} parts")
+
+
+def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
+    """Write the sizes of columns as powers of two.
+
+    Parameters
+    ----------
+    sizes : (r,) ndarray of float64
+        The largest absolute values, of which the result has upper bounds.
+
+    Returns
+    -------
+    codes : (r,) ndarray of uint8
+        0 for zero, otherwise k for ``2 ** (exponent + 1 - k)``; 255 for smaller ones, too.
+    exponent : int
+
+    Examples
+    --------
+    >>> codes, exponent = in_bytes(np.array([8.0, 3.0, 0.0]))
+    >>> codes.tolist(), exponent
+    ([1, 2, 0], 3)
+    >>> from_bytes(codes, exponent).tolist()
+    [8.0, 4.0, 0.0]
+    """
+    parts, exponents = np.frexp(sizes)
+    exponents = exponents - (parts <= 0.5)
+    most = int(exponents.max())
+    codes = np.clip(most + 1 - exponents, 1, 255) * (sizes > 0)
+    return codes.astype(np.uint8), most
+
+
+def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
+    """Return the sizes of columns of which `in_bytes` has made these."""
+    with np.errstate(over="ignore"):
+        sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
+    return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)

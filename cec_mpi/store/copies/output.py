@@ -1,0 +1,76 @@
+"""Write a sparse X as `scipy.sparse.load_npz` reads it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import DamagedStoreError, InputError
+from cec_mpi.store.copies.blocks import CopiedBlocks
+from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES
+from cec_mpi.store.copies.manifest import CopiesManifest
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.work import Runner
+
+
+class NpzOutput:
+    """A sparse X in an ``.npz`` file; see `Output`."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix.lower() != ".npz":
+            raise InputError(
+                f"{path}: X is sparse, and is written as scipy.sparse.load_npz reads it: expected "
+                ".npz"
+            )
+        self.path = path
+
+    def size(self, manifest: CopiesManifest) -> int:
+        """As `Output.size`."""
+        return int(manifest.layout.sizes.sum())
+
+    def write(self, blocks: CopiedBlocks, partial: Path, memory: int, runner: Runner) -> float:
+        """As `Output.write`: this process alone reads one part after the other."""
+        layout = blocks.manifest.layout
+        entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])
+        with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
+            for name, section, dtype in (
+                ("data", VALUES, layout.dtype),
+                ("indices", INDICES, layout.index),
+            ):
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    member.write(npy_header((entries,), np.dtype(dtype)))
+                    for data in _sections(blocks, section):
+                        member.write(data.data)
+            with file.open("indptr.npy", "w", force_zip64=True) as member:
+                wide = np.dtype("int64" if entries >= 2**31 else layout.index)
+                member.write(npy_header((rows + 1,), wide))
+                member.write(np.zeros(1, wide).data)
+                for before, data in zip(layout.entries, _sections(blocks, POINTERS), strict=False):
+                    own = data.view(layout.index)[1:].astype(wide) + wide.type(before)
+                    member.write(own.data)
+            for name, array in (
+                ("format", np.array(b"csr")),
+                ("shape", np.array([rows, blocks.manifest.columns])),
+                ("_is_array", np.array(True)),
+            ):
+                with file.open(f"{name}.npy", "w") as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        return 0.0
+
+
+def _sections(blocks: CopiedBlocks, section: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of a section of each part."""
+    layout = blocks.manifest.layout
+    for part, size in enumerate(layout.sizes[:, section].tolist()):
+        data = np.empty(size, np.uint8)
+        for block in layout.covering(part, section, 0, size):
+            found = blocks.read(block.number)
+            if not found:
+                lost = blocks.manifest.describe_lost([block.number])
+                raise DamagedStoreError(f"{blocks.directory} cannot be decoded: {lost}")
+            (data[block.start : block.stop],) = found.values()
+        yield data

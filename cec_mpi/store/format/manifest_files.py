@@ -1,0 +1,199 @@
+"""``manifest.json``: read without trust, and written last.
+
+A directory with a manifest is a complete store. The manifest is readable text. Correct JSON readers
+give back the generator matrix bit for bit, because its numbers are written with all digits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from cec_mpi._version import __version__
+from cec_mpi.errors import DamagedStoreError, StoreError
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
+from cec_mpi.store.format.array_files import with_copy
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.text import shown
+
+FORMAT = "cec_mpi store"
+VERSION = 2
+MANIFEST = "manifest.json"
+MANIFEST_COPY = "manifest.copy.json"
+SOURCE = "source.json"  # of what and with which arguments a store was encoded
+INCOMPLETE = "incomplete.json"
+INCOMPLETE_MANIFEST = "incomplete.manifest.json"
+INCOMPLETE_SUMS = "incomplete.sums"
+INCOMPLETE_EXPONENTS = "incomplete.exponents"
+INCOMPLETE_SIZES = "incomplete.sizes"
+JOURNAL = (
+    INCOMPLETE,
+    INCOMPLETE_MANIFEST,
+    INCOMPLETE_SUMS,
+    INCOMPLETE_EXPONENTS,
+    INCOMPLETE_SIZES,
+)
+CREATED_BY = f"cec_mpi {__version__}"
+_FEW = 1 << 20  # blocks in all shards: what is kept of each of them takes little memory
+_HEADER = 128  # bytes of a file of checksums
+
+
+def text_of(manifest: Manifest) -> str:
+    """Return the text of ``manifest.json``, in which each list of numbers is a line."""
+    head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
+    content = {**head, **manifest.content()}
+    text = json.dumps(content | {"sha256": own_sum(content)}, indent=2)
+    # A line break is never inside of a string.
+    return re.sub(r"\[\n[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text) + "\n"
+
+
+def own_sum(content: dict[str, Any]) -> str:
+    """Return the checksum of the content of a manifest, whatever its white space."""
+    import hashlib  # here, because machines do not need it
+
+    rest = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def publish_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest of a store atomically, after its copy.
+
+    The files that it names must be on disk already. The journal of an encode is deleted.
+    """
+    data = text_of(manifest).encode()
+    publish(directory / MANIFEST_COPY, data)
+    publish(directory / MANIFEST, data)
+    remove_journal(directory)
+
+
+def remove_journal(directory: Path) -> None:
+    """Remove files that only an incomplete store needs."""
+    for name in JOURNAL:
+        (directory / name).unlink(missing_ok=True)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of a store.
+
+    Raises
+    ------
+    StoreError
+        The directory is not a store, this version cannot read it, or its encode was interrupted.
+    DamagedStoreError
+        The manifest was altered, or is missing while its copy is good.
+    """
+    try:
+        mode = directory.stat().st_mode
+    except (OSError, ValueError):  # or a name that no file can have
+        raise StoreError(
+            f"{directory} does not exist, expected a store (a directory made by cec-mpi encode)"
+        ) from None
+    if not stat.S_ISDIR(mode):
+        raise StoreError(
+            f"{directory} is {kind_of(mode)}, expected a store (a directory made by cec-mpi encode)"
+        )
+    try:
+        return parse_manifest(directory / MANIFEST)
+    except FileNotFoundError:
+        if (directory / INCOMPLETE).exists() or not (directory / MANIFEST_COPY).exists():
+            raise StoreError(_no_manifest(directory)) from None
+        raise DamagedStoreError(
+            f"{MANIFEST} is missing in {directory}: cec-mpi repair {directory} restores it from "
+            f"{MANIFEST_COPY}"
+        ) from None
+
+
+def _no_manifest(directory: Path) -> str:
+    try:
+        content = json.loads(read_regular(directory / INCOMPLETE))
+        return f"{directory} is incomplete, resume with: {content['resume_with']}"
+    except FileNotFoundError:
+        return f"{directory} is not a store: it has no {MANIFEST}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return f"{directory} is incomplete, and its {INCOMPLETE} is damaged: encode X again"
+
+
+def parse_manifest(path: Path) -> Manifest:
+    """Read and check one manifest file.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file does not exist.
+    StoreError
+        It cannot be read, or this version does not support it.
+    DamagedStoreError
+        It was altered.
+    """
+    try:
+        content = json.loads(read_regular(path), parse_constant=_refuse)
+    except FileNotFoundError:
+        raise
+    except NotAFileError as error:
+        raise StoreError(f"{path} is {error.kind}, expected a file") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedStoreError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise StoreError(f"{path} is not the manifest of a {FORMAT}")
+    version = content.get("version")
+    if type(version) is not int or version != VERSION:
+        raise StoreError(
+            f"{path} has version {shown(version)}, but this version of cec_mpi reads only "
+            f"{VERSION}: encode X again"
+        )
+    try:
+        if content.get("sha256") != own_sum(content):
+            raise ValueError("it was altered after it was written")
+        return Manifest.of_content(content)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DamagedStoreError(f"{path} is damaged: {error}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> None:
+    """Check that at least one file has the size that a manifest of many blocks states.
+
+    Parameters
+    ----------
+    directory : Path
+    manifest : Manifest
+    needed : bool
+        Whether to raise also if files are missing, because this process will read them.
+
+    Raises
+    ------
+    DamagedStoreError
+        Names a file, its size and the expected size.
+    """
+    blocks = math.prod(manifest.sums_shape)
+    if blocks <= _FEW:
+        return
+    expected = {shard.file: shard.bytes for shard in manifest.shards}
+    expected |= dict.fromkeys(with_copy(manifest.checksums.file), _HEADER + 8 * blocks)
+    found = {name: size for name in expected if (size := _size(directory / name)) is not None}
+    if any(size == expected[name] for name, size in found.items()):
+        return
+    if found or needed:
+        name = next(iter(found or expected))
+        what = f"{found[name]} bytes" if found else "missing"
+        raise DamagedStoreError(
+            f"{directory / MANIFEST} is damaged: no file has the size that it states, {name} is "
+            f"{what}, expected {expected[name]} bytes"
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

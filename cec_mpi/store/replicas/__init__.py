@@ -1,1 +1,0 @@
-"""Stores of a sparse X: each part of its rows as CSR in the files of several machines."""
