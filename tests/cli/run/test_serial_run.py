@@ -741,21 +741,6 @@ def test_a_wrong_product_is_refused_and_the_next_one_is_right(made, w, out, says
         assert relative_error(master.matvec(W[0]), X @ W[0]) < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("V", "says"),
-    [
-        (np.ones(ROWS), r"V has shape \(1259,\): expected \(1259, k\)"),
-        (np.ones((ROWS, 0)), "k at least 1"),
-        (np.where(np.arange(2 * ROWS).reshape(-1, 2) == 7, np.inf, 1), r"V\[3, 1\] is inf"),
-    ],
-)
-def test_a_wrong_block_is_refused_and_the_next_one_is_right(made, V, says):
-    with master_of(made / "float64") as master:
-        with pytest.raises(InputError, match=says):
-            master.rmatmat(V)
-        assert relative_error(master.rmatvec(np.ones(ROWS)), X.sum(axis=0)) < 1e-12
-
-
 @pytest.mark.parametrize("store", ["float64", "float32"])
 def test_a_product_that_is_too_large_is_refused_and_the_next_one_is_right(made, store):
     with cec_mpi.open_operator(made / store, None) as operator:

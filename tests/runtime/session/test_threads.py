@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -52,13 +50,6 @@ def wrong(found, expected):
         bool(np.linalg.norm(one - two) > 1e-10 * np.linalg.norm(two))
         for one, two in zip(found, expected, strict=True)
     )
-
-
-def test_products_from_several_threads_are_all_right(store, X):
-    W = np.random.default_rng(1).standard_normal((60, 64))
-    with cec_mpi.open_operator(store, None) as A, ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda i: A @ W[:, i % 64], range(200)))
-    assert wrong(found, [X @ W[:, i % 64] for i in range(200)]) == 0
 
 
 def test_all_kinds_of_products_mix_on_two_operators(store, other, X):
@@ -465,11 +456,3 @@ def test_a_forked_process_leaves_as_any_other(store):
     assert done.stdout == "0 True\n3 True\n4 True\n1 True\n0 True\n6 True\nclosed\n"
     assert "KeyError: 'mine'" in done.stderr
     assert (done.stderr.count("Traceback"), done.stderr.count("ignored")) == (1, 0)
-
-
-@pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_an_operator_cannot_be_copied(store, make):
-    with cec_mpi.open_operator(store, None) as A:
-        for one in (A,) if make is copy.copy else (A, A.H, 2 * A):
-            with pytest.raises(InputError, match="cannot be pickled or copied"):
-                make(one)

@@ -19,10 +19,15 @@ from helpers.matrices import matrix_in
 X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
 
 
-@pytest.fixture(params=["float64", "float32"])
+both = pytest.mark.parametrize("store", ["float64", "float32"], indirect=True)
+
+
+@pytest.fixture
 def store(request, tmp_path):
+    """Of float64, but for tests of both."""
     np.save(tmp_path / "X.npy", X)
-    encode(tmp_path / "X.npy", tmp_path / "store", 4, 3, dtype=request.param)
+    dtype = getattr(request, "param", "float64")
+    encode(tmp_path / "X.npy", tmp_path / "store", 4, 3, dtype=dtype)
     return tmp_path / "store"
 
 
@@ -33,6 +38,7 @@ def matrix_of(path):
 NAMES = ["a.csv", "a.tsv", "a.CSV", "a.h5", "a.hdf5::/group/deep", "a.zarr", "a.zarr::/group/deep"]
 
 
+@both
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_has_the_same_numbers_and_can_be_encoded(store, tmp_path, name):
     bound = decode(store, tmp_path / "out.npy")
@@ -50,6 +56,7 @@ def test_every_format_has_the_same_numbers_and_can_be_encoded(store, tmp_path, n
     assert not list(tmp_path.glob(".*"))
 
 
+@both
 def test_what_other_programs_read(store, tmp_path):
     decode(store, tmp_path / "a.h5")
     decode(store, f"{tmp_path}/a.zarr::/m")

@@ -24,10 +24,14 @@ MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40
 R = 101  # rows per shard; blocks of 12 rows
 
 
-@pytest.fixture(scope="module", params=["float32", "float64"])
+both = pytest.mark.parametrize("made", ["float32", "float64"], indirect=True)
+
+
+@pytest.fixture(scope="module")
 def made(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("made")
-    X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(request.param)
+    """Of float32, but for tests of both."""
+    directory, dtype = tmp_path_factory.mktemp("made"), getattr(request, "param", "float32")
+    X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(dtype)
     encode_in_small_blocks(directory, X, MACHINES, RECOVERY)
     return directory
 
@@ -93,6 +97,7 @@ def test_a_good_store_needs_no_repair(path):
 LOST = list(combinations(range(1, MACHINES + 1), MACHINES - RECOVERY))[::3]
 
 
+@both
 @pytest.mark.parametrize("lost", LOST)
 def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
     for machine in lost:
@@ -180,6 +185,7 @@ def harm(path, kind, machine, data):
     return {machine}
 
 
+@both
 @given(data=st.data())
 def test_any_mix_of_harm_is_found_and_mended_or_said_to_be_too_much(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
@@ -256,6 +262,7 @@ def test_only_one_machine_if_asked(path):
         repair(path, 7)
 
 
+@both
 def test_bounds_grow_slowly_where_one_shard_is_lost_again_and_again(path, X):
     rng = np.random.default_rng(0)
     for _ in range(12):
@@ -374,6 +381,7 @@ def test_decode_needs_the_checksums_of_l_shards_only(path, X):
     check_decodes(path, X)
 
 
+@both
 def test_a_systematic_store_gives_x_back_exactly(made, tmp_path, X):
     encode(made / "X.npy", tmp_path / "systematic", 6, 3, systematic=True)
     decode(tmp_path / "systematic", tmp_path / "Y.npy")
@@ -434,6 +442,7 @@ def test_decode_leaves_out_a_shard_that_is_named(path, X):
         add_machine(path)
 
 
+@both
 def test_a_wrong_number_that_makes_sums_overflow_is_named_too(path, X):
     forge(path, 3, 30, np.finfo(X.dtype).max)
     assert repair(path).named == (3,)
@@ -451,6 +460,7 @@ def test_with_l_shards_there_is_nothing_to_compare(path):
 # --- one machine more ---------------------------------------------------------------------
 
 
+@both
 def test_an_added_machine_can_stand_in_for_any_other(path, X):
     view = open_store(path)
     before = contents(path)

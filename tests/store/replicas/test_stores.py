@@ -76,9 +76,11 @@ def intervals_of(draw, held):
     return tuple(found)
 
 
-@pytest.mark.parametrize("arithmetic", ["float64", "float32"])
-@pytest.mark.parametrize("holding", ["mmap", "ram"])
-@given(data=st.data())
+@given(
+    arithmetic=st.sampled_from(["float64", "float32"]),
+    holding=st.sampled_from(["mmap", "ram"]),
+    data=st.data(),
+)
 def test_products_of_any_rows_that_a_machine_holds(made, holding, arithmetic, data):
     given, path = made
     opened = open_store(path)
