@@ -260,6 +260,7 @@ class _Search:
             try:
                 return Connection(self._read(), self._look)
             except (InputError, GoneMasterError) as error:
+                self._backoff = Backoff(LONGEST_PAUSE)  # the next master is another one
                 # The file may have appeared, or disappeared, at this moment.
                 is_there = was_there and isinstance(self._source, Path) and self._source.exists()
                 is_late = isinstance(error, GoneMasterError) or not is_there or self._is_rank

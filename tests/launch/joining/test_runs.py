@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import time
 
 import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
+from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
 from helpers.joined import codes, told
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
@@ -78,27 +80,38 @@ def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp
     assert not (tmp_path / "out" / "connection.json").exists()
 
 
-def test_machines_join_again_when_a_run_is_resumed(start, store, join, conn, until_told, tmp_path):
-    there = os.path.relpath(store.path, tmp_path)
+@pytest.mark.parametrize("way", ["file", "address"])
+def test_machines_come_back_whenever_the_master_is_killed(
+    start, store, join, conn, until_told, tmp_path, way
+):
+    there, elsewhere = os.path.relpath(store.path, tmp_path), store.path.parent
+    records, source, variables = tmp_path / "out" / "steps.jsonl", conn, {}
     run = ["cec-mpi", "run", there, "--out", "out", "--accept", conn]
+    if way == "address":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            source = f"127.0.0.1:{free.getsockname()[1]}"
+        variables = {KEY_VARIABLE: "k" * 16}
+        run[-2:] = ["--listen", source]
     run += ["--wait", *until_told.words(store), "--checkpoint-every", 10]
-    checkpoint, elsewhere = tmp_path / "out" / "checkpoint.npz", store.path.parent
-    first = start(run)  # machines start in another directory
-    wait_for_file(conn, process=first)
-    patient = join(2, "--retry", LIMIT, cwd=elsewhere)
-    others = join(1, cwd=elsewhere)
-    wait_for_file(checkpoint, process=first)
-    first.kill()
-    assert codes(others) == [3]
-    records = tmp_path / "out" / "steps.jsonl"
-    before = records.stat().st_size
-    second = start([*run, "--resume"])
-    # Steps, each of which needs both.
-    wait_until(lambda: records.stat().st_size >= before + 1000, second)
+    where = {"file": source, "cwd": elsewhere, "variables": variables}  # of machines
+    master = start(run, variables=variables)
+    patient = join(2, "--retry", LIMIT, **where)
+    wait_for_file(tmp_path / "out" / "checkpoint.npz", process=master)
+    master.kill()
+    for moment in range(4):
+        before = records.stat().st_size
+        master = start([*run, "--resume"], variables=variables)
+        if not moment:  # it has begun to listen, or will
+            wait_until(lambda before=before: records.stat().st_size != before, master)
+        else:  # steps, each of which needs both
+            wait_until(lambda before=before: records.stat().st_size >= before + 1000, master)
+        if moment < 3:
+            master.kill()
+            master.wait()
     until_told.tell()
-    assert codes([second, *patient]) == [0, 0, 0], told(second)
+    assert codes([master, *patient]) == [0, 0, 0], told(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
-    header, _ = read_steps(tmp_path / "out" / "steps.jsonl")
+    header, _ = read_steps(records)
     assert header["mpi_library"] == "none"
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 2
 

@@ -7,7 +7,8 @@ import socket
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -145,11 +146,15 @@ class Connection:
         places = seen_from(file.places, same_network)
         if same_network and _is_own_socket(file.local):
             places.insert(0, (file.local, _UNIX))
-        for host, port in places:
+        pool = ThreadPoolExecutor(len(places))  # a computer that is off answers at no address
+        probes = [pool.submit(_listening_at, *place) for place in places]
+        pool.shutdown(wait=False)
+        for (host, port), probe in zip(places, probes, strict=True):
             try:
-                for family, address in _resolved(host, port):
+                self._look()
+                while not wait([probe], LEAVE_LOOK_SECONDS).done:
                     self._look()
-                    _probe(family, address)
+                for family, address in probe.result():
                     if self._is_known(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
@@ -286,21 +291,29 @@ class Connection:
         self._socket.close()
 
 
-def _resolved(host: str, port: int) -> Iterator[tuple[int, Any]]:
-    """Yield the family and each address of a place."""
-    if port == _UNIX:
-        yield socket.AF_UNIX, host
-        return
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for family, _, _, _, numbers in dict.fromkeys(found):
-        yield family, (str(numbers[0]), int(numbers[1]))
+def _listening_at(host: str, port: int) -> list[tuple[int, Any]]:
+    """Return the addresses of a place, with their families, at which a process listens.
 
-
-def _probe(family: int, address: Any) -> None:
-    """Connect to an address; raises OSError if no process listens there."""
-    with socket.socket(family) as caller:
-        caller.settimeout(CONNECT_SECONDS)
-        caller.connect(address)
+    Raises
+    ------
+    OSError
+        No process listens at any of them.
+    """
+    addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, host)]
+    if port != _UNIX:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [(family, numbers[:2]) for family, _, _, _, numbers in dict.fromkeys(found)]
+    listening = []
+    for family, address in addresses:
+        try:
+            with socket.socket(family) as caller:
+                caller.settimeout(CONNECT_SECONDS)
+                caller.connect(address)
+            listening.append((family, address))
+        except OSError:
+            if (family, address) == addresses[-1] and not listening:
+                raise
+    return listening
 
 
 def _remove_socket(path: str) -> None:

@@ -1,0 +1,95 @@
+"""A master that is killed and resumed: how soon hosts that wait for it make the next step.
+
+    python scripts/benchmarks/restart.py [--hosts 6] [--recovery 4]
+
+Hosts of `cec-mpi join --retry` wait for a run, which is killed with SIGKILL after some steps and
+started again with `--resume` at once. Measured are the seconds from the kill to the next step in
+the records, over those from the start of the run to its first step, with the same hosts waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import measure
+from helpers.commands import Started, finish, start
+from measure import Figure, ratio
+
+STEPS = 30  # before the kill
+COLUMNS = 40
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Of one number of hosts."""
+    sizes = 60 * options.recovery, COLUMNS, options.hosts, options.recovery
+    store = measure.store_of(directory, *sizes, options.seed)
+    np.save(directory / "W.npy", np.ones((10**6, COLUMNS)))
+    join = ["cec-mpi", "join", "conn", "--retry", 3600, "--threads", 1, "-q"]
+    times: measure.Times = {"first start": [], "kill": [], "listens": []}
+    hosts = [_start(join, directory) for _ in range(options.hosts)]
+    words = ["cec-mpi", "run", store, "--accept", "conn", "--wait", "-q", "--checkpoint-every", 10]
+    words.append(f"vectors={directory / 'W.npy'}")
+    try:
+        for turn in range(options.turns):
+            found = _of_one([*words, "--out", f"out-{turn}"], directory, directory / f"out-{turn}")
+            for name, seconds in zip(times, found, strict=True):
+                times[name].append(seconds)
+    finally:
+        for host in hosts:
+            host.process.kill()
+            finish(host, measure.LIMIT)
+    times["back"] = [b - a for a, b in zip(times["listens"], times["kill"], strict=True)]
+    return [
+        ratio(times, "kill", "first start", "from a kill of the master to the next step"),
+        measure.figure("from the kill to the next step", times["kill"], "s"),
+        measure.figure("of these, until the master listens again", times["listens"], "s"),
+        measure.figure("and until the hosts have made a step", times["back"], "s"),
+    ]
+
+
+def _of_one(words: list[Any], directory: Path, out: Path) -> tuple[float, float, float]:
+    """Seconds of a first start, and from a kill to the next step and to its connection file."""
+    records, file = out / "steps.jsonl", directory / "conn"
+    begin = time.perf_counter()
+    master = _start(words, directory)
+    _await(lambda: _steps(records) > 0)
+    first = time.perf_counter() - begin
+    _await(lambda: _steps(records) > STEPS)
+    master.process.kill()
+    finish(master, measure.LIMIT)
+    begin, before, old = time.perf_counter(), _steps(records), file.stat().st_mtime_ns
+    master = _start([*words, "--resume"], directory)
+    _await(lambda: file.stat().st_mtime_ns != old)
+    listens = time.perf_counter() - begin
+    _await(lambda: _steps(records) > before)
+    kill = time.perf_counter() - begin
+    master.process.kill()
+    finish(master, measure.LIMIT)
+    return first, kill, listens
+
+
+def _start(words: list[Any], directory: Path) -> Started:
+    return start(words, cwd=directory, variables=measure.ONE_THREAD)
+
+
+def _steps(records: Path) -> int:
+    """Number of steps in the records; those of an earlier process may be taken back."""
+    return records.read_bytes().count(b'"step":') if records.exists() else 0
+
+
+def _await(is_true: Any) -> None:
+    while not is_true():
+        time.sleep(0.005)
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("--hosts", type=int, default=6)
+    parser.add_argument("--recovery", type=int, default=4)
+
+
+if __name__ == "__main__":
+    measure.main(__doc__, figures, add_options, turns=5)
