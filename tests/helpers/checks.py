@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
-
 from helpers.mpi_at_hand import mpirun
 
 TIME_LIMIT = 900
@@ -24,10 +22,3 @@ def cec_mpi(*words: object, ranks: int = 0, quiet: bool = False) -> None:
     )
     if done.returncode != 0:
         raise SystemExit(done.returncode)
-
-
-def relative_errors(result: np.ndarray, X: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """Relative error (2-norm) of each row of `result` against NumPy's ``X w``."""
-    expected = X @ W.T
-    errors: np.ndarray = np.linalg.norm(result.T - expected, axis=0)
-    return errors / np.linalg.norm(expected, axis=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import pytest
 
 from helpers.terminals import Terminal
@@ -79,21 +78,3 @@ def test_a_launcher_passes_on_a_line_now_and_then(on_a_terminal, words, tmp_path
     assert process.wait(LIMIT) == 0
     terminal.close()
     assert " of 3 available" not in terminal.text
-
-
-@pytest.mark.any_mpi
-@pytest.mark.parametrize("is_quiet", [False, True])
-def test_a_run_shows_nothing_elsewhere_but_how_it_ended(
-    run, words, small_store, tmp_path, is_quiet
-):
-    np.save(tmp_path / "W.npy", np.ones((40, small_store.columns)))
-    command = [*words, "vectors=W.npy", "--serial", *(["-q"] * is_quiet)]
-    done = run(command, cwd=tmp_path)
-    assert (done.returncode, done.told) == (0, "")
-    if is_quiet:
-        assert done.stdout == ""
-        return
-    first, last, report = done.stdout.splitlines()
-    assert first.startswith("matvec is done: 40 steps on 3 machines, ")
-    assert last.endswith("out (result.npy, summary.json)")
-    assert report.startswith("report: cec-mpi report ")
