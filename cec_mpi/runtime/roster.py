@@ -69,6 +69,8 @@ class Host:
         It lives, and gets no more jobs.
     is_silent : bool
         It was given up, and has not answered since.
+    cannot_carry : set of int
+        Machines that have failed on it.
     """
 
     rank: int
@@ -78,6 +80,7 @@ class Host:
     capacity: int = 1
     is_excluded: bool = False
     is_silent: bool = False
+    cannot_carry: set[int] = field(default_factory=set)
 
     @property
     def free(self) -> int:
@@ -85,6 +88,13 @@ class Host:
         if self.is_excluded or self.is_silent:
             return 0
         return max(0, self.wanted - len(self.machines))
+
+    @property
+    def room(self) -> int:
+        """How many more machines it can open now: as many as fit in its memory, one by one."""
+        if self.is_excluded or self.is_silent or State.JOINING in self.machines.values():
+            return 0
+        return max(0, self.capacity - len(self.machines))
 
     @property
     def adopted(self) -> list[int]:
@@ -176,6 +186,20 @@ class Roster:
     def opening(self) -> set[int]:
         """The machines that are being opened, and that no host serves meanwhile."""
         return self.machines(State.JOINING) - self.machines(*_SERVING)
+
+    def carriers(self, machine: int) -> list[Host]:
+        """Return the hosts that can carry a missing machine as well, the best first.
+
+        The best has memory for the most machines more, then carries the fewest, then came first.
+        """
+        able = [host for host in self.processes if host.room and machine not in host.cannot_carry]
+        return sorted(able, key=lambda host: (-host.room, len(host.machines), host.rank))
+
+    @property
+    def adoptable(self) -> set[int]:
+        """The machines without a host, or with a silent one, that a host can carry as well."""
+        missing = self.machines(State.GIVEN_UP).union(self.vacant)
+        return {machine for machine in missing if self.carriers(machine)}
 
     def spares(self) -> list[Host]:
         """Return the hosts that take more machines."""

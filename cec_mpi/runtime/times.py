@@ -26,6 +26,7 @@ SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the networ
 STOPPED_SECONDS = 60.0  # for a stopped master to go on, while its host accepts connections
 USUAL_DEADLINE = 10.0  # times what is expected, if `--deadline` says nothing, and
 USUAL_LATE_SECONDS = 2.0  # at least this: the loss of a machine may show in no other way
+ADOPT_SECONDS = 2.0  # without enough machines, for hosts to carry others if `--adopt` says no time
 DISCONNECT_GRACE = 1.0  # for the end of a connection to show which machine it was
 WARNING_SECONDS = 2.0  # for a warning of all processes to reach this one, too
 

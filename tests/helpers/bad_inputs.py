@@ -164,6 +164,7 @@ ELASTIC --replace spawn
 ELASTIC --local 0 all
 ELASTIC --stragglers 2 one
 ELASTIC --check= all sample
+ELASTIC --adopt= soon 0
 ELASTIC --deadline 0 soon
 ELASTIC --accept {here}/none/conn {good}/W.npy
 ELASTIC --listen node1 127.0.0.1:0 127.0.0.1:1
@@ -274,7 +275,8 @@ LINES = """
 2 POWER iterations=3 iterations=3
 2 ELASTIC --elastic=yes
 2 ELASTIC --check --stragglers 1
-2 ELASTIC --adopt
+2 ELASTIC --adopt --check
+2 ELASTIC --adopt 3s --stragglers 1
 2 ELASTIC --listen 127.0.0.1:1 --accept {here}/conn
 4 ELASTIC --machines 2
 """

@@ -204,8 +204,8 @@ class _Read:
         if equals:
             self.given[name] = value
             return ""
-        if action.nargs == "?":  # only a value after = counts
-            self.words[-1] = f"{name}={action.const}"
+        if action.nargs == "?":
+            self.words[-1] = f"{name}={words.pop(0) if _fits(action, words) else action.const}"
         if action.nargs is not None:
             return ""
         following = words[0] if words else "--"
@@ -214,3 +214,11 @@ class _Read:
         value = self.given[name] = words.pop(0)
         self.words[-1:] = [f"{name}={value}"] if value.startswith("-") else [name, value]
         return ""
+
+
+def _fits(action: argparse.Action, words: list[str]) -> bool:
+    """Whether the next word is a value of an option that needs none."""
+    try:
+        return bool(words) and callable(action.type) and bool(action.type(words[0]))
+    except argparse.ArgumentTypeError:
+        return False

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from cec_mpi.core.checks.finite import NotFinite, Unusable
 from cec_mpi.core.elastic.events import (
+    Adopt,
     Answered,
     AnsweredWrongly,
     Awaited,
@@ -146,7 +147,8 @@ class StepDriver:
 
     def _look_who_comes(self) -> None:
         opening = self._hub.roster.opening
-        found = Awaited(frozenset(opening), frozenset(self._hub.awaited() - opening))
+        vacant, adoptable = self._hub.awaited() - opening, self._hub.roster.adoptable
+        found = Awaited(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         if found != self._awaited:
             self._awaited = found
             self._state.take(found, self._clock.monotonic())
@@ -277,6 +279,10 @@ class StepDriver:
                 self._look_who_comes()  # a spare may be the machine
             case Exclude(machine, kind):
                 self._hub.exclude(machine, self._reasons[machine], kind)
+                self._look_who_comes()
+            case Adopt(machine):
+                host = self._hub.roster.carriers(machine)[0]
+                self._hub.carry(host.rank, machine)
                 self._look_who_comes()
 
     def _ask(self, requests: list[Request]) -> None:

@@ -73,6 +73,7 @@ class ElasticExecutor:
         self._steps.all_count = self._more < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
         self._deadline = options.deadline
+        self._adopt_after = float("inf") if options.adopt is None else options.adopt
         self._decoders = Decoders(self._manifest.code)
         self._checker: ParityChecker | None = None
         self._checks: TermChecks | None = None
@@ -258,6 +259,7 @@ class ElasticExecutor:
             self._deadline,
             self._allowed,
             not self._steps.schedule.waits,
+            self._adopt_after,
         )
         return state, StepDriver(self._end, state, busy, self._recorder, self._note_damage)
 

@@ -21,7 +21,7 @@ from cec_mpi.runtime.options.option import (
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
 from cec_mpi.runtime.processes.start import seconds_to_meet
-from cec_mpi.runtime.times import USUAL_DEADLINE, USUAL_LATE_SECONDS
+from cec_mpi.runtime.times import ADOPT_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
@@ -59,6 +59,27 @@ def as_deadline(given: object) -> Deadline:
         f"deadline {given}: expected a time, such as 5 (seconds) or 2m, or a factor of at least 1, "
         "such as x1.5"
     )
+
+
+def as_adopt_seconds(given: object) -> float | None:
+    """Read seconds, True for the usual ones, or None or False for never.
+
+    Raises
+    ------
+    InputError
+        The value has another form, or is out of range.
+
+    Examples
+    --------
+    >>> as_adopt_seconds(True), as_adopt_seconds("1m"), as_adopt_seconds(None)
+    (2.0, 60.0, None)
+    """
+    if given is None or isinstance(given, bool):
+        return ADOPT_SECONDS if given else None
+    try:
+        return values.seconds(str(given))
+    except ArgumentTypeError:
+        raise InputError(f"adopt {shown(given)}: expected a time, such as 2 (seconds)") from None
 
 
 _PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
@@ -103,6 +124,10 @@ class Elastic(Group):
         answers agree. L + 3 answers identify the machine that is wrong, which is excluded; with
         fewer the step raises an error. Each machine's term of X' V is compared with its answer to a
         random vector.
+    adopt : float or bool, optional
+        Seconds after which, if fewer machines are left than a step needs, their processes carry
+        missing machines too, as far as their memory allows. True: 2 seconds. By default no process
+        does.
     wait : bool
         Wait while too few machines are available, instead of raising `InfeasibleError`.
     """
@@ -187,6 +212,16 @@ class Elastic(Group):
         "that are wrong; implies --elastic",
         elastic=True,
     )
+    adopt: float | bool | None = option(
+        None,
+        "--adopt TIME",
+        "if fewer machines are left than a step needs for this time (default: 2s), let their "
+        "processes carry missing machines too, as far as their memory allows; implies --elastic",
+        values.seconds,
+        nargs="?",
+        const=ADOPT_SECONDS,
+        elastic=True,
+    )
     wait: bool = option(
         False, "--wait", "wait while too few machines are available, instead of ending"
     )
@@ -224,7 +259,13 @@ class Elastic(Group):
         deadline = _PATIENT if self.is_elastic else None
         if self.deadline is not None:
             deadline = as_deadline(self.deadline)
-        return {"deadline": deadline}
+        adopt = as_adopt_seconds(self.adopt)
+        if adopt is not None and (self.check or self.stragglers):
+            other = "check" if self.check else "stragglers"
+            raise InputError(
+                f"adopt and {other} cannot be combined: with {other} a host carries one machine"
+            )
+        return {"deadline": deadline, "adopt": adopt}
 
     def check_store(self, manifest: Manifest) -> None:
         """Raise if a store has too few machines for these options.
@@ -246,12 +287,12 @@ class Elastic(Group):
                 why = f"each row is on {plural(most + self.check + 1, 'machine')}"
             why += ", less 1 with check" if self.check else ""
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
-        if self.local is not None and not (self.accept or self.listen or self.wait):
+        if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
             too_few = placement.could_spare(recovery, self.local) < 0
             if too_few and detect_launcher() is None:
                 raise InfeasibleError(
                     f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more, "
-                    "or let others join (--accept FILE, or --wait)"
+                    "let others join (--accept FILE, or --wait), or carry more (--adopt)"
                 )
 
     def check_listening(self) -> None:

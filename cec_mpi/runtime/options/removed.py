@@ -17,7 +17,6 @@ _INSTEAD = {
     "--spares": "use elastic (--elastic): processes beyond the machines of the store are spares",
     "--replace": "use cec-mpi join to start a machine that replaces a lost one, at any time",
     "--staged": "use --cache DIR, to which each machine copies its shard",
-    "--adopt": _ONE_SHARD,
     "--shards-per-machine": _ONE_SHARD,
     "--memory-per-machine": _ONE_SHARD,
     # values of options

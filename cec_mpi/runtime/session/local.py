@@ -179,6 +179,10 @@ class LocalHub(StaticHub):
         self.roster.exclude(self._rank_of(machine), reason, change)
         self._fill()
 
+    def carry(self, rank: int, machine: int) -> None:
+        """See `ElasticHub.carry`; a host has capacity for one machine."""
+        self.roster.join(rank, machine)
+
     def report(self, machine: int) -> str:
         """See `ElasticHub.report`."""
         return self._problems[self._rank_of(machine)]

@@ -108,6 +108,9 @@ class ElasticHub(Hub, Protocol):
     def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
         """Give a machine no more jobs, and its host none if its answers were wrong."""
 
+    def carry(self, rank: int, machine: int) -> None:
+        """Have a host carry a machine as well that has no host, or a silent one."""
+
     def report(self, machine: int) -> str:
         """Return the last error of a machine."""
 

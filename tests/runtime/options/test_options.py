@@ -102,7 +102,6 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
         ("on_loss", "continue", "use elastic (--elastic) to continue"),
         ("spares", "1", "processes beyond the machines of the store are spares"),
         ("replace", "spawn", "cec-mpi join"),
-        ("adopt", "1", "start more ranks on this node"),
         ("shards_per_machine", "2", "start more ranks on this node"),
         ("memory_per_machine", "8G", "start more ranks on this node"),
         ("staged", "DIR", "use --cache DIR"),

@@ -580,6 +580,7 @@ class SocketHub:
         for peer in peers:
             memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
             fits = 1 if self._alone else memory // self._manifest.shard_bytes
+            fits = min(fits, self._manifest.code.machines)
             peer.host.capacity = max(peer.host.wanted, fits)
 
     def _handle_disconnects(self) -> None:
@@ -624,7 +625,7 @@ class SocketHub:
 
     def _take_from(self, peer: Peer, machine: int, reason: str) -> None:
         """Take a machine from a host on which it has failed; exclude a host that has no other."""
-        peer.cannot_carry.add(machine)
+        peer.host.cannot_carry.add(machine)
         if list(peer.host.machines) == [machine]:
             self._exclude(peer, reason)
             return
@@ -673,7 +674,7 @@ class SocketHub:
                 for n in (host.machines if host.is_silent else host.adopted)
                 if host is not spare.host and n not in opening
             ]
-            able = [n for n in to_take if n not in spare.cannot_carry]
+            able = [n for n in to_take if n not in spare.host.cannot_carry]
             if able:
                 self._become(spare, self._chosen(spare, able))
 

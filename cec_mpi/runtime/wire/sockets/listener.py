@@ -84,8 +84,6 @@ class Peer:
         When it was told to open that, in seconds of `time.monotonic`.
     opened : Opened or None
         Its report on this machine, until it is taken.
-    cannot_carry : set of int
-        Machines that have failed on it.
     is_ready : bool
         Whether it waits for the others to measure its speed.
     text : str
@@ -107,7 +105,6 @@ class Peer:
     opening: int = 0
     since: float = 0.0
     opened: Opened | None = None
-    cannot_carry: set[int] = field(default_factory=set)
     is_ready: bool = False
     text: str = ""
     has_left: bool = False
