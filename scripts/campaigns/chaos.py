@@ -3,11 +3,13 @@
     python scripts/campaigns/chaos.py [--seed I] [--first 0] [--runs 30]
         [--ways local,mpirun,join] [--most 4] [--rate 0.002] [--limit 180] [--seconds 3600]
 
-Each run is one of all tasks on five machines, two of which are enough, with a code or with copies.
-The machines are processes that the run starts, processes of ``mpirun --with-ft ulfm`` with a spare,
-or join. At up to ``--most`` moments (after the start, the first step, a checkpoint, the start of a
-process that joins, and before the last step) a random process gets SIGKILL, SIGTERM or SIGSTOP (and
-SIGCONT after up to 30 s); one in six signals is for the master. In half of the runs with a code
+Each run is one of all tasks on five machines, with a code, two or four of which are enough, or with
+copies. The machines are processes that the run starts, processes of ``mpirun --with-ft ulfm`` with
+a spare, or join, up to three on a host. Where four are needed, and in half of the other runs
+without faults, hosts carry missing machines as well (``--adopt``). At up to ``--most`` moments
+(after the start, the first step, a checkpoint, the start of a process that joins, and before the
+last step) a random process gets SIGKILL, SIGTERM or SIGSTOP (and SIGCONT after up to 30 s); one in
+six signals is for the master. In half of the runs with a code of which two machines are enough,
 machines also have random faults at this rate in each step (wrong or infinite numbers, delays,
 losses), and answers are compared (``--check``). A run that ends early is resumed until its result
 is there.
@@ -32,6 +34,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +51,8 @@ from cec_mpi.tasks import NO_CHECKPOINT, TASKS
 from helpers.commands import Done, Started, finish, start, steps_of
 from helpers.ranks import processes_of
 
-MACHINES, RECOVERY, COPIES, SPARES = 5, 2, 4, 1
+MACHINES, RECOVERY, MOST_NEEDED, COPIES, SPARES = 5, 2, 4, 4, 1
+MOST_CARRIED = 3  # machines of a host that joins
 ROWS, SIZE, PRODUCTS = 600, 120, 200
 SLOWLY = ("--emulate-speeds", "2,2,3,3,4", "--emulate-base", 12_000)  # about 10 ms a step
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, and its options
@@ -62,7 +66,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # the matrix of each task, a
     "logistic": ("tall", {"y": "classes.npy", "tol": 1e-6}),
     "cg": ("definite", {"b": "c.npy", "tol": 1e-10}),
 }
-KINDS = ("code", "copies")
+KINDS = ("code", "copies", "code of 4")
 MOMENTS = ("start", "first step", "checkpoint", "join", "end")
 START = 30  # seconds, in which a master can be missed that was killed before
 LENGTH = 3.0  # seconds after a moment, of the start or of a run without faults
@@ -115,7 +119,8 @@ class Campaign:
         for name, array in vectors.items():
             np.save(directory / f"{name}.npy", array)
         for name, matrix in self._matrices.items():
-            cec_mpi.encode(matrix.toarray(), directory / f"{name}-code", MACHINES, RECOVERY)
+            for kind, recovery in (("code", RECOVERY), ("code of 4", MOST_NEEDED)):
+                cec_mpi.encode(matrix.toarray(), directory / f"{name}-{kind}", MACHINES, recovery)
             cec_mpi.encode(matrix, directory / f"{name}-copies", MACHINES, copies=COPIES)
         self._known = {path.name for path in directory.iterdir()}
 
@@ -129,7 +134,9 @@ class Campaign:
         out = self._directory / f"out{number}"
         expected, products = self._expected(task)
         words = self._words(way, kind, task, out, has_faults)
-        run = Run(words, out, way, products, rng, self._given)
+        if not has_faults and (kind == "code of 4" or rng.random() < 0.5):
+            words += ["--adopt", rng.choice(["0.2s", "2s"])]
+        run = Run(words, out, way, products, 1 if has_faults else MOST_CARRIED, rng, self._given)
         before = self.problems
         try:
             for attempt in range(ATTEMPTS):
@@ -214,6 +221,8 @@ class Campaign:
             self._complain(f"wrong: a relative error of {error:.2g}")
         events = [e for step in read_steps(out / "steps.jsonl")[1] for e in step["events"]]
         self._counts.update(next(iter(event)) for event in events)
+        pairs = pairwise(event.get("rank") for event in events)
+        self._counts["two machines joined on one host"] += sum(a == b is not None for a, b in pairs)
         if not has_faults and any("wrong" in event for event in events):
             self._complain("a false alarm")
 
@@ -271,15 +280,17 @@ class Run:
         out: Path,
         way: str,
         products: int,
+        most_carried: int,
         rng: random.Random,
         arguments: argparse.Namespace,
     ) -> None:
         self._words, self._out, self._way, self._random = words, out, way, rng
-        self._products = products
+        self._products, self._most_carried = products, most_carried
         self._limit = arguments.limit
         self.scratch = out.with_suffix(".tmp")
         self.scratch.mkdir()
         self._joiners: list[Started] = []
+        self._carried: list[int] = []  # machines of each of these
         self._stopped: list[tuple[float, int]] = []  # until when, and which process
         self._reached: dict[str, float] = {}  # moments, and when they were
         self.sent: Counter[str] = Counter()
@@ -346,12 +357,14 @@ class Run:
     def _join(self) -> None:
         """Have as many machines as the store has."""
         if self._way == "join":
-            living = sum(joiner.process.poll() is None for joiner in self._joiners)
-            if living < MACHINES:
+            hosts = zip(self._joiners, self._carried, strict=True)
+            living = sum(count for joiner, count in hosts if joiner.process.poll() is None)
+            words = ["cec-mpi", "join", self._out.with_suffix(".conn"), "--retry", 30, "-q"]
+            while living < MACHINES:
                 self._reached["join"] = time.monotonic()
-            for _ in range(MACHINES - living):
-                file = self._out.with_suffix(".conn")
-                self._joiners.append(self._start(["cec-mpi", "join", file, "--retry", 30, "-q"]))
+                self._carried.append(self._random.randint(1, self._most_carried))
+                living += self._carried[-1]
+                self._joiners.append(self._start([*words, "--machines", self._carried[-1]]))
 
     def _send(self, started: Started, after: str, at: float) -> None:
         master, machines = self._processes(started)
