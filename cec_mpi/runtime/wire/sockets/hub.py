@@ -603,6 +603,8 @@ class SocketHub:
         self.roster.lose(peer.rank, f"process {peer.hello.pid} on {peer.host.name} is gone")
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
         del self._by_rank[peer.rank]
+        if self._opening is not None:
+            self._share_memory(peer.host.name)
         self._fill_vacant()
 
     def _note_end(self, peer: Peer) -> None:

@@ -724,6 +724,18 @@ def test_a_host_takes_as_many_machines_as_fit_into_its_memory(gathered, come, ma
     assert hub.roster.vacant == [3]
 
 
+def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, manifest):
+    hub, _, _ = gathered(machines=1)
+    hosts = [come(memory=6 * manifest.shard_bytes) for _ in range(2)]
+    for host in hosts:
+        until(lambda: list(hub.events()) or hub.roster.opening)
+        serves(host, hub)
+    assert [host.capacity for host in hub.roster.processes][1:] == [2, 2]
+    hosts[1].close()
+    happened(hub, Lost)
+    assert hub.roster.processes[1].capacity == 3
+
+
 # --- reports -----------------------------------------------------------------------------
 
 
