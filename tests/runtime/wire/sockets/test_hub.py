@@ -314,9 +314,9 @@ def test_who_is_lost_again_and_again_waits_longer_each_time(gathered, come):
     hub, _, (first, *_) = gathered()
     pauses = []
     for _ in range(4):
+        lost = time.monotonic()
         first.close()
         until(lambda: [list(hub.events()), 1 in hub.roster.vacant][1])
-        lost = time.monotonic()
         first = come()
         until(lambda: [list(hub.events()), not hub.roster.vacant][1])
         pauses.append(time.monotonic() - lost)
