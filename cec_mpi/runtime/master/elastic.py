@@ -119,8 +119,9 @@ class ElasticExecutor:
         while True:
             driver.look()
             busy, error = self._hub.busy(), None
+            can_adopt = self._adopt_after < float("inf") and self._hub.roster.adoptable
             try:
-                step = self._steps.next(self._spare, bool(busy or self._hub.awaited()))
+                step = self._steps.next(self._spare, bool(busy or self._hub.awaited() or can_adopt))
             except InfeasibleError as found:
                 error = found
             state.take(Tick(schedule.listed_last), clock.monotonic())

@@ -35,8 +35,8 @@ def test_the_last_of_six_processes_ends_the_run(start, make_store, tmp_path):
     six = make_store(np.random.default_rng(4).standard_normal((600, 60)), 6, 4)
     W = np.random.default_rng(5).standard_normal((40, 60))
     np.save(tmp_path / "W.npy", W)
-    kills = "kill:2@4,kill:4@8,kill:1@12,kill:6@16,kill:3@20"
-    words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", SOON, "--inject", kills]
+    gone = "kill:2@4,leave:4@8,kill:1@12,leave:6@16,kill:3@20"
+    words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", SOON, "--inject", gone]
     run = start(["cec-mpi", "run", six.path, *map(str, words)])
     assert codes([run]) == [0], told(run)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ six.X.T, atol=1e-10)
@@ -45,6 +45,15 @@ def test_the_last_of_six_processes_ends_the_run(start, make_store, tmp_path):
     joined = [event for step in steps for event in step["events"] if "joined" in event]
     assert [event["rank"] for event in joined[-3:]] == [last] * 3
     assert len(steps[-1]["available"]) == 4
+
+
+def test_one_process_is_enough_from_the_beginning(run, store, tmp_path):
+    np.save(tmp_path / "W.npy", np.ones((2, 60)))
+    words = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--local", 1]
+    done = run(["cec-mpi", "run", store.path, *words, f"--adopt={SOON}"])
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out" / "result.npy")
+    np.testing.assert_allclose(found, np.ones((2, 60)) @ store.X.T, atol=1e-10)
 
 
 @pytest.mark.parametrize("leaving", [signal.SIGTERM, signal.SIGKILL])
