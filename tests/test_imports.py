@@ -121,3 +121,28 @@ def test_scripts_import_what_is_there():
                     wanted.add(ast.unparse(node))
     assert len(wanted) > 10
     loaded_after("\n".join(sorted(wanted)))
+
+
+PICKLERS = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+# Of mpi4py: lower-case methods of a communicator pickle what they send.
+PICKLING = {
+    *("bcast", "gather", "allgather", "scatter", "alltoall", "reduce", "allreduce", "scan"),
+    *("exscan", "send", "bsend", "ssend", "isend", "ibsend", "issend", "recv", "irecv"),
+    *("sendrecv", "mprobe", "improbe"),
+}
+ENDS = ("comm", "comm_world", "comm_self", "message")
+
+
+@pytest.mark.parametrize("path", sorted(Path(cec_mpi.__file__).parent.rglob("*.py")), ids=str)
+def test_no_process_unpickles_what_another_has_sent(path):
+    """Whoever can send a message to a process must not be able to run code in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    imported = {
+        alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    }
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert not {name.partition(".")[0] for name in imported} & PICKLERS
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    methods = [each for each in calls if isinstance(each, ast.Attribute)]
+    called = {each.attr for each in methods if ast.unparse(each.value).lower().endswith(ENDS)}
+    assert not called & PICKLING

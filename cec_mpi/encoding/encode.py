@@ -125,7 +125,7 @@ def encode(
 
             check_start(comm)
             return on_master(
-                comm, lambda: encode_with(source, as_path(store), checked, LocalRunner())
+                comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()), Manifest
             )
         from cec_mpi.encoding.together import on_all_ranks
 
@@ -255,7 +255,7 @@ def _make(
         skeleton = _skeleton(matrix, options)
         # Before the list of blocks takes memory:
         check_room(directory, skeleton.shard_bytes * options.machines)
-        encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
+        encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
     if not found:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
@@ -266,7 +266,7 @@ def _make(
             begun = journal.go_on(directory, matrix, options.written())
             if matrix.stamps:
                 skeleton = begun
-                encoding = Encoding(directory, matrix, skeleton, options.memory, runner)
+                encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
             elif begun != skeleton:
                 raise InputError(
                     f"{directory} was begun with another X: remove it and encode again"
@@ -275,7 +275,7 @@ def _make(
             if found and matrix.stamps:  # otherwise all blocks are encoded again
                 encoding.skip_what_is_good(runner)
             try:
-                encoding.measure(runner)
+                encoding.measure(options.memory, runner)
                 done = runner.run(encoding)
             except HasMissing as first:
                 # It may be in the array of another rank, or a file may have changed meanwhile.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ class Measuring:
     source: Source
     manifest: CodedManifest
     pieces: list[tuple[int, int]]
-    threads: int = field(default=1)
+    threads: int
 
     def size(self, piece: tuple[int, int]) -> int:
         """Bytes that are read."""

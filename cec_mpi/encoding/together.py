@@ -9,18 +9,25 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.reading import Measuring
 from cec_mpi.encoding.sources import HeldSource, open_array, shared
+from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
 from cec_mpi.runtime.processes.start import check_start, on_master
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
+from cec_mpi.store.coded.decoding import Decoding
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.operations.verify import Reading
+from cec_mpi.store.rebuilding import Rebuilding
 from cec_mpi.store.work import Runner
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from cec_mpi.store.format.manifest import Manifest
+WORKS = Decoding, Encoding, Measuring, Reading, Rebuilding
+"""The works that ranks share."""
 
 
 def on_all_ranks(
@@ -32,9 +39,9 @@ def on_all_ranks(
     """Encode the X of all ranks with a runner of all ranks (collective)."""
     check_start(comm)
     with ExitStack() as stack:
-        source = _agreed(comm, source, options)
+        source, key = _agreed(comm, source, options)
         if isinstance(source, HeldSource):
-            stack.enter_context(shared(source))
+            source = stack.enter_context(shared(source, key))
         done: list[Manifest | CecError | Warning] = []
 
         def body(runner: Runner) -> int:
@@ -44,18 +51,18 @@ def on_all_ranks(
                 done.append(error)
             return 0
 
-        run_shared(comm, body)
+        run_shared(comm, body, WORKS)
 
     def outcome() -> Manifest:
         if isinstance(done[0], CecError | Warning):
             raise done[0]
         return done[0]
 
-    return on_master(comm, outcome)
+    return on_master(comm, outcome, Manifest)
 
 
-def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> Any:
-    """Return X of this rank if it is like that of rank 0 (collective)."""
+def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
+    """Return X of this rank if it is like that of rank 0, and a key for it (collective)."""
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)
     try:
@@ -79,4 +86,4 @@ def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> Any:
                 "ranks"
             )
             raise mark_shared_error(comm.rank, problem)
-    return source.under(key) if isinstance(source, HeldSource) else source
+    return source, key

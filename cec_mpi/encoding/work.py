@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, field
+import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from cec_mpi.store.format.manifest_files import (
     INCOMPLETE_SUMS,
 )
 from cec_mpi.store.operations.verify import sums_now
-from cec_mpi.store.work import PerThread, Runner, fit_memory
+from cec_mpi.store.work import Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 48
 _PIECES_PER_THREAD = 4
@@ -46,69 +47,93 @@ _MOST_UNSYNCED = 256 << 20  # bytes; more would make the last sync and a resume 
 
 @dataclass
 class Encoding:
-    """Work that reads X, multiplies, and writes shards, some bands of blocks at a time."""
+    """Work that reads X, multiplies, and writes shards, some bands of blocks at a time.
+
+    Attributes
+    ----------
+    directory : Path
+    source : Source
+    manifest : CodedManifest
+    threads : int
+    pieces : list of Rectangle
+    stacked : int
+        Number of blocks below each other to read at a time.
+    good : (blocks,) ndarray of bool
+        Blocks that an earlier process has written.
+    measured : (bands, across) ndarray of bool
+        Bands whose sizes of columns it has written.
+    exponents : (L, R) ndarray of int16, optional
+        Of long rows, measured before.
+    """
 
     directory: Path
     source: Source
     manifest: CodedManifest
-    memory: int
-    runner: InitVar[Runner]
-    pieces: list[Rectangle] = field(init=False)
-    threads: int = field(init=False)
-    exponents: NDArray[np.int16] | None = None  # of long rows, measured before
+    threads: int
+    pieces: list[Rectangle]
+    stacked: int
+    good: NDArray[np.bool_]
+    measured: NDArray[np.bool_]
+    exponents: NDArray[np.int16] | None = None
 
-    def __post_init__(self, runner: Runner) -> None:
-        code, grid, itemsize = self.manifest.code, self.manifest.grid, self.manifest.itemsize
+    def __post_init__(self) -> None:
+        self._bands = Bands(self.manifest.grid)
+        self._largest_safe = float(np.finfo(self.manifest.dtype).max) / (
+            2 * float(np.abs(self.manifest.code.generator).sum(axis=1).max())
+        )
+        self._buffers = threading.local()
+        self._unsynced = 0  # bytes, approximately, because threads count without a lock
+
+    @classmethod
+    def of(
+        cls, directory: Path, source: Source, manifest: CodedManifest, memory: int, runner: Runner
+    ) -> Encoding:
+        """Return the work for a runner whose processes use so many bytes each."""
+        code, grid, itemsize = manifest.code, manifest.grid, manifest.itemsize
         block = grid.block_rows * grid.block_columns * itemsize
         workers = runner.threads * runner.processes * _PIECES_PER_THREAD
-        self.threads, size = fit_memory(
-            self.memory,
+        threads, size = fit_memory(
+            memory,
             runner.threads,
-            arrays=code.recovery + self.source.copies,
-            fixed=(2 * code.recovery + code.machines + 1) * block + _beside(self.manifest),
+            arrays=code.recovery + source.copies,
+            fixed=(2 * code.recovery + code.machines + 1) * block + _beside(manifest),
             least=block,
             share=grid.rows * grid.columns * itemsize // workers,
-            held=self.source.held,
+            held=source.held,
         )
-        self._bands = Bands(grid)
-        # Number of blocks below each other to read at a time.
-        self._together = max(1, size // block)
-        self.pieces = grid.rectangles(size // itemsize, self._bands.height)
-        self._good = np.zeros(grid.count, dtype=bool)
-        self._measured = np.zeros((self._bands.count, grid.across), dtype=bool)
-        self._largest_safe = float(np.finfo(self.manifest.dtype).max) / (
-            2 * float(np.abs(code.generator).sum(axis=1).max())
-        )
-        self._buffers = PerThread()
-        self._unsynced = 0  # bytes, approximately, because threads count without a lock
+        bands = Bands(grid)
+        pieces = grid.rectangles(size // itemsize, bands.height)
+        good, measured = np.zeros(grid.count, bool), np.zeros((bands.count, grid.across), bool)
+        stacked = max(1, size // block)
+        return cls(directory, source, manifest, threads, pieces, stacked, good, measured)
 
     def skip_what_is_good(self, runner: Runner) -> None:
         """Skip the good blocks that an earlier process has written."""
         written, of_exponents = read_sums(self.directory, self.manifest)
         begun: NDArray[np.bool_] = np.all(written, axis=0)
         now = sums_now(self.directory, self.manifest, runner, begun, self.threads)
-        self._good = begun & np.all(now == written, axis=0)
+        self.good = begun & np.all(now == written, axis=0)
         if of_exponents is not None:
-            for block in map(self.manifest.grid.block, np.flatnonzero(self._good).tolist()):
+            for block in map(self.manifest.grid.block, np.flatnonzero(self.good).tolist()):
                 found = exponents_sum(read_exponents(self.directory, self.manifest, block))
-                self._good[block.number] = found == int(of_exponents[block.number])
+                self.good[block.number] = found == int(of_exponents[block.number])
         grid = self.manifest.grid
-        self._measured = self._bands.known(self.directory / INCOMPLETE_SIZES)
-        measured = np.repeat(self._measured, self._bands.height, axis=0)[: grid.down]
-        self._good &= measured.reshape(-1)
+        self.measured = self._bands.known(self.directory / INCOMPLETE_SIZES)
+        measured = np.repeat(self.measured, self._bands.height, axis=0)[: grid.down]
+        self.good &= measured.reshape(-1)
         self.pieces = [
             piece
             for piece in self.pieces
-            if not all(self._good[block.number] for block in grid.blocks(piece))
+            if not all(self.good[block.number] for block in grid.blocks(piece))
         ]
 
-    def measure(self, runner: Runner) -> None:
+    def measure(self, memory: int, runner: Runner) -> None:
         """Find the exponents of rows that are longer than a block."""
         grid = self.manifest.grid
         if self.manifest.row_exponents is not None and grid.across > 1:
-            known = self._good.reshape(grid.down, grid.across)
+            known = self.good.reshape(grid.down, grid.across)
             wanted = np.logical_not(np.all(known, axis=1))
-            self.exponents = measure_rows(self.source, self.manifest, wanted, self.memory, runner)
+            self.exponents = measure_rows(self.source, self.manifest, wanted, memory, runner)
 
     def size(self, piece: Rectangle) -> int:
         """Return the number of bytes of shards to write."""
@@ -127,22 +152,22 @@ class Encoding:
         """
         sizes, spread, rounding = np.zeros(0), 0.0, NOTHING_ROUNDED
         with storing(self.directory), WriteHandles(self.directory) as files:
-            for top in range(piece.top, piece.bottom, self._together):
-                bottom = min(top + self._together, piece.bottom)
+            for top in range(piece.top, piece.bottom, self.stacked):
+                bottom = min(top + self.stacked, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
                 parts = None
                 for row, block in enumerate(blocks, start=top):
                     band, within = divmod(row, self._bands.height)
                     if not within:
                         sizes = np.zeros(block.right - block.left)
-                    if not self._good[block.number]:
+                    if not self.good[block.number]:
                         if parts is None:
                             parts, rounded = self._read(blocks)
                             rounding += rounded
                         rows = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
                         spread = max(spread, self._encode(block, parts[:, rows], files, sizes))
                     ends = within == self._bands.height - 1 or row == self.manifest.grid.down - 1
-                    if ends and not self._measured[band, piece.span]:
+                    if ends and not self.measured[band, piece.span]:
                         self._bands.write(files, band, piece.span, sizes)
         self._unsynced += self.size(piece)
         if self._unsynced > _MOST_UNSYNCED:

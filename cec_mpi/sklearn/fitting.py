@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import open_operator
+from cec_mpi.runtime.processes.packing import broadcast
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.text import few
@@ -72,7 +73,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 found["feature_names_in_"] = np.array(names, dtype=object)
             return found
 
-        found = self._with_operator(X, fit)
+        found = self._from_rank_0(X, fit)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         for name, value in found.items():
@@ -91,7 +92,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             X = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
             return np.asarray(X @ W)
 
-        def multiply(operator: Any) -> NDArray[Any]:
+        def multiply(operator: Any) -> dict[str, Any]:
             names = list(getattr(operator, "column_names", ()))
             if features and names and names != features:
                 raise InputError(_difference(names, features))
@@ -100,9 +101,9 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                     f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
                     f"expecting {self.n_features_in_} features as input"
                 )
-            return np.asarray(operator.matmat(W))
+            return {"product": np.asarray(operator.matmat(W))}
 
-        found: NDArray[Any] = self._with_operator(X, multiply)
+        found: NDArray[Any] = self._from_rank_0(X, multiply)["product"]
         return found
 
     def _linear(self, X: Any) -> NDArray[Any]:
@@ -112,15 +113,20 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         found += self.intercept_
         return found
 
-    def _with_operator(self, X: Any, work: Callable[[Any], Any]) -> Any:
-        """Call `work` on rank 0 with X as an operator; collective if `_fit` is."""
-        found = None
+    def _from_rank_0(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Return on all ranks what `work` returns on rank 0 for an operator: numbers and arrays."""
+        found: dict[str, Any] = {}
         with _opened(X, self.comm) as operator:
             if operator is not None:
                 found = work(operator)
-        if self.comm is not None and not isinstance(X, LinearOperator):
-            found = self.comm.bcast(found)
-        return found
+        if self.comm is None or isinstance(X, LinearOperator):
+            return found
+        arrays = {name: np.asarray(value) for name, value in found.items()}
+        dtypes = broadcast(self.comm, {k: a.dtype.str for k, a in arrays.items()}, dict[str, str])
+        sent = {k: np.array(a.tolist()) if a.dtype.hasobject else a for k, a in arrays.items()}
+        arrays = broadcast(self.comm, sent, dict[str, NDArray[Any]])
+        arrays = {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
+        return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 
     def _warn_unless(self, converged: bool) -> None:
         if not converged:

@@ -7,7 +7,6 @@ process; `wire.collective.shared_work` has that of several ranks.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
@@ -32,36 +31,27 @@ _MOST_PIECE_BYTES = 32 << 20
 
 
 class Work(Protocol):
-    """Pieces of work on a store; can be pickled before the first is done.
+    """Pieces of work on a store: a dataclass that `processes.packing.pack_fields` can send.
 
     Attributes
     ----------
-    pieces : sequence
+    pieces : list
+        In the order of the disk.
     threads : int
         Largest number of threads for which the memory of a process suffices.
     """
 
     threads: int
-
-    @property
-    def pieces(self) -> Sequence[Any]:
-        """Pieces in the order of the disk."""
+    pieces: list[Any]
 
     def size(self, piece: Any) -> int:
         """Return the number of bytes read and written for a piece."""
 
     def do(self, piece: Any) -> Any:
-        """Do one piece, and return a small picklable result. Called by threads."""
+        """Do one piece, and return a small result, whose annotated type `unpack` knows."""
 
     def flush(self) -> None:
         """Write the changes of this process to disk."""
-
-
-class PerThread(threading.local):
-    """Data that each thread keeps from piece to piece, and that is not pickled."""
-
-    def __reduce__(self) -> tuple[type[PerThread], tuple[()]]:
-        return PerThread, ()
 
 
 class Runner(Protocol):

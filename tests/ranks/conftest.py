@@ -6,6 +6,7 @@ A rank that hangs is ended by pytest-timeout, which prints its stacks.
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def comm():
 
 @pytest.fixture(scope="session")
 def shared_directory(comm, tmp_path_factory):
-    return on_master(comm, lambda: tmp_path_factory.mktemp("ranks"))
+    return on_master(comm, lambda: tmp_path_factory.mktemp("ranks"), Path)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +51,7 @@ def make_store(comm, shared_directory):
             np.save(path.with_suffix(".npy"), X)
             encode(path.with_suffix(".npy"), path, machines, recovery, **options)
 
-        on_master(comm, write)
+        on_master(comm, write, type(None))
         return SmallStore(path, X, machines, recovery)
 
     return make_store

@@ -230,13 +230,13 @@ def test_what_nobody_expected_on_rank_0_is_told_to_all_too(comm, capsys, error, 
         raise error
 
     with pytest.raises(kind, match=words):
-        on_master(comm, fail)
+        on_master(comm, fail, type(None))
 
 
 def test_what_rank_0_finds_is_told_to_all(comm):
     def fail():
         raise InputError("not like this")
 
-    assert on_master(comm, lambda: comm.rank) == 0
+    assert on_master(comm, lambda: comm.rank, int) == 0
     with pytest.raises(InputError, match="not like this"):
-        on_master(comm, fail)
+        on_master(comm, fail, type(None))

@@ -1,10 +1,12 @@
 """Work on stores shared out over ranks: the same files as one process makes."""
 
 import shutil
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
+from cec_mpi.encoding.together import WORKS
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
@@ -31,7 +33,7 @@ def together(comm, body, **options):
             results.append(error)
         return 0
 
-    run_shared(comm, work, **options)
+    run_shared(comm, work, WORKS, **options)
     return results[0] if comm.rank == 0 else None
 
 
@@ -110,19 +112,18 @@ def test_a_store_that_cannot_be_repaired(comm, here):
     assert comm.rank or isinstance(error, DamagedStoreError)
 
 
+@dataclass
 class Careless:
     """A work that fails on a rank in a way that nobody thought of."""
 
-    threads = 1
-
-    def __init__(self, piece):
-        self.pieces = range(40)
-        self.piece = piece
+    piece: int
+    pieces: list[int] = field(default_factory=lambda: list(range(40)))
+    threads: int = 1
 
     def size(self, piece):
         return 1
 
-    def do(self, piece):
+    def do(self, piece) -> int:
         if piece == self.piece:
             raise ZeroDivisionError("nobody thought of this")
         return piece
@@ -140,7 +141,7 @@ def test_an_unexpected_error_ends_the_work_and_not_the_ranks(comm, piece, capsys
         assert sorted(runner.run(Careless(77))) == list(range(40))
         return 0
 
-    run_shared(comm, body)
+    run_shared(comm, body, [Careless])
 
 
 @pytest.mark.parametrize("holding", ["mmap", "ram"])

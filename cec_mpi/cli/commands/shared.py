@@ -39,10 +39,11 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
             return body(LocalRunner(watch))
 
     def together(comm: Any) -> int:
+        from cec_mpi.encoding.together import WORKS
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "", choice) as watch:
-            return run_shared(comm, body, watch)
+            return run_shared(comm, body, WORKS, watch)
 
     return run_together(together, arguments.start_timeout)
 

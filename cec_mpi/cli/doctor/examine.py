@@ -59,7 +59,7 @@ def examine(
     places = place_of_ranks(comm)
     manifest = None
     if store is not None:
-        manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest)
+        manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest, Manifest)
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = gather(comm, _versions(), dict[str, str])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.errors import InputError
+from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
 from cec_mpi.store.files.npy import map_new, map_own
 from cec_mpi.store.files.replacing import replacing
@@ -22,8 +21,6 @@ from cec_mpi.store.files.saving import writing
 SAVED = object()  # stands for a result that has a file of its own
 RESULT_NAME = Path(RESULT).stem
 _LONGEST = 100  # characters of a name
-# What NumPy and pickle raise of values that they cannot take.
-_UNSAVED = pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError
 
 
 class Outputs:
@@ -76,7 +73,9 @@ class Outputs:
         for name, value in outcome.items():
             try:
                 number = self._saved(name, value, name in in_summary, saved.warnings)
-            except _UNSAVED as error:
+            except (CecError, MemoryError, OSError):
+                raise
+            except Exception as error:  # of NumPy, and of the object itself
                 kind = type(value).__name__
                 saved.lost.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
                 continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from cec_mpi.encoding.sources.arrays import (
     labelled_source,
     name_of,
     shared,
+    shared_source,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
@@ -38,6 +41,7 @@ __all__ = [
     "Matrix",
     "Source",
     "StreamedMatrix",
+    "open_again",
     "open_array",
     "open_source",
     "read_once",
@@ -108,12 +112,28 @@ def open_source(
         options.refuse_of_containers(opened.name)
     if isinstance(opened, TextTable):
         return opened
+    if isinstance(opened, Source):
+        given = options.input_dtype or options.dtype if shape else None
+        origin = {"path": text, "shape": shape, "input_dtype": given}
+        more = {"raw_values": options.raw_values, "decode_cf": options.decode_cf}
+        opened = replace(opened, origin=origin | more)
     if options.of_tables:
         raise InputError(
             f"{options.of_tables[0]} is only for text tables (.csv, .tsv), not for {opened.name}"
         )
     _check(opened)
     return opened
+
+
+def open_again(
+    path: str, name: str, column_names: Sequence[str], shape: Any = None, **options: Any
+) -> Source:
+    """Open the matrix with this `Source.content`, which another process has opened."""
+    if (held := shared_source(path)) is not None:
+        return held
+    opened = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
+    assert isinstance(opened, Source)
+    return replace(opened, name=name, column_names=tuple(column_names))
 
 
 def open_array(

@@ -37,38 +37,23 @@ _TOGETHER_BYTES = 64 << 20
 class HeldSource(Source):
     """An array that is an object of this process.
 
-    Attributes
-    ----------
-    key : str
-        Key of the array in the process that receives it; empty if it is not sent.
+    Its `origin` is the key under which all processes have their own array, if they do (`shared`).
     """
-
-    key: str = ""
-
-    def under(self, key: str) -> HeldSource:
-        """Return the same source, to send to processes that have their own array under this key."""
-        return replace(self, key=key)
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        if not self.key:
-            raise InputError(
-                f"{self.name} exists in one process only: call encode(..., comm=comm) on all ranks"
-            )
-        return _shared_here, (self.key,)
-
-
-def _shared_here(key: str) -> HeldSource:
-    return _shared[key]
 
 
 @contextmanager
-def shared(source: HeldSource) -> Iterator[None]:
+def shared(source: HeldSource, key: str) -> Iterator[HeldSource]:
     """Make this process use its own array when it receives that of another process."""
-    _shared[source.key] = source
+    _shared[key] = source
     try:
-        yield
+        yield replace(source, origin={"path": key})
     finally:
-        del _shared[source.key]
+        del _shared[key]
+
+
+def shared_source(key: str) -> HeldSource | None:
+    """Return the array of this process that is shared under a key."""
+    return _shared.get(key)
 
 
 def array_source(array: Any, options: EncodeOptions) -> HeldSource:

@@ -85,6 +85,11 @@ def read_once(
             stamps_now=matrix.stamps_now,
             missing=None if missing == "refuse" else finder.found,
             array=FileArray(path, (rows, width), matrix.dtype),
+            origin={
+                "path": str(path),
+                "shape": (rows, width),
+                "input_dtype": matrix.dtype.str,
+            },
         )
 
 

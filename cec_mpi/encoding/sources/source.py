@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,12 +118,36 @@ class Source(Matrix):
         Bytes that a process keeps in addition, for any slice.
     copies : int
         Memory for reading, as a multiple of the size of the array to fill.
+    origin : mapping, optional
+        Path and options with which `open_source` opens it in another process.
     """
 
     array: Any = field(repr=False)
     by_rows: bool = False
     held: int = 0
     copies: int = 2
+    origin: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def content(self) -> dict[str, Any]:
+        """Return what another process needs to open it.
+
+        Raises
+        ------
+        InputError
+            It exists in this process only.
+        """
+        if self.origin is None:
+            raise InputError(
+                f"{self.name} exists in one process only: call encode(..., comm=comm) on all ranks"
+            )
+        return {**self.origin, "name": self.name, "column_names": self.column_names}
+
+    @staticmethod
+    def of_content(content: dict[str, Any]) -> Source:
+        """Open the matrix of another process."""
+        from cec_mpi.encoding.sources import open_again
+
+        return open_again(**content)
 
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> Rounding:
         """Read rows ``start..stop`` of columns ``left..right`` into `out`, and convert them.

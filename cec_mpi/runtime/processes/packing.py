@@ -1,16 +1,18 @@
-"""Typed messages between processes: JSON that msgspec validates, never pickle.
+"""Typed messages between processes: JSON that msgspec validates.
 
 Whoever can send a message to a process must not be able to run code in it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -26,14 +28,16 @@ T = TypeVar("T")
 
 
 def pack(content: Any) -> bytes:
-    """Return a message with an object for `unpack`: a dataclass, or builtins.
+    """Return a message with an object for `unpack`: a dataclass, an array, or builtins.
+
+    It may also be an object with a method `content`, whose class has its reverse `of_content`.
 
     Examples
     --------
     >>> pack({"seconds": [1.5, float("inf")]})
     b'{"seconds": [1.5, Infinity]}'
     """
-    return json.dumps(msgspec.to_builtins(content, enc_hook=os.fspath)).encode()
+    return json.dumps(msgspec.to_builtins(_content_of(content), enc_hook=_plain)).encode()
 
 
 def unpack(message: Any, kind: type[T]) -> T:
@@ -50,15 +54,62 @@ def unpack(message: Any, kind: type[T]) -> T:
     (1, 2)
     """
     try:
-        return msgspec.convert(json.loads(bytes(message)), kind, dec_hook=_make)
+        made: T = _made(kind, json.loads(bytes(message)))
     except (OverflowError, RecursionError) as error:
         raise ValueError(f"a message that cannot be read: {error}") from None
+    return made
 
 
-def _make(kind: type, content: Any) -> Any:
-    if kind is not Path or not isinstance(content, str):
-        raise ValueError(f"expected {kind.__name__}")
-    return Path(content)
+def pack_fields(content: Any) -> bytes:
+    """Return a message with a dataclass for `unpack_fields`, whose fields `pack` can take."""
+    names = [field.name for field in fields(content)]
+    return pack({name: _content_of(getattr(content, name)) for name in names})
+
+
+def unpack_fields(message: Any, kind: type[T]) -> T:
+    """Return the dataclass of a message from `pack_fields`.
+
+    Raises
+    ------
+    ValueError
+        It is not of this type.
+    """
+    content, hints = unpack(message, dict[str, Any]), _hints(kind)  # type: ignore[arg-type]
+    if content.keys() != hints.keys():
+        raise ValueError(f"expected the fields of {kind.__name__}")
+    return kind(**{name: _made(hints[name], value) for name, value in content.items()})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _content_of(value: Any) -> Any:
+    return value.content() if hasattr(type(value), "of_content") else value
+
+
+def _made(kind: Any, content: Any) -> Any:
+    if hasattr(kind, "of_content"):
+        return kind.of_content(content)
+    return msgspec.convert(content, kind, dec_hook=_make)
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, np.ndarray):
+        octets = base64.b64encode(content.tobytes()).decode()
+        return content.dtype.str, content.shape, octets
+    return content.item() if isinstance(content, np.generic) else os.fspath(content)
+
+
+def _make(kind: Any, content: Any) -> Any:
+    if kind is Path and isinstance(content, str):
+        return Path(content)
+    if get_origin(kind) is np.ndarray:
+        dtype, shape, octets = msgspec.convert(content, tuple[str, tuple[int, ...], str])
+        return np.frombuffer(bytearray(base64.b64decode(octets)), dtype).reshape(shape)
+    raise ValueError(f"expected {kind}")
 
 
 def gather(comm: MPI.Comm, content: T, kind: type[T]) -> list[T]:

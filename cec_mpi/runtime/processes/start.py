@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 from cec_mpi._version import __version__
@@ -54,7 +54,7 @@ from cec_mpi.runtime.processes.launcher import (
     rank_of_launcher,
     srun_load_problem,
 )
-from cec_mpi.runtime.processes.packing import allgather
+from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.runtime.times import MPI_INIT_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
 from cec_mpi.text import listed
@@ -507,14 +507,21 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     return leave_in_order(comm, code)
 
 
-def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
+def on_master(comm: MPI.Intracomm, work: Callable[[], T], kind: Any) -> T:
     """Collective: call `work` on rank 0; returns its result, or raises its error, on all ranks.
 
     Another error than a `CecError`, or a warning that the program makes an exception, is logged
     with its traceback and raised as a `CecError`.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    work : callable
+    kind : type
+        Type of the result, for `packing.unpack`.
     """
     result: T | None = None
-    error: CecError | Warning | None = None
+    error: BaseException | None = None
     if comm.rank == 0:
         try:
             result = work()
@@ -522,7 +529,9 @@ def on_master(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
             error = raised
         except Exception as caught:
             error = as_cec_error(caught)
-    result, error = comm.bcast((result, error), root=0)
-    if error is not None:
-        raise mark_shared_error(comm.rank, error)
-    return result
+    optional: Any = Failure | None
+    failure = broadcast(comm, None if error is None else Failure.of(error), optional)
+    if failure is not None:
+        raise mark_shared_error(comm.rank, error or failure.error())
+    found: T = broadcast(comm, result, kind)
+    return found

@@ -10,13 +10,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 
 from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.machines import MachineOptions
-from cec_mpi.runtime.processes.packing import Failure, pack, unpack
+from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Loaded
@@ -284,15 +283,12 @@ class Opening:
 
     def packed(self) -> bytes:
         """Return the bytes that follow the order."""
-        return pack(_Opening(**vars(self) | {"manifest": self.manifest.content()}))
+        return pack_fields(self)
 
     @classmethod
     def unpack(cls, content: bytes) -> Opening:
         """Return the opening with these bytes."""
-        found = unpack(content, _Opening)
-        return cls(
-            **msgspec.structs.asdict(found) | {"manifest": Manifest.of_content(found.manifest)}
-        )
+        return unpack_fields(content, cls)
 
     @property
     def measured(self) -> bool:
@@ -312,19 +308,6 @@ class Opening:
     def is_unseen(self, machine: int) -> bool:
         """Whether the shard file of a machine does not exist."""
         return not self.shard_file(machine).exists()
-
-
-class _Opening(msgspec.Struct):
-    """An opening as it is sent."""
-
-    store: Path
-    manifest: dict[str, Any]
-    machines: tuple[int, ...]
-    options: MachineOptions
-    threads: tuple[int, ...]
-    logs: Path | None
-    several_nodes: bool
-    expected: tuple[int, ...]
 
 
 @dataclass(frozen=True)

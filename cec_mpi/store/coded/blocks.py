@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,6 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.blocks import Agreement, Blocks, Values
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.format.manifest import Sums
-from cec_mpi.store.work import PerThread
 
 _KEPT = 64  # recombinations of a thread
 
@@ -30,7 +30,7 @@ class CodedBlocks(Blocks):
     def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
         super().__init__(directory, manifest, sums)
         self._exact = encoding_error(manifest.code.generator, manifest.dtype)
-        self._kept = PerThread()
+        self._kept = threading.local()
 
     @property
     def bytes_of_thread(self) -> int:

@@ -61,7 +61,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
 
 @dataclass(frozen=True)
 class RowExponents:
-    """Exponents of rows in their file, read a few at a time; can be pickled.
+    """Exponents of rows in their file, read a few at a time.
 
     Attributes
     ----------

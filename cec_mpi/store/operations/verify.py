@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -141,8 +141,17 @@ def sums_now(
     threads : int
         Largest number of threads of a process.
     """
-    sums = np.zeros(manifest.held.shape, np.uint64)
-    for machine, first, found in runner.run(_Reading(directory, manifest, wanted, threads)):
+    step, held = max(1, _PIECE_BYTES // manifest.block_bytes), manifest.held
+    held = held if wanted is None else held & wanted
+    machines, count = held.shape
+    pieces = [
+        (n, first, min(first + step, count))
+        for n in range(1, machines + 1)
+        for first in range(0, count, step)
+        if held[n - 1, first : first + step].any()
+    ]
+    sums = np.zeros(held.shape, np.uint64)
+    for machine, first, found in runner.run(Reading(directory, manifest, threads, pieces)):
         sums[machine - 1, first : first + len(found)] = found
     return sums
 
@@ -163,25 +172,13 @@ def _same_store(copy: Manifest, manifest: Manifest) -> bool:
 
 
 @dataclass
-class _Reading:
-    """The work of reading everything: pieces are (machine, first block, end)."""
+class Reading:
+    """The work of reading blocks: pieces are (machine, first block, end)."""
 
     directory: Path
     manifest: Manifest
-    wanted: InitVar[NDArray[np.bool_] | None]
     threads: int
-    pieces: list[tuple[int, int, int]] = field(init=False)
-
-    def __post_init__(self, wanted: NDArray[np.bool_] | None) -> None:
-        step, held = max(1, _PIECE_BYTES // self.manifest.block_bytes), self.manifest.held
-        held = held if wanted is None else held & wanted
-        machines, count = held.shape
-        self.pieces = [
-            (n, first, min(first + step, count))
-            for n in range(1, machines + 1)
-            for first in range(0, count, step)
-            if held[n - 1, first : first + step].any()
-        ]
+    pieces: list[tuple[int, int, int]]
 
     def size(self, piece: tuple[int, int, int]) -> int:
         """Bytes that are read."""

@@ -1,9 +1,9 @@
 """Matrices in the formats that people have them in, whole and in rectangles."""
 
 import os
-import pickle
 import sys
 import warnings
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +15,9 @@ import scipy.sparse
 import zarr
 
 from cec_mpi import encode
-from cec_mpi.encoding.sources import open_source
+from cec_mpi.encoding.sources import Source, open_source
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.processes.packing import pack_fields, unpack_fields
 from cec_mpi.store import decode
 from cec_mpi.store.work import LocalRunner
 from helpers.matrices import matrix_in
@@ -141,9 +142,17 @@ def test_raw_binary_needs_a_shape_and_a_dtype(tmp_path):
 READ_ONCE = ("csv", "csv with CR LF", "tsv", "matrix market")
 
 
+@dataclass
+class Opened:
+    """A source that crosses to another process."""
+
+    source: Source
+
+
 @pytest.mark.parametrize("name", [name for name in WRITERS if name not in READ_ONCE])
 def test_any_rectangle_can_be_read_by_anyone(tmp_path, name):
-    source = pickle.loads(pickle.dumps(open_source(WRITERS[name](tmp_path))))
+    opened = Opened(open_source(WRITERS[name](tmp_path)))
+    source = unpack_fields(pack_fields(opened), Opened).source
     assert source.shape == X.shape
     assert source.dtype.newbyteorder("=") == X.dtype
     for start, stop, left, right in (

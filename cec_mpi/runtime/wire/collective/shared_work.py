@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 from mpi4py import MPI
 
-from cec_mpi.errors import CecError
 from cec_mpi.runtime.processes.ending import as_cec_error, ending_the_job
+from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
 from cec_mpi.runtime.processes.places import place_of_ranks
 from cec_mpi.runtime.processes.start import meet
 from cec_mpi.runtime.processes.waiting import Patience, wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces
 
 _MASTER = 0
-_WORK, _TOLD, _END = 1, 2, 3  # tags: a work or None; pieces done; the end of a work
-_FOUND, _DONE, _FAILED = "found", "done", "failed"
+# Tags of messages to a rank: a work behind the number of its kind, or nothing; the end of a work;
+_WORK, _END = 1, 2
+_FOUND, _DONE, _FAILED = 3, 4, 5  # and to rank 0: a piece that is done; all are; the error
 
 
 def run_shared(
-    comm: MPI.Intracomm, body: Callable[[SharedRunner], int], watch: Watch | None = None
+    comm: MPI.Intracomm,
+    body: Callable[[SharedRunner], int],
+    kinds: Sequence[type[Work]],
+    watch: Watch | None = None,
 ) -> int:
     """Collective: run `body` on rank 0 with a runner that uses all ranks.
 
@@ -36,6 +41,8 @@ def run_shared(
         All processes must see the same files.
     body : callable
         Gets a `Runner`; returns an exit code.
+    kinds : sequence of type
+        The works that it may run.
     watch : callable, optional
         Called with the progress, on rank 0.
 
@@ -51,13 +58,12 @@ def run_shared(
         threads = [place.threads for place in places]
         with ending_the_job(comm):
             if comm.rank:
-                _help(comm, threads[comm.rank], places[_MASTER].host)
+                _help(comm, kinds, threads[comm.rank], places[_MASTER].host)
                 return 0
             try:
-                return body(SharedRunner(comm, max(threads), threads[0], watch))
+                return body(SharedRunner(comm, kinds, max(threads), threads[0], watch))
             finally:
-                for rank in range(1, comm.size):
-                    wait_for([comm.isend(None, rank, _WORK)])
+                wait_for([_send(comm, rank, _WORK) for rank in range(1, comm.size)])
     finally:
         comm.Free()
 
@@ -68,6 +74,8 @@ class SharedRunner:
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
+    kinds : sequence of type
+        The works that other ranks know.
     threads : int
         Largest number of threads of a rank.
     own_threads : int
@@ -77,58 +85,60 @@ class SharedRunner:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, threads: int, own_threads: int, watch: Watch | None
+        self,
+        comm: MPI.Intracomm,
+        kinds: Sequence[type[Work]],
+        threads: int,
+        own_threads: int,
+        watch: Watch | None,
     ) -> None:
         self.threads = threads
         self.processes = comm.size
         self._comm = comm
+        self._kinds = kinds
         self._own_threads = own_threads
         self.watch = watch
         self._found: list[Any] = []
         self._working: set[int] = set()
-        self._error: CecError | None = None
+        self._error: BaseException | None = None
         self._bytes = self._total = 0
 
     def run(self, work: Work) -> list[Any]:
         """Do all pieces on all ranks."""
         self._found, self._error = [], None
         self._bytes, self._total = 0, sum(map(work.size, work.pieces))
+        content = bytes([self._kinds.index(type(work))]) + pack_fields(work)
         self._working = set(range(1, self._comm.size))
-        wait_for([self._comm.isend(work, rank, _WORK) for rank in self._working])
+        wait_for([_send(self._comm, rank, _WORK, content) for rank in self._working])
+        result = get_type_hints(work.do)["return"]
         try:
             pieces = _share(work.pieces, _MASTER, self._comm.size)
-            for piece, result in do_pieces(work, pieces, min(self._own_threads, work.threads)):
-                self._take(result, work.size(piece))
-                while self._error is None and (message := self._comm.improbe(tag=_TOLD)):
-                    self._hear(message)
+            for piece, found in do_pieces(work, pieces, min(self._own_threads, work.threads)):
+                self._take(found, work.size(piece))
+                while self._error is None and (message := _find(self._comm)):
+                    self._hear(*message, result)
                 if self._error is not None:
                     break
             else:
                 work.flush()
             while self._working and self._error is None:
-                self._hear(_arrived(self._comm, _TOLD))
+                self._hear(*_receive(self._comm), result)
         finally:
-            self._end_all()
+            ends = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
+            while self._working:  # until each has confirmed that it is over
+                self._hear(*_receive(self._comm), result)
+            wait_for(ends)
         if self._error is not None:
             raise self._error
         return self._found
 
-    def _end_all(self) -> None:
-        """Tell all ranks that the work is over, and wait until each has confirmed it."""
-        ends = [self._comm.isend(None, rank, _END) for rank in range(1, self._comm.size)]
-        while self._working:
-            self._hear(_arrived(self._comm, _TOLD))
-        wait_for(ends)
-
-    def _hear(self, message: MPI.Message) -> None:
-        status = MPI.Status()
-        kind, content, size = message.recv(status=status)
-        if kind == _FOUND:
-            self._take(content, size)
+    def _hear(self, rank: int, tag: int, content: bytes, result: Any) -> None:
+        if tag == _FOUND:
+            self._take(*unpack(content, tuple[result, int]))
             return
-        self._working.discard(status.Get_source())
-        if kind == _FAILED and self._error is None:
-            self._error = content
+        self._working.discard(rank)
+        if tag == _FAILED and self._error is None:
+            self._error = unpack(content, Failure).error()
 
     def _take(self, result: Any, size: int) -> None:
         self._found.append(result)
@@ -137,34 +147,29 @@ class SharedRunner:
             self.watch(self._bytes, self._total)
 
 
-def _help(comm: MPI.Intracomm, threads: int, master_host: str) -> None:
+def _help(comm: MPI.Intracomm, kinds: Sequence[type[Work]], threads: int, master_host: str) -> None:
     """Take part in works until there are no more."""
-    while (work := _arrived(comm, _WORK).recv()) is not None:
+    while content := _receive(comm, _WORK)[2]:
         sent: list[MPI.Request] = []
-
-        def tell(kind: str, content: Any = None, size: int = 0, sent: Any = sent) -> None:
-            sent.append(comm.isend((kind, content, size), _MASTER, _TOLD))
-
         ended = False
         try:
+            work = unpack_fields(content[1:], kinds[content[0]])
             pieces = _share(work.pieces, comm.rank, comm.size)
             for piece, result in do_pieces(work, pieces, min(threads, work.threads)):
-                tell(_FOUND, result, work.size(piece))
-                message = comm.improbe(_MASTER, _END)
-                if message is not None:
-                    message.recv()
+                sent.append(_send(comm, _MASTER, _FOUND, pack((result, work.size(piece)))))
+                if _find(comm, _END) is not None:
                     ended = True
                     break
             else:
                 work.flush()
-            tell(_DONE)
+            sent.append(_send(comm, _MASTER, _DONE))
         except Exception as caught:
             error = as_cec_error(caught)
             if socket.gethostname() != master_host:  # whose files may differ
                 error.args = (f"{error} (on {socket.gethostname()})",)
-            tell(_FAILED, error)
+            sent.append(_send(comm, _MASTER, _FAILED, pack(Failure.of(error))))
         if not ended:
-            _arrived(comm, _END).recv()
+            _receive(comm, _END)
         wait_for(sent)
 
 
@@ -174,9 +179,24 @@ def _share(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
     return pieces[first:last]
 
 
-def _arrived(comm: MPI.Intracomm, tag: int) -> MPI.Message:
-    """Wait for a message, and return it before it is received."""
+def _send(comm: MPI.Intracomm, rank: int, tag: int, content: bytes = b"") -> MPI.Request:
+    return comm.Isend(np.frombuffer(content, np.uint8), rank, tag)
+
+
+def _find(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes] | None:
+    """Return the sender, tag and content of a message, if one has arrived."""
+    status = MPI.Status()
+    message = comm.Improbe(tag=tag, status=status)
+    if message is None:
+        return None
+    content = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+    message.Recv(content)
+    return status.source, status.tag, content.tobytes()
+
+
+def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
+    """Wait for a message, without using a core; returns its sender, tag and content."""
     patience = Patience()
-    while (message := comm.improbe(tag=tag)) is None:
+    while (found := _find(comm, tag)) is None:
         patience.pause()
-    return message
+    return found
