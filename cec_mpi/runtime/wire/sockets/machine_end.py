@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -146,15 +147,16 @@ class Connection:
         places = seen_from(file.places, same_network)
         if same_network and _is_own_socket(file.local):
             places.insert(0, (file.local, _UNIX))
-        pool = ThreadPoolExecutor(len(places))  # a computer that is off answers at no address
-        probes = [pool.submit(_listening_at, *place) for place in places]
-        pool.shutdown(wait=False)
+        probes = list(starmap(_Probe, places))
+        for probe in probes:  # at the same time: a computer that is off answers at no address
+            probe.start()
         for (host, port), probe in zip(places, probes, strict=True):
             try:
                 self._look()
-                while not wait([probe], LEAVE_LOOK_SECONDS).done:
+                while probe.is_alive():
+                    probe.join(LEAVE_LOOK_SECONDS)
                     self._look()
-                for family, address in probe.result():
+                for family, address in probe.found():
                     if self._is_known(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
@@ -291,29 +293,41 @@ class Connection:
         self._socket.close()
 
 
-def _listening_at(host: str, port: int) -> list[tuple[int, Any]]:
-    """Return the addresses of a place, with their families, at which a process listens.
+class _Probe(threading.Thread):
+    """Finds the addresses of a place at which a process listens."""
 
-    Raises
-    ------
-    OSError
-        No process listens at any of them.
-    """
-    addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, host)]
-    if port != _UNIX:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = [(family, numbers[:2]) for family, _, _, _, numbers in dict.fromkeys(found)]
-    listening = []
-    for family, address in addresses:
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(daemon=True)
+        self._place = host, port
+        self._found: list[tuple[int, Any]] = []  # with families
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        addresses: list[tuple[int, Any]] = []
         try:
-            with socket.socket(family) as caller:
-                caller.settimeout(CONNECT_SECONDS)
-                caller.connect(address)
-            listening.append((family, address))
-        except OSError:
-            if (family, address) == addresses[-1] and not listening:
-                raise
-    return listening
+            addresses += _addresses(*self._place)
+        except (OSError, UnicodeError) as error:
+            self._error = error
+        for family, address in addresses:
+            try:
+                with socket.socket(family) as caller:
+                    caller.settimeout(CONNECT_SECONDS)
+                    caller.connect(address)
+                self._found.append((family, address))
+            except OSError as error:
+                self._error = error
+
+    def found(self) -> list[tuple[int, Any]]:
+        if self._error is not None and not self._found:
+            raise self._error
+        return self._found
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    if port == _UNIX:
+        return [(socket.AF_UNIX, host)]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, numbers[:2]) for family, _, _, _, numbers in dict.fromkeys(found)]
 
 
 def _remove_socket(path: str) -> None:
