@@ -13,6 +13,9 @@ A host is a process. How a machine of an elastic run is lost, in the order in wh
 3. `master.elastic` has the change recorded and passes it to `core.elastic.step`, which asks others
    for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
+5. With ``--adopt``, `core.elastic.step` decides that a host is to carry a missing machine as well,
+   the roster chooses the host (`Roster.carriers`), and the hub lets hosts that come later take it
+   over.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """
@@ -198,8 +201,11 @@ class Roster:
     @property
     def adoptable(self) -> set[int]:
         """The machines without a host, or with a silent one, that a host can carry as well."""
-        missing = self.machines(State.GIVEN_UP).union(self.vacant)
-        return {machine for machine in missing if self.carriers(machine)}
+        silent = [host.machines.items() for host in self._by_rank.values() if host.is_silent]
+        missing = {n for each in silent for n, state in each if state is State.GIVEN_UP}
+        missing.update(self.vacant)
+        able = [host for host in self._by_rank.values() if missing and host.room]
+        return {n for n in missing if any(n not in host.cannot_carry for host in able)}
 
     def spares(self) -> list[Host]:
         """Return the hosts that take more machines."""

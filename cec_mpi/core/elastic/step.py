@@ -193,6 +193,11 @@ class ElasticStep:
             ledger.release(machine)
 
     @property
+    def adopts(self) -> bool:
+        """Whether hosts may carry missing machines."""
+        return self._adopt_after < float("inf")
+
+    @property
     def pending(self) -> tuple[int, ...]:
         """Machines that have not answered a request of this step."""
         return tuple(sorted(self._pending))

@@ -147,7 +147,8 @@ class StepDriver:
 
     def _look_who_comes(self) -> None:
         opening = self._hub.roster.opening
-        vacant, adoptable = self._hub.awaited() - opening, self._hub.roster.adoptable
+        vacant = self._hub.awaited() - opening
+        adoptable = self._hub.roster.adoptable if self._state.adopts else ()
         found = Awaited(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         if found != self._awaited:
             self._awaited = found

@@ -119,7 +119,7 @@ class ElasticExecutor:
         while True:
             driver.look()
             busy, error = self._hub.busy(), None
-            can_adopt = self._adopt_after < float("inf") and self._hub.roster.adoptable
+            can_adopt = state.adopts and self._hub.roster.adoptable
             try:
                 step = self._steps.next(self._spare, bool(busy or self._hub.awaited() or can_adopt))
             except InfeasibleError as found:
