@@ -144,7 +144,7 @@ class CodedOperator(_MaskRefusing):
         self._lifetime, self._closes = lifetime, closes
         self._manifest, self._path = manifest, path
         self.column_names = manifest.column_names
-        self.accurate_along = _accurate_along(manifest)
+        self.accurate_along = manifest.accurate_along
         super().__init__(np.dtype(np.float64), (manifest.rows, manifest.columns))
 
     def start(self) -> Self:
@@ -309,9 +309,3 @@ class CodedOperator(_MaskRefusing):
             "an operator cannot be pickled or copied: its machines serve this process only; "
             "use threads instead of processes"
         )
-
-
-def _accurate_along(manifest: Manifest) -> tuple[str, ...]:
-    if manifest.copies is not None:
-        return "rows", "columns"
-    return ("columns",) if manifest.row_exponents is None else ("rows",)

@@ -18,6 +18,10 @@ class CodedPlacement:
     Attributes
     ----------
     machines : int
+    schemes : tuple of str
+        Schemes that can assign rows.
+    remedy, spare_rule : str
+        What gives a row more answers, and how many machines a step can miss at most, for messages.
 
     Examples
     --------
@@ -28,8 +32,16 @@ class CodedPlacement:
     (2, 2)
     """
 
+    schemes = "heterogeneous", "cyclic"
+    remedy = "more machines, or a smaller L"
+    spare_rule = "N - L"
+
     def __init__(self, machines: int) -> None:
         self.machines = machines
+
+    def option_for(self, answers: int) -> str:
+        """Return the option of encode that gives a row this many answers; empty if it has them."""
+        return f"--machines {answers}" if self.machines < answers else ""
 
     def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
         """Return how many of these machines, by default all, a step can miss, whichever they are.

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cec_mpi.core.plan.assignment import Intervals
+from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Holders
@@ -31,6 +32,8 @@ class ReplicaPlacement:
     ----------
     holders, bounds, machines
         As given.
+    schemes, remedy, spare_rule
+        As of `CodedPlacement`.
 
     Examples
     --------
@@ -43,6 +46,9 @@ class ReplicaPlacement:
     ((1, 2), [(5, 10, (1, 2)), (10, 12, (2, 3))])
     """
 
+    schemes = ("heterogeneous",)
+    remedy = "more copies"
+
     def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
         self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
@@ -51,6 +57,15 @@ class ReplicaPlacement:
 
     def __reduce__(self) -> tuple[object, ...]:
         return ReplicaPlacement, (self.holders, self.bounds, self.machines)
+
+    @property
+    def spare_rule(self) -> str:
+        """How many machines a step can miss at most, for messages."""
+        return f"each row is on {plural(self.to_spare(0), 'machine')}"
+
+    def option_for(self, answers: int) -> str:
+        """As `CodedPlacement.option_for`."""
+        return f"--copies {answers}" if self.to_spare(0) < answers else ""
 
     def count(self, machines: Sequence[int]) -> int:
         """How many of these machines hold a part, of the part that fewest of them hold."""

@@ -299,13 +299,11 @@ class ElasticExecutor:
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
         """Return the error for answers that disagree where it is not certain who is wrong."""
-        copies, found = self._manifest.copies, cause.found
-        enough = self._manifest.code.recovery + 3
+        found, recovery = cause.found, self._manifest.code.recovery
+        enough = recovery + 3
         hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
-        if hint and copies is not None and copies < enough:
-            hint = f" ({enough} answers tell which: encode with --copies {enough})"
-        elif hint and len(self._manifest.shards) < enough:
-            hint = f" ({enough} answers tell which: encode with --machines {enough})"
+        if hint and (option := self._manifest.placement.option_for(enough)):
+            hint = f" ({enough} answers tell which: encode with {option})"
         names = " or ".join(" and ".join(map(str, each)) for each in found.candidates)
         if not names:
             who = f"several are wrong{hint}"
@@ -313,7 +311,8 @@ class ElasticExecutor:
             who = f"machine {names} is wrong, or several are{hint}"
         else:
             who = f"machines {names} are wrong, or more are"
-        rows = f"to rows {found.start}..{found.stop - 1}{'' if copies else ' of their shards'} "
+        whose = " of their shards" if recovery > 1 else ""
+        rows = f"to rows {found.start}..{found.stop - 1}{whose} "
         more = f"(and {cause.others} more such places) " if cause.others else ""
         return MachineError(
             f"step {step.number} has failed: the answers of machines "

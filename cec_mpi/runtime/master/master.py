@@ -84,7 +84,7 @@ class Master:
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
-        self._warns = manifest.copies is None  # of few digits: copies are not decoded
+        self._warns = code.recovery > 1  # of few digits: otherwise nothing is decoded
         rows, largest = store.scaling.exponents, store.scaling.largest
         self._sizes = TermSizes(largest, store.arithmetic)
         self._most_of_rows = 0  # the largest exponent of a row
@@ -291,7 +291,7 @@ class Master:
             return
         about = f"of about {size:.0e}" if np.isfinite(size) else "that are too large for float64"
         self._huge = f"the product of step {step.number} has numbers {about}"
-        if parts is None or self.manifest.copies is not None:
+        if parts is None or self.manifest.code.recovery == 1:
             return
         row = int(np.abs(parts).max(axis=0).argmax())
         with np.errstate(over="ignore", invalid="ignore"):

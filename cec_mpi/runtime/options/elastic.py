@@ -278,14 +278,10 @@ class Elastic(Group):
         recovery, placement = manifest.code.recovery, manifest.placement
         most = placement.to_spare(recovery) - self.check
         if most < 0:
-            why = f"a row has only {plural(recovery, 'answer')}: encode with more "
-            why += "machines, or a smaller L" if manifest.copies is None else "copies"
+            why = f"a row has only {plural(recovery, 'answer')}: encode with {placement.remedy}"
             raise InputError(f"check compares one answer more than needed, but {why}")
         if not 0 <= whole_number("stragglers", self.stragglers) <= most:
-            why = "N - L"
-            if manifest.copies is not None:
-                why = f"each row is on {plural(most + self.check + 1, 'machine')}"
-            why += ", less 1 with check" if self.check else ""
+            why = placement.spare_rule + (", less 1 with check" if self.check else "")
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
             too_few = placement.could_spare(recovery, self.local) < 0

@@ -64,7 +64,7 @@ class Sharing(Group):
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_scheme(self.scheme)
-        if self.scheme != "heterogeneous" and manifest.copies is not None:
+        if self.scheme not in manifest.placement.schemes:
             raise InputError(
                 f"scheme {self.scheme} is only for a code: rows of a sparse X go to machines that "
                 "hold them"

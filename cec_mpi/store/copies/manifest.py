@@ -126,6 +126,11 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         return ReplicaPlacement(self.replicas.holders, self.replicas.rows, self.machines)
 
     @property
+    def accurate_along(self) -> tuple[str, ...]:
+        """Both rows and columns, which are not combined."""
+        return "rows", "columns"
+
+    @property
     def distribution(self) -> dict[str, Any]:
         """How X is distributed; see `Manifest.distribution`."""
         density = self.nonzeros / (self.rows * self.columns)

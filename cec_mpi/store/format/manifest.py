@@ -337,6 +337,11 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         return {"recovery": self.code.recovery, "code": self.code}
 
     @property
+    def accurate_along(self) -> tuple[str, ...]:
+        """Whether rows of X, or columns, of any size have the same relative accuracy."""
+        return ("columns",) if self.row_exponents is None else ("rows",)
+
+    @property
     def sums_shape(self) -> tuple[int, int]:
         """Shape of the file of checksums: (N, blocks), or (1, blocks) if all have the same."""
         return self.machines, self.block_count
