@@ -20,7 +20,7 @@ import psutil
 
 import cec_mpi
 import measure
-from helpers.commands import start
+from helpers.commands import finish, start
 from measure import Figure, in_turns, ratio
 
 STRIPE = 64 << 20  # bytes of X that are written at once
@@ -36,26 +36,21 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     ):
         hosts = {several: first, one: second}
         found: list[Figure] = []
-        for product, length, call in (
+        for name, length, call in (
             ("X w", options.columns, "matvec"),
             ("X'v", options.rows, "rmatvec"),
         ):
-            vector = np.ones(length)
-            calls = {
-                name: step(getattr(X, call), vector, host) for name, (X, host) in hosts.items()
+            vector, cpu = np.ones(length), {several: [], one: []}
+            ways = {
+                way: steps(getattr(X, call), vector, options.steps, host, cpu[way])
+                for way, (X, host) in hosts.items()
             }
-            times = in_turns(
-                {name: lambda call=call: call(options.steps)[0] for name, call in calls.items()},
-                options.turns,
-            )
-            cpu = in_turns(
-                {name: lambda call=call: call(options.steps)[1] for name, call in calls.items()},
-                options.turns,
-            )
+            times = in_turns(ways, options.turns)
+            of_host = {way: each[1:] for way, each in cpu.items()}
             found += [
-                ratio(times, several, one, product),
-                ratio(cpu, several, one, f"{product}, CPU of the host"),
-                *(measure.figure(f"{product}, {name}", each, "s") for name, each in times.items()),
+                ratio(times, several, one, name),
+                ratio(of_host, several, one, f"{name}, CPU of the host"),
+                *(measure.figure(f"{name}, {way}", each, "s") for way, each in times.items()),
             ]
     return found
 
@@ -78,25 +73,26 @@ def opened(X: Path, store: Path, machines: int) -> Iterator[tuple[Any, psutil.Pr
     conn = store.with_suffix(".json")
     with cec_mpi.open_operator(store, accept=conn, wait=True) as operator:
         operator.start()
-        host = start(["cec-mpi", "join", conn, "--machines", machines, "--retry", 60, "-q"])
+        host = start(["cec-mpi", "join", conn, "--machines", machines, "-q"])
         operator @ np.ones(operator.shape[1])
-        yield operator, psutil.Process(host.pid)
-    host.wait(60)
+        yield operator, psutil.Process(host.process.pid)
+    finish(host)
 
 
-def step(
-    product: Callable[[Any], Any], vector: Any, host: psutil.Process
-) -> Callable[[int], tuple[float, float]]:
-    """A way to make so many steps: seconds, and CPU seconds of the host, of each."""
+def steps(
+    product: Callable[[Any], Any], vector: Any, count: int, host: psutil.Process, cpu: list[float]
+) -> Callable[[], float]:
+    """A way to make so many steps: seconds of each; CPU seconds of the host are added to `cpu`."""
 
-    def steps(count: int) -> tuple[float, float]:
+    def way() -> float:
         before, begin = sum(host.cpu_times()[:2]), time.perf_counter()
         for _ in range(count):
             product(vector)
         seconds = time.perf_counter() - begin
-        return seconds / count, (sum(host.cpu_times()[:2]) - before) / count
+        cpu.append((sum(host.cpu_times()[:2]) - before) / count)
+        return seconds / count
 
-    return steps
+    return way
 
 
 def add_options(parser: Any) -> None:

@@ -68,12 +68,14 @@ class Process:
         Whether its answers are wrong.
     request : Request or None
         What it computes; `is_busy` without one: for an earlier step.
+    message : tuple
+        What it was sent with; requests of one message are answered with one sum.
     """
 
     def __init__(self, host, is_liar=False, is_busy=False):
         self.host = host
         self.is_liar, self.is_busy = is_liar, is_busy
-        self.request = None
+        self.request, self.message = None, ()
         self.is_given_up = False
 
 
@@ -91,9 +93,10 @@ class World(RuleBasedStateMachine):
         few = st.sets(st.sampled_from(everyone), max_size=1)
         liars = draw(st.sets(st.sampled_from(everyone), max_size=2), "liars")
         busy, absent = draw(few, "busy"), draw(few, "absent")
-        self.hosts = count(1)
+        self.hosts, self.turn = count(self.count + 1), 0
+        together = draw(st.integers(1, 3), "machines of a host at first")
         self.processes = {
-            n: Process(next(self.hosts), n in liars, n in busy) for n in everyone if n not in absent
+            n: Process(n // together, n in liars, n in busy) for n in everyone if n not in absent
         }
         self.opening = {}  # machines, and which host opens their shards
         self.vacant = draw(st.booleans(), "waits for vacant machines")
@@ -200,12 +203,30 @@ class World(RuleBasedStateMachine):
             self.tell(Answered(request), Joined(machine))
         elif self.kind == "terms" and process.is_liar:
             self.tell(AnsweredWrongly(request))
+        elif self.kind == "terms":
+            others = self.sent_with(process, request)
+            for other in others:
+                self.processes[other.machine].request = None
+            summed = tuple(each.term for each in (request, *others))
+            self.tell(*(Answered(each, summed) for each in (request, *others)))
         else:
             if self.step.is_pending(request):
                 for row in rows_of(request.intervals):
                     self.answers[machine][row] = not (process.is_liar and self.compares)
                     self.usable[machine].add(row)
             self.tell(Answered(request))
+
+    def sent_with(self, process, request):
+        """The requests of other machines that a host answers with the same sum."""
+        if not self.step.is_pending(request):
+            return []
+        return [
+            other.request
+            for other in self.processes.values()
+            if other.message == process.message
+            and other.request is not None
+            and not (other.is_given_up or other.is_liar)
+        ]
 
     @precondition(lambda self: self.is_running and self.computing())
     @rule(place=PLACES)
@@ -337,6 +358,7 @@ class World(RuleBasedStateMachine):
                 self.step.take(event, self.now)
             self.expected_events = []
             self.note_shortage()
+            self.turn += 1
             for instruction in self.step.instructions(self.now):
                 if isinstance(instruction, Done | Failed | WaitUntil | Begin):
                     self.conclude(instruction)
@@ -378,6 +400,8 @@ class World(RuleBasedStateMachine):
                 assert machine not in self.opening
                 self.check_reason(instruction)
                 process.request = instruction
+                replaced = instruction.term and instruction.term.replaces
+                process.message = process.host, self.turn, replaced
                 self.step.take(Sent(instruction), self.now)
             case Compare(start, stop, machines):
                 rows = start, stop, machines
@@ -469,7 +493,9 @@ class World(RuleBasedStateMachine):
         if self.kind in ("rows", "compared rows"):
             assert self.decoded == set(range(ROWS))
         elif self.kind == "terms":
-            total = sum(self.value(term) for term in self.step._ledger.counted())
+            counted = self.step._ledger.counted()
+            assert all({*term.summed} <= {*counted} for term in counted)
+            total = sum(self.value(term) for term in counted)
             np.testing.assert_allclose(total, self.sum, atol=1e-6)
         else:
             new = self.step._ledger.answered_by
