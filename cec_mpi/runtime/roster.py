@@ -93,7 +93,7 @@ class Host:
         return max(0, self.wanted - len(self.machines))
 
     @property
-    def room(self) -> int:
+    def spare_capacity(self) -> int:
         """How many more machines it can open now: as many as fit in its memory, one by one."""
         if self.is_excluded or self.is_silent or State.JOINING in self.machines.values():
             return 0
@@ -195,8 +195,12 @@ class Roster:
 
         The best has memory for the most machines more, then carries the fewest, then came first.
         """
-        able = [host for host in self.processes if host.room and machine not in host.cannot_carry]
-        return sorted(able, key=lambda host: (-host.room, len(host.machines), host.rank))
+        able = [
+            host
+            for host in self.processes
+            if host.spare_capacity and machine not in host.cannot_carry
+        ]
+        return sorted(able, key=lambda host: (-host.spare_capacity, len(host.machines), host.rank))
 
     @property
     def adoptable(self) -> set[int]:

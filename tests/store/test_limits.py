@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.store.limits import count_processors, cpu_quota, memory_here
+from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, memory_here
 from helpers.needs import CPU_GROUPS
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -129,6 +129,22 @@ def test_memory_of_groups_of_the_first_version(process):
     name = "memory__job__memory_DOT_limit_in_bytes"
     assert memory_here(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
     assert memory_here(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
+
+
+def test_memory_that_is_free_is_what_no_group_and_no_process_uses(process):
+    used = {"job__memory_DOT_max": 9 << 30, "job__memory_DOT_current": 5 << 30}
+    made = process("0::/job\n", **used)
+    assert free_memory(made / "self") == ALL  # of a process without files there
+    (made / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    3145728 kB\n")
+    (made / "self").mkdir()
+    for name in ("cgroup", "mountinfo"):
+        (made / name).rename(made / "self" / name)
+    assert free_memory(made / "self") == 3 << 30
+    (made / "fs" / "job" / "memory.current").write_text(f"{8 << 30}\n")
+    assert free_memory(made / "self") == 1 << 30
+    files = f"anon 5\ninactive_file {512 << 20}\nactive_file {512 << 20}\n"
+    (made / "fs" / "job" / "memory.stat").write_text(files)
+    assert free_memory(made / "self") == 2 << 30
 
 
 def test_without_groups_memory_is_that_of_the_computer(process, tmp_path):

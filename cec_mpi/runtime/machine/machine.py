@@ -86,7 +86,7 @@ class Machine:
         self.count = 0
 
     @staticmethod
-    def unwarned() -> np.errstate:
+    def ignore_fp_warnings() -> np.errstate:
         """Return a context without warnings of overflow, because the master checks answers."""
         return np.errstate(over="ignore", invalid="ignore")
 
@@ -151,20 +151,20 @@ class Machine:
         rate = measure_rate(multiply, last - first, row_bytes)
         return rate * shard.amount([(first, last)]) / (last - first)
 
-    def prepare(self, product: Product, room: NDArray[Any] | None = None) -> None:
+    def prepare(self, product: Product, out: NDArray[Any] | None = None) -> None:
         """Provide arrays for the answers to this product.
 
         Parameters
         ----------
         product : Product
-        room : (count * k,) ndarray, optional
+        out : (count * k,) ndarray, optional
             Receives the answers to X W.
         """
         if not product.adjoint:
             size = self.count * product.columns
-            if room is None and self._forward.size < size:
+            if out is None and self._forward.size < size:
                 self._forward = np.empty(size, self._forward.dtype)
-            self._answers = self._forward[:size] if room is None else room
+            self._answers = self._forward[:size] if out is None else out
             return
         if self._adjoint.shape[1] != product.columns:
             self._adjoint = np.empty((len(self._adjoint), product.columns))

@@ -140,12 +140,13 @@ def memory(text: str) -> float:
     (64000000000, 0.5)
     """
     try:
-        fraction = float(text)
-    except ValueError:
+        if re.fullmatch(r"0?\.\d+|1(\.0*)?", text):
+            return float(text)
         return size(text)
-    if 0 < fraction <= 1:
-        return fraction
-    return size(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a size, such as 64G, or a fraction of free memory, such as 0.5"
+        ) from None
 
 
 def number(text: str) -> float:

@@ -215,7 +215,7 @@ def _listen(options: SessionOptions, file: Path) -> SocketHub:
             spare=int(options.check),
             alone="--check" if options.check else "--stragglers" if options.stragglers else "",
         )
-        hub.listen(tells=options.accept is not None or options.listen is not None)
+        hub.listen(prints=options.accept is not None or options.listen is not None)
     except BaseException:
         listener.close()
         raise

@@ -20,9 +20,9 @@ from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
     answer,
     is_damaged,
+    join_problems,
     noting_problems,
     open_machine,
-    told_of,
 )
 from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, Part, pack_report
@@ -73,9 +73,8 @@ class LocalHub(StaticHub):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
             unseen = bool(problems and opening.is_unseen(number))
-            opened.append(
-                Opened(told_of(problems), file, rate, unseen, is_damaged(problems), "", uncached)
-            )
+            problem, damaged = join_problems(problems), is_damaged(problems)
+            opened.append(Opened(problem, file, rate, unseen, damaged, "", uncached))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -154,7 +153,7 @@ class LocalHub(StaticHub):
         content = job.content
         if job.product.adjoint:
             content = content.reshape(job.count, job.product.columns)
-        with Machine.unwarned():
+        with Machine.ignore_fp_warnings():
             (values,), (report,) = answer({job.machine: machine}, order, content)
         job.values[:] = values
         job.report[:] = pack_report(report, job.machine)
@@ -251,9 +250,9 @@ class LocalMasterEnd:
         if adjoint:
             values.fill(0)
         position = 0
-        told = [(0.0, 0.0, 0)] * self._count
+        reports = [(0.0, 0.0, 0)] * self._count
         failed, damaged = [], []
-        with Machine.unwarned():
+        with Machine.ignore_fp_warnings():
             for machine in self._machines:
                 n, begin = machine.number, position
                 position += machine.count * columns
@@ -269,16 +268,15 @@ class LocalMasterEnd:
                     failed.append(n)
                     damaged += [n] if done.damaged else []
                 else:
-                    told[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+                    reports[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
                 if adjoint:
                     values += machine.values
         not_finite = []
         if adjoint and not failed and not np.isfinite(values).all():
             parts = ((machine.number, machine.values) for machine in self._machines)
             not_finite = [n for n, part in parts if not np.isfinite(part).all()]
-        seconds, load_seconds, load_bytes = np.array(told).T
-        told_of_all = values, seconds, load_seconds, load_bytes, failed
-        return Answers(*told_of_all, not_finite=not_finite, damaged=damaged)
+        seconds, load_seconds, load_bytes = np.array(reports).T
+        return Answers(values, seconds, load_seconds, load_bytes, failed, [], not_finite, damaged)
 
     def reports(self) -> dict[int, str]:
         """Return the last errors by machine."""

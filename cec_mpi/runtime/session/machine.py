@@ -171,7 +171,7 @@ def join(
             if not isinstance(error, GoneMasterError):
                 error = GoneMasterError(f"the master has left: {_why(error)}")
             say(f"{error}; waiting {retry:g} s for it to come back")
-            search.tells = False
+            search.prints = False
             connection = search.found(retry)
 
 
@@ -182,7 +182,7 @@ def serve_as_rank(
     job: str,
     seconds: float,
     *,
-    tells: bool = True,
+    prints: bool = True,
     parent: int | None = None,
 ) -> int:
     """Serve the run that this process was started for; returns its exit code.
@@ -199,7 +199,7 @@ def serve_as_rank(
         Identifier of the launch (`job_id`): connection files of other launches are ignored.
     seconds : float
         Time in which the master must listen.
-    tells : bool
+    prints : bool
         Whether the first ranks print that the master is gone.
     parent : int, optional
         The process that has started this one, if it may have ended before this call.
@@ -211,7 +211,7 @@ def serve_as_rank(
         try:
             connection = search.found(seconds)
             while True:
-                end = SocketMachineEnd(connection, None, signals, tells=False)
+                end = SocketMachineEnd(connection, None, signals, prints=False)
                 error = search.serve(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
                     this_process.over.append(search.file)
@@ -223,7 +223,7 @@ def serve_as_rank(
         except GoneMasterError as gone:
             if rank > _SPEAKERS:  # a launcher may end all ranks when one leaves
                 time.sleep(PRINTING_SECONDS)
-            elif tells:
+            elif prints:
                 complain(gone)
             if isinstance(source, Path) and search.file is None:
                 end_ranks([0])  # if it is stopped here: the launcher would wait for it
@@ -248,7 +248,7 @@ class _Search:
     ) -> None:
         self._source, self._signals, self._retry = source, signals, retry
         self._launch = launch  # of a rank: its run's connection file, the job, and who started it
-        self.tells = launch is None  # that it waits
+        self.prints = launch is None  # that it waits
         self.file: ConnectionFile | None = None  # of this run, read last
         self._backoff = Backoff(LONGEST_PAUSE)
 
@@ -266,9 +266,9 @@ class _Search:
                 is_late = isinstance(error, GoneMasterError) or not is_there or self._is_rank
                 if not is_late or time.monotonic() >= due:
                     raise self._explained(error, is_late) from None
-                if self.tells:
+                if self.prints:
                     say(f"{error}; waiting {seconds:g} s at most")
-                    self.tells = False
+                    self.prints = False
             self._pause()
 
     def serve(
@@ -330,8 +330,8 @@ class _Search:
         return self._launch is not None
 
     def _look(self) -> None:
-        if told := signal_reason(self._signals):
-            raise ShutdownRequested(told)
+        if reason := signal_reason(self._signals):
+            raise ShutdownRequested(reason)
         if self._launch is not None:
             _look_for_note(*self._launch[:2])
 
@@ -428,7 +428,7 @@ def main(words: list[str], parent: int) -> None:
         written = read_connection_file(source) if isinstance(source, Path) else None
         threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
         given = source, Path(file), int(rank), job, float(seconds)
-        code = serve_as_rank(*given, tells=False, parent=parent)
+        code = serve_as_rank(*given, prints=False, parent=parent)
     if written is not None and isinstance(source, Path) and os.getppid() != parent:
         remove_traces(written, source)
     sys.exit(code)

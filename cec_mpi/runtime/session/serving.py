@@ -49,7 +49,7 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
         The exception with which the master has left.
     """
     machines: dict[int, Machine] = {}
-    with ExitStack() as session, NotedSignals() as signals, Machine.unwarned():
+    with ExitStack() as session, NotedSignals() as signals, Machine.ignore_fp_warnings():
         while True:
             match order := end.receive_order(signals):
                 case Multiply():
@@ -138,8 +138,16 @@ def _open(
     file = "" if machine is None else machine.shard_file
     unseen = bool(problems and opening.is_unseen(number))
     uncached = "" if machine is None else machine.uncached
-    told = told_of(problems), file, rate, unseen, is_damaged(problems), "".join(unlogged), uncached
-    verdict = end.report_opened(Opened(*told))
+    report = Opened(
+        join_problems(problems),
+        file,
+        rate,
+        unseen,
+        is_damaged(problems),
+        "".join(unlogged),
+        uncached,
+    )
+    verdict = end.report_opened(report)
     if machine is None or verdict.failure is not None:
         return None
     machine.emulation = verdict.emulation
@@ -188,7 +196,7 @@ def open_machine(
     return machine
 
 
-def told_of(problems: list[CecError]) -> str:
+def join_problems(problems: list[CecError]) -> str:
     """Return the texts of problems."""
     return "".join(map(str, problems))
 

@@ -61,7 +61,7 @@ def listen(file):
     def listen():
         listeners.append(Listener(["127.0.0.1"], None))
         hub = SocketHub(listeners[-1], file, job=JOB)
-        hub.listen(tells=False)
+        hub.listen(prints=False)
         return hub, listeners[-1]
 
     yield listen

@@ -170,7 +170,7 @@ class SocketHub:
         self._last_hosts: dict[int, str] = {}  # the host on which each machine was last
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
-        self._asked: list[Peer] = []  # to open the store
+        self._openers: list[Peer] = []  # to open the store
         # What was sent last, by `id`, in frames that further hosts get as well.
         self._outgoing: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
         self._shortage = Shortage(self.roster, spare)
@@ -185,8 +185,8 @@ class SocketHub:
 
     # Machines join.
 
-    def listen(self, tells: bool) -> None:
-        """Write the connection file; `tells`: print where machines can join.
+    def listen(self, prints: bool) -> None:
+        """Write the connection file; `prints`: print where machines can join.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class SocketHub:
         ports = ", ".join(dict.fromkeys(f"{port}" for _, port in self._file.places))
         hosts = ", ".join(dict.fromkeys(host for host, _ in self._file.places))
         log.info("listening for machines at %s, port %s", hosts, ports)
-        if tells:
+        if prints:
             how = f"{hosts.split(', ')[0]}:{ports}" if self._path is None else self._path
             say(f"listening for machines at {hosts}, port {ports}: cec-mpi join {how}")
 
@@ -283,42 +283,42 @@ class SocketHub:
         self.roster.expect((*filter(None, opening.machines), *opening.expected))
         for peer in self._living():
             self._refuse_unfit(peer)
-        self._asked, content, threads = [], opening.packed(), self._threads()
+        self._openers, content, threads = [], opening.packed(), self._threads()
         for rank, machine in enumerate(opening.machines, start=1):
             if machine and rank in self.roster and not self.roster[rank].is_excluded:
                 peer = self._peer_of(self.roster[rank])
                 self.roster.join(rank, machine)
                 self._last_hosts[machine] = peer.host.name
                 peer.open(machine, opening.options.threads or threads[rank], content)
-                self._asked.append(peer)
+                self._openers.append(peer)
         if opening.measured:
             self._await(lambda peer: peer.is_ready)
-            for peer in [peer for peer in self._asked if not peer.is_ready]:
+            for peer in [peer for peer in self._openers if not peer.is_ready]:
                 self._exclude(peer, "it was not ready to be measured in time")
-            for peer in self._asked:
+            for peer in self._openers:
                 peer.send(MEASURE)
         self._await(lambda peer: peer.opened is not None)
-        said = {
+        reports = {
             peer.rank: replace(peer.opened, rate=peer.opened.rate / peer.host.wanted)
-            for peer in self._asked
+            for peer in self._openers
             if peer.opened is not None
         }
-        return [said.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
+        return [reports.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
 
     def admit(self, emulation: Emulation | None) -> JobsEnd:
         """Make the machines that have opened their shards serve; exclude the others."""
         assert self._opening is not None
         self._emulation = emulation
         for peer in self._living():
-            if peer in self._asked:
+            if peer in self._openers:
                 self._take_opened(peer, quietly=True)
-        self._asked, self._paused = [], False
+        self._openers, self._paused = [], False
         self._fill_vacant()
         return JobsEnd(self, self._opening)
 
     def refuse(self, error: CecError) -> None:
         """See `Hub.refuse`."""
-        for peer in self._asked:
+        for peer in self._openers:
             if peer.opening:
                 peer.decide(Verdict(failure=Failure.of(error)))
 
@@ -618,8 +618,8 @@ class SocketHub:
         """Give a host no more jobs, and tell it to leave unless it has said that it does."""
         self.roster.exclude(peer.rank, reason, change)
         peer.opening = 0
-        if peer in self._asked:
-            self._asked.remove(peer)
+        if peer in self._openers:
+            self._openers.remove(peer)
         if change is not Left:
             kind = DISMISSED if change is Excluded else FAILED
             peer.send(kind, reason.encode(errors="backslashreplace"))
@@ -658,8 +658,8 @@ class SocketHub:
         if any(job.leaving for job in jobs):
             self._exclude(peer, WARNED, Left)
             return
-        still_asked = {job.machine for job in peer.jobs}
-        for machine in {job.machine for job in jobs}.union(peer.host.machines) - still_asked:
+        unanswered = {job.machine for job in peer.jobs}
+        for machine in {job.machine for job in jobs}.union(peer.host.machines) - unanswered:
             self.roster.answer(peer.rank, machine)
 
     # Hosts take machines.
@@ -733,11 +733,11 @@ class SocketHub:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
         manifest, patience = self._manifest, Patience()
         last, before = time.monotonic(), -1
-        while waited := [peer for peer in self._asked if not done(peer)]:
+        while waited := [peer for peer in self._openers if not done(peer)]:
             self._listen()
             self._handle_disconnects()
-            self._asked = [peer for peer in self._asked if peer.rank in self.roster]
-            finished = [peer.opening for peer in self._asked if done(peer)]
+            self._openers = [peer for peer in self._openers if peer.rank in self.roster]
+            finished = [peer.opening for peer in self._openers if done(peer)]
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
             spare = manifest.placement.to_spare(manifest.code.recovery, finished)

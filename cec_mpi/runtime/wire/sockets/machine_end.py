@@ -366,7 +366,7 @@ class SocketMachineEnd:
         BLAS threads of this process; None for as many as the master says.
     before : NotedSignals
         Those that came before it serves.
-    tells : bool
+    prints : bool
         Print which machine this process is.
     own : mapping
         Options of this host in place of those of the run.
@@ -384,12 +384,12 @@ class SocketMachineEnd:
         connection: Connection,
         threads: int | None,
         before: NotedSignals,
-        tells: bool = True,
+        prints: bool = True,
         own: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._connection = connection
         self._threads = threads
-        self._tells = tells
+        self._prints = prints
         self._own = own
         self._signals = self._before = before
         self._frames: list[Any] = []  # that came with the order
@@ -410,15 +410,15 @@ class SocketMachineEnd:
         self._frames = frames[2:]
         if job is not None:
             return job
-        told = parse_order(order, b"".join(self._frames))
-        if isinstance(told, Close):
-            self.machines = tuple(n for n in self.machines if n != told.machine)
-        if isinstance(told, Open):
-            options = replace(told.opening.options, **self._own)
-            opening = replace(told.opening, options=options)
-            threads = self._threads or told.threads
-            self._opening = told = replace(told, opening=opening, threads=threads)
-        return told
+        parsed = parse_order(order, b"".join(self._frames))
+        if isinstance(parsed, Close):
+            self.machines = tuple(n for n in self.machines if n != parsed.machine)
+        if isinstance(parsed, Open):
+            options = replace(parsed.opening.options, **self._own)
+            opening = replace(parsed.opening, options=options)
+            threads = self._threads or parsed.threads
+            self._opening = parsed = replace(parsed, opening=opening, threads=threads)
+        return parsed
 
     def wait_for_all(self) -> None:
         """Report that this machine is ready, and wait until all machines are."""
@@ -439,13 +439,13 @@ class SocketMachineEnd:
         if content is None:
             return Verdict(failure=Failure.of(MachineError("the master leaves")))
         verdict = unpack(content, Verdict)
-        asked = self._opening
-        assert asked is not None
+        order = self._opening
+        assert order is not None
         if verdict.failure is None:
-            self._served = asked.opening
-            self.machines = *self.machines, asked.machine
-            if self._tells:
-                say(f"this is machine {asked.machine} of {asked.opening.store}")
+            self._served = order.opening
+            self.machines = *self.machines, order.machine
+            if self._prints:
+                say(f"this is machine {order.machine} of {order.opening.store}")
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:

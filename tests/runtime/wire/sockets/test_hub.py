@@ -773,7 +773,7 @@ def test_who_says_good_bye_with_a_job_answers_first(gathered):
 
 def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, capsys, meanwhile):
     hub = make(tmp_path / "conn.json", job="7.0")
-    hub.listen(tells=True)
+    hub.listen(prints=True)
     assert f"cec-mpi join {tmp_path / 'conn.json'}" in capsys.readouterr().out
     assert (tmp_path / "conn.json").stat().st_mode & 0o777 == 0o600
     assert read_connection_file(tmp_path / "conn.json").job == "7.0"

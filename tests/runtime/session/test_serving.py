@@ -1,0 +1,81 @@
+"""A process that carries several machines: what it computes for each, and what it reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.core.step.product import Product
+from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.session.serving import answer
+from cec_mpi.runtime.wire.orders import Multiply, Part
+
+ROWS, COLUMNS = 120, 5  # of a shard
+X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
+
+
+@pytest.fixture
+def store(tmp_path):
+    cec_mpi.encode(X, tmp_path / "store", 3, 2, scaling="none")
+    return cec_mpi.open_store(tmp_path / "store")
+
+
+@pytest.fixture
+def machines(store):
+    return {n: Machine(n, store.open_shard(n), COLUMNS, np.float64) for n in (1, 2, 3)}
+
+
+PARTS = Part(3, ((0, 10), (40, 70))), Part(1, ((5, 85),))
+
+
+def rows_of(store, part):
+    return np.concatenate([store.shard(part.machine)[a:b] for a, b in part.intervals])
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_each_machine_answers_its_rows(store, machines, columns):
+    W = np.random.default_rng(0).standard_normal((columns, COLUMNS))
+    values, reports = answer(machines, Multiply(0, Product(False, columns), PARTS), W)
+    for part, found in zip(PARTS, values, strict=True):
+        np.testing.assert_allclose(found, (rows_of(store, part) @ W.T).ravel())
+    assert [report.problem for report in reports] == ["", ""]
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_parts_of_the_adjoint_are_summed(store, machines, columns):
+    U = np.random.default_rng(0).standard_normal((120, columns))
+    order = Multiply(0, Product(True, columns), PARTS)
+    rows = np.concatenate([rows_of(store, part) for part in PARTS])
+    for _ in range(2):  # the arrays of the first time are used again
+        (found,), _ = answer(machines, order, U)
+        np.testing.assert_allclose(found, (rows.T @ U).ravel())
+
+
+def test_a_machine_that_fails_is_left_out_of_the_sum(store, machines):
+    machines[3] = Machine(3, None, COLUMNS, np.float64)
+    U = np.random.default_rng(0).standard_normal((120, 1))
+    (found,), (failed, good) = answer(machines, Multiply(0, Product(True, 1), PARTS), U)
+    np.testing.assert_allclose(found, rows_of(store, PARTS[1]).T @ U[40:, 0])
+    assert ("no shard" in failed.problem, good.problem) == (True, "")
+    machines[1] = Machine(1, None, COLUMNS, np.float64)
+    (found,), reports = answer(machines, Multiply(0, Product(True, 1), PARTS), U)
+    assert np.isnan(found).all()
+    assert all(report.problem for report in reports)
+
+
+def test_each_machine_has_an_equal_part_of_the_speed_of_its_host(machines):
+    w = np.ones((1, COLUMNS))
+    _, reports = answer(machines, Multiply(0, Product(False, 1), PARTS), w)
+    speeds = [rows / report.seconds for rows, report in zip((40, 80), reports, strict=True)]
+    assert speeds[0] == pytest.approx(speeds[1])
+
+
+def test_emulated_speeds_are_those_of_all_machines_of_a_host_at_once(machines):
+    emulation = Emulation((1.0, 1.0, 1.0), 400.0)
+    for machine in machines.values():
+        machine.emulation = emulation
+    parts = tuple(Part(n, ((0, 40),)) for n in machines)
+    _, reports = answer(machines, Multiply(0, Product(False, 1), parts), np.ones((1, COLUMNS)))
+    assert all(report.seconds >= 0.1 for report in reports)
