@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from cec_mpi.core.elastic.events import Excluded
 from cec_mpi.errors import InputError
@@ -78,7 +78,7 @@ def ended(process):
 def test_a_rank_waits_for_the_file_of_its_job_and_serves_until_the_end(start, listen, file):
     other = Listener(["127.0.0.1"], None)
     try:
-        replace(other.file, job="6.0").write(file)  # of the job before
+        structs.replace(other.file, job="6.0").write(file)  # of the job before
         process = start(rank=2)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
