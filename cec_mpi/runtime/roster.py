@@ -208,7 +208,7 @@ class Roster:
         silent = [host.machines.items() for host in self._by_rank.values() if host.is_silent]
         missing = {n for each in silent for n, state in each if state is State.GIVEN_UP}
         missing.update(self.vacant)
-        able = [host for host in self._by_rank.values() if missing and host.room]
+        able = [host for host in self._by_rank.values() if missing and host.spare_capacity]
         return {n for n in missing if any(n not in host.cannot_carry for host in able)}
 
     def spares(self) -> list[Host]:
