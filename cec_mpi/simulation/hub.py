@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Change, Left
 from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.faults import Fault, read_faults
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.jobs import Answered, Answers, Event, Job, JobsEnd

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.product import Product
 from cec_mpi.store.shard import Shard
 
 

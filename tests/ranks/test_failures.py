@@ -9,7 +9,6 @@ import pytest
 
 from cec_mpi import open_operator, open_store
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import (
     CecError,
     DamagedStoreError,
@@ -23,6 +22,7 @@ from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.start import on_master
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session

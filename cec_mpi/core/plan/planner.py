@@ -36,9 +36,11 @@ _PLANS = 64
 _NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 40
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Plan:
     """The plan of a step: which machine computes which rows, and the expected time.
+
+    It keeps the decoders and bounds that were made of it, as long as a `Planner` keeps the plan.
 
     Attributes
     ----------
@@ -57,9 +59,8 @@ class Plan:
     makespan: float
     bound: float
     costs: NDArray[np.float64] | None = None
-    # What follows from the plan, and is computed when it is needed first.
-    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict)
-    _bounds: dict[int, list[list[int]]] = field(default_factory=dict)
+    _decoders: dict[MDSCode, list[Decoder]] = field(default_factory=dict, init=False)
+    _bounds: dict[int, list[list[int]]] = field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.plan.assignment import count_rows
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation, measure_rate
 from cec_mpi.runtime.machine.faults import Faults
+from cec_mpi.runtime.product import Product
 from cec_mpi.store.shard import NOTHING_LOADED, Loaded, Shard
 
 log = logging.getLogger(__name__)

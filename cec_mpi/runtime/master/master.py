@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.accuracy.cancellation import TermSizes, cancellation
 from cec_mpi.core.accuracy.scaling import ZEROS, Scales, multiplied
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, block_of, checked_out, column
 from cec_mpi.runtime.master.elastic import ElasticExecutor
@@ -19,6 +18,7 @@ from cec_mpi.runtime.master.planning import OpenStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
 from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
 from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.protocol import LockstepEnd
 from cec_mpi.text import listed

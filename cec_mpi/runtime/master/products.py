@@ -25,7 +25,7 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.answers import RowAnswers
-from cec_mpi.core.step.product import Product
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import distinct
 
 Floats = NDArray[np.float64]

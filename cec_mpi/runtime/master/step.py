@@ -9,9 +9,9 @@ from typing import NamedTuple
 from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.processes.waiting import Clock
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.step import Away, StepRecord
 from cec_mpi.runtime.wire.jobs import Answers
 

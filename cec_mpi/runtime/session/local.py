@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Gone
 from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.waiting import Clock
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
     answer,

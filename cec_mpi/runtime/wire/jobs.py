@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from cec_mpi.core.elastic.events import Change, Request
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.orders import Opening, Reported
 from cec_mpi.store.format.manifest import Manifest
 

@@ -12,10 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
+from cec_mpi.runtime.product import Product
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.shard import Loaded

@@ -10,9 +10,9 @@ import scipy.sparse
 
 import cec_mpi
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.orders import Opening
 from cec_mpi.store.shard import Shard

@@ -10,11 +10,11 @@ from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, Listed
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.schedule import Schedule
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 

@@ -9,8 +9,8 @@ import pytest
 import cec_mpi
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.core.elastic.terms import Term
-from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.orders import Opening

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import cec_mpi
 from cec_mpi.core.elastic.events import Request
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
     Kind,

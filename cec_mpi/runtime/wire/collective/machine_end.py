@@ -10,11 +10,11 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Intervals
-from cec_mpi.core.step.product import Product
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
     Packet,
     Sizes,

@@ -12,13 +12,13 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Assignment
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.ending import end_job_with
 from cec_mpi.runtime.processes.packing import Failure, gather
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
     ORDER_BYTES,
     Layout,

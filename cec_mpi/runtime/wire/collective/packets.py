@@ -17,9 +17,9 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.times import ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,

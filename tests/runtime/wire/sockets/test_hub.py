@@ -13,11 +13,11 @@ import pytest
 
 import cec_mpi
 from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost, Request
-from cec_mpi.core.step.product import Product
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
 from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import Answered
 from cec_mpi.runtime.wire.orders import (

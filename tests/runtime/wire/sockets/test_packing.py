@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.elastic.events import Request
-from cec_mpi.core.step.product import Product
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import Kind, Order, Part
 from cec_mpi.runtime.wire.sockets.messages import copy_frames, packed, unpacked
