@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cec_mpi.core.step.product import Product
 
 import cec_mpi
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.session.serving import answer
 from cec_mpi.runtime.wire.orders import Multiply, Part
 
