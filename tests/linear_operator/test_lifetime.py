@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -95,6 +96,48 @@ def test_closing_ends_the_wait_for_machines_of_another_thread(small_store, tmp_p
     waiting.join(SECONDS)
     assert errors
     assert "closed" in errors[0]
+
+
+def resources():
+    """File descriptors, threads, sockets, and mapped shards of this process."""
+    gc.collect()
+    process = psutil.Process()
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "shard-" in line]
+    return process.num_fds(), process.num_threads(), len(process.net_connections()), mapped
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds"),
+    [({"local": 2}, 6), ({"accept": "run.json", "local": 2}, 6), ({}, 20)],
+    ids=str,
+)
+def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, options, rounds):
+    monkeypatch.chdir(tmp_path)
+    kept, found = [], []
+    for _ in range(rounds):
+        X = cec_mpi.open_operator(small_store.path, **options)
+        check_products(X, small_store.X, 1)
+        X.close()
+        kept.append(X)
+        found.append(resources())
+    files, threads, sockets, mapped = found[-1]
+    assert files <= found[1][0]  # the first one loads modules
+    assert threads <= found[1][1]
+    assert (sockets, mapped) == (0, [])
+    assert machines_here() == []
+
+
+def test_closed_operators_release_shards_in_memory(make_store):
+    store = make_store(np.ones((4000, 250)), 3, 2)  # shards of 4 MB
+    memory = psutil.Process().memory_info
+    kept, before = [], 0
+    for number in range(20):
+        X = cec_mpi.open_operator(store.path, shards="ram")
+        check_products(X, store.X, 1)
+        X.close()
+        kept.append(X)
+        before = before if number else memory().rss
+    assert memory().rss - before < 100e6  # of 228 MB
 
 
 PROGRAM = """
