@@ -15,8 +15,9 @@ from cec_mpi.errors import InputError
 LAUNCHERS = {
     "mpirun": 'mpirun -n "$SLURM_NTASKS"',
     "hydra": 'mpiexec.hydra -n "$SLURM_NTASKS"',  # Intel's mpirun does not forward signals
-    "pmix": 'srun --mpi=pmix --cpus-per-task="$SLURM_CPUS_PER_TASK"',
-    "pmi2": 'srun --mpi=pmi2 --cpus-per-task="$SLURM_CPUS_PER_TASK"',
+    # By default srun lets the other ranks wait for one that was killed.
+    "pmix": 'srun --mpi=pmix --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
+    "pmi2": 'srun --mpi=pmi2 --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
 # Variables of a step of srun, which sbatch gives to its job, and the option of sbatch that sets

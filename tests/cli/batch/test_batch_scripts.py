@@ -229,7 +229,8 @@ def test_a_script_takes_another_directory_and_more_options(said, script, code):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "words"), [("mpirun", ["--bind-to", "none"]), ("hydra", []), ("pmi2", [])]
+    ("launcher", "words"),
+    [("mpirun", ["--bind-to", "none"]), ("hydra", []), ("pmi2", ["--cpus-per-task=2"])],
 )
 def test_a_rank_of_mpirun_may_use_more_than_one_core(said, launcher, words):
     found = said(lockstep(options={"cpus-per-task": 2}, launcher=launcher))

@@ -41,3 +41,21 @@ def test_a_run_and_a_program_in_one_process(run, cluster, symmetric, tmp_path):
     )
     done = run(["srun", "-n", 1, sys.executable, program], variables=cluster)
     assert done.stdout == f"{symmetric.X.shape}\n", done.stderr
+
+
+STOPPED = """
+import os, signal, sys
+import numpy as np
+import cec_mpi
+X = cec_mpi.open_operator(sys.argv[1], local=3)
+X @ np.ones(X.shape[1])
+os.kill(X.pids[1], signal.SIGSTOP)
+print((X @ np.ones(X.shape[1])).size)
+"""
+
+
+def test_a_stopped_machine_does_not_fail_the_job(run, cluster, symmetric, tmp_path):
+    (tmp_path / "program.py").write_text(STOPPED)
+    words = ["srun", "-n", 1, sys.executable, tmp_path / "program.py", symmetric.path]
+    done = run(words, variables=cluster)
+    assert (done.returncode, done.stdout) == (0, f"{symmetric.X.shape[0]}\n"), done.stderr

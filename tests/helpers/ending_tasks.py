@@ -1,0 +1,69 @@
+"""Tasks of a user that end in many ways."""
+
+from __future__ import annotations
+
+TASKS = """
+import multiprocessing, os, sys, threading, time
+import numpy as np
+
+def result(X):
+    return {"sum": float((X @ np.ones(12)).sum())}
+
+def exits(X):
+    result(X)
+    sys.exit(3)
+
+def leaves(X):
+    result(X)
+    os._exit(3)
+
+def interrupt(X):
+    result(X)
+    raise KeyboardInterrupt
+
+def raises(X):
+    result(X)
+    raise KeyError("of the task")
+
+def memory(X):
+    result(X)
+    raise MemoryError("much")
+
+def absolute(number):
+    return abs(number)
+
+def pool(X):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(absolute, [-1, -2]) == [1, 2]
+    return result(X)
+
+def fork_that_exits(X):
+    child = os.fork()
+    if not child:
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    return result(X)
+
+def fork_that_raises(X):
+    child = os.fork()
+    if not child:
+        raise KeyError("of the child")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    return result(X)
+
+def thread_that_outlives_it(X):
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    return result(X)
+"""
+# The exit code of a run of each, and a part of what it prints.
+ENDS = {
+    "exits": (2, "task my_tasks:exits called sys.exit(3)"),
+    "leaves": (3, ""),
+    "interrupt": (130, ""),
+    "raises": (1, "KeyError: 'of the task'"),
+    "memory": (2, "too little memory: much"),
+    "pool": (0, ""),
+    "fork_that_exits": (0, ""),
+    "fork_that_raises": (0, "of the child"),
+    "thread_that_outlives_it": (0, ""),
+}

@@ -1,0 +1,42 @@
+"""Tasks under srun end with their exit code, and no process waits for another."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.ending_tasks import ENDS, TASKS
+
+pytestmark = pytest.mark.needs("slurm")
+WAYS = [
+    pytest.param(("--mpi=none", "-N", 2), ("--elastic",), marks=pytest.mark.any_mpi, id="elastic"),
+    pytest.param(
+        ("--mpi=pmix", "--kill-on-bad-exit", "-N", 4),
+        (),
+        marks=pytest.mark.needs("openmpi", "slurm-pmix"),
+        id="pmix",
+    ),
+    pytest.param(
+        ("--mpi=pmi2", "--kill-on-bad-exit", "-N", 2),
+        (),
+        marks=pytest.mark.needs("pmi2-always"),
+        id="pmi2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("start", "options"), WAYS)
+@pytest.mark.parametrize("task", ["exits", "leaves", "interrupt", "raises", "memory"])
+def test_a_task_ends_its_run_with_its_code(
+    run, cluster, small_store, tmp_path, task, start, options
+):
+    code, says = ENDS[task]
+    (tmp_path / "my_tasks.py").write_text(TASKS)
+    words = ["cec-mpi", "run", small_store.path, f"my_tasks:{task}", "--out", "out", *options]
+    done = run(["srun", "-n", 4, *start, *words], cwd=tmp_path, variables=cluster)
+    if task == "leaves" and not options:  # srun may return the code of a process that it has ended
+        assert done.returncode not in (0, None)
+    else:
+        assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert done.stderr.count("Traceback") == (task == "raises")
+    assert not (tmp_path / "out" / "summary.json").exists()
