@@ -139,5 +139,12 @@ def test_files_that_pages_name_are_there():
     assert [(page, name) for page, name in FILES if name not in found] == []
 
 
+def test_files_that_the_script_of_tests_names_are_there():
+    written = re.findall(r"\btests/[\w./{},]*[\w}]", (ROOT / "scripts" / "test").read_text("utf-8"))
+    expanded = subprocess.check_output(["bash", "-c", f"echo {' '.join(written)}"], text=True)
+    assert len(expanded.split()) > len(written) > 5
+    assert [name for name in expanded.split() if not (ROOT / name).exists()] == []
+
+
 def test_contributing_names_where_to_add_what():
     assert len({name for page, name in FILES if page == "CONTRIBUTING.md"}) > 30
