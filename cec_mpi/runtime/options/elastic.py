@@ -254,17 +254,17 @@ class Elastic(Group):
         ):
             if is_given and not self.is_elastic:
                 raise InputError(f"{name}: this option needs an elastic run (--elastic)")
-        self.check_listening()
-        self.check_store(manifest)
-        deadline = _PATIENT if self.is_elastic else None
-        if self.deadline is not None:
-            deadline = as_deadline(self.deadline)
         adopt = as_adopt_seconds(self.adopt)
         if adopt is not None and (self.check or self.stragglers):
             other = "check" if self.check else "stragglers"
             raise InputError(
                 f"adopt and {other} cannot be combined: with {other} a host carries one machine"
             )
+        self.check_listening()
+        self.check_store(manifest)
+        deadline = _PATIENT if self.is_elastic else None
+        if self.deadline is not None:
+            deadline = as_deadline(self.deadline)
         return {"deadline": deadline, "adopt": adopt}
 
     def check_store(self, manifest: Manifest) -> None:

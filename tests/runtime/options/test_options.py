@@ -122,6 +122,9 @@ def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instea
 @pytest.mark.parametrize(
     ("name", "value", "others"),
     [
+        ("adopt", "soon", {}),
+        ("adopt", 0, {}),
+        ("adopt", [], {}),
         ("tick_seconds", "a", {}),
         ("tick_seconds", [], {}),
         ("machines", 1.5, {}),
