@@ -131,9 +131,10 @@ class Patience:
         waited = self._looked() - self._begin
         if waited < self._spin:
             os.sched_yield()
-        else:
+            return
+        if not getattr(_threads, "on_time", False):
             _sleep_on_time()
-            self._clock.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
+        self._clock.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
 
     def waited(self) -> float:
         """Return the seconds waited so far."""
@@ -182,19 +183,17 @@ def wait_for(
         See `Patience`.
     """
     patience = Patience(transfer, longest, rhythm)
-    pending = list(requests)
-    while pending := [request for request in pending if not request.Test()]:
-        if patience.waited() > seconds:
-            return False
-        patience.pause()
+    for request in requests:
+        while not request.Test():
+            if patience.waited() > seconds:
+                return False
+            patience.pause()
     patience.over()
     return True
 
 
 def _sleep_on_time() -> None:
     """Make the sleeps of this thread end on time (Linux)."""
-    if getattr(_threads, "on_time", False):
-        return
     _threads.on_time = True
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, _TIMER_SLACK, 0, 0, 0)

@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -99,7 +98,7 @@ def answer(
         amounts = [machines[part.machine].amount for part in order.parts]
         rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)
         parts = zip(reports, amounts, strict=True)
-        reports = [replace(report, seconds=rate * amount) for report, amount in parts]
+        reports = [report._replace(seconds=rate * amount) for report, amount in parts]
     return (_sum(found, reports) if product.adjoint else found), reports
 
 
@@ -113,7 +112,7 @@ def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]
 
 def _warned(report: Report, signals: NotedSignals) -> Report:
     """Return the report with a warning that this process has received."""
-    return report if signals.received is None else replace(report, leaving=True)
+    return report if signals.received is None else report._replace(leaving=True)
 
 
 def _open(

@@ -5,7 +5,7 @@ An order is five integers, and data that they announce. The report of an answer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -18,11 +18,12 @@ from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack
 from cec_mpi.runtime.product import Product
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.shard import Loaded
+from cec_mpi.store.shard import NOTHING_LOADED, Loaded
 
 MASTER = 0  # rank
-# Bytes of a vector that goes with its order in one message, and of answers that go with reports.
-SHORT_VECTOR, SHORT_ANSWERS = 1 << 16, 1 << 17
+# Bytes of a vector that goes with its order in one message, to one machine and to all of them, and
+# of answers that go with reports.
+SHORT_VECTOR, SHORT_IN_ALL, SHORT_ANSWERS = 1 << 16, 1 << 22, 1 << 17
 
 Number = TypeVar("Number")
 
@@ -112,8 +113,7 @@ class Reported(NamedTuple, Generic[Number]):
         return len(cls._fields)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """The report of a machine on its answer.
 
     Attributes
@@ -131,7 +131,7 @@ class Report:
     """
 
     seconds: float = 0.0
-    loaded: Loaded = field(default_factory=Loaded)
+    loaded: Loaded = NOTHING_LOADED
     problem: str = ""
     leaving: bool = False
     damaged: bool = False
@@ -152,8 +152,7 @@ class Part(NamedTuple):
     intervals: tuple[tuple[int, int], ...] | None
 
 
-@dataclass(frozen=True)
-class Multiply:
+class Multiply(NamedTuple):
     """A process's part of a step.
 
     Attributes

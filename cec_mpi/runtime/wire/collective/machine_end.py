@@ -16,7 +16,8 @@ from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
-    Packet,
+    ANSWER,
+    Orders,
     Sizes,
     broadcast,
     check_buffer,
@@ -51,7 +52,7 @@ class CollectiveMachineEnd:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
-        self._packet = Packet(comm)
+        self._orders = Orders(comm)
         self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(Reported.size())
         self._rhythm = Rhythm()
@@ -62,27 +63,23 @@ class CollectiveMachineEnd:
     def receive_order(self, signals: NotedSignals) -> Announced:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is open, rank 0 may load libraries for a second.
-        packet = self._packet
-        packet.broadcast(idle=self._served is None)
-        order = Order(*packet.order.tolist())
-        if order.kind == Kind.EXPLAIN:
-            gather(self._comm, self._problem, str)
-            return self.receive_order(signals)
-        if not order.is_step:
-            return self._announced(order)
-        served, intervals = self._serving, None
-        size = served.sizes.shared(order.product)
-        self._content = packet.buffer(size)
-        packet.note_size(size)
+        order = Order(*self._orders.receive(idle=self._served is None))
+        if order.kind > Kind.MULTIPLY_TRANSPOSED:
+            return self._announced(order, signals)
+        served, intervals, product = self._serving, None, order.product
+        self._content = self._orders.buffer(served.sizes.shared(product))
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
             assignment = Assignment.from_array(plan)
             intervals = served.assign(assignment)
-        return Multiply(order.step, order.product, (Part(served.machine, intervals),))
+        return Multiply(order.step, product, (Part(served.machine, intervals),))
 
-    def _announced(self, order: Order) -> Announced:
+    def _announced(self, order: Order, signals: NotedSignals) -> Announced:
         """Receive the rest of an order that is not a step."""
+        if order.kind == Kind.EXPLAIN:
+            gather(self._comm, self._problem, str)
+            return self.receive_order(signals)
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
@@ -137,7 +134,7 @@ class CollectiveMachineEnd:
         else:
             check_buffer("the answer", values, served.dtype, served.count * product.columns)
         if served.sizes.answers_are_short(product):
-            self._send_packed(served, values[:0] if not served.count else values)
+            self._send_with_report(served, values[:0] if not served.count else values)
         else:
             self._send_separately(product.adjoint, values)
 
@@ -146,13 +143,13 @@ class CollectiveMachineEnd:
         assert self._served is not None
         return self._served
 
-    def _send_packed(self, served: _Served, values: NDArray[Any]) -> None:
+    def _send_with_report(self, served: _Served, values: NDArray[Any]) -> None:
         """Send answers and report in one message."""
         size = self._report.size
         room = served.packed(packed_size(values.size, values.dtype))
         room[:size] = self._report
         room[size:].view(values.dtype)[: values.size] = values
-        wait_for([self._comm.Igatherv(room, None, root=MASTER)], rhythm=self._rhythm)
+        wait_for([self._comm.Isend(room, MASTER, ANSWER)])
 
     def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""

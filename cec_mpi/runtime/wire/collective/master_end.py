@@ -1,6 +1,7 @@
-"""The master's end of a step by collectives: Bcast and Gatherv, or Scatterv and Reduce.
+"""The master's end of a step in lockstep.
 
-Short messages are sent together (`packets`): a small step is one Bcast and one Gatherv.
+A small step is one message to each machine and one back (`packets`). Longer data is sent by
+collectives: Bcast and Gatherv, or Scatterv and Reduce.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
     ORDER_BYTES,
+    Gathered,
     Layout,
-    Packet,
+    Orders,
     Sizes,
     broadcast,
     check_buffer,
@@ -53,7 +55,7 @@ class CollectiveHub(StaticHub):
 
     Attributes
     ----------
-    packet : Packet
+    orders : Orders
         The order for all machines.
     between_verbs : bool
         Whether the machines wait for the rest of a step.
@@ -64,7 +66,7 @@ class CollectiveHub(StaticHub):
     def __init__(self, comm: MPI.Intracomm) -> None:
         super().__init__()
         self._comm = comm
-        self.packet = Packet(comm)
+        self.orders = Orders(comm)
         self.between_verbs = False
         self.stopped = False
         self._opening: Opening | None = None
@@ -107,7 +109,7 @@ class CollectiveHub(StaticHub):
         return not (self.stopped or self.between_verbs)
 
     def say(self, order: Order, content: bytes = b"") -> None:
-        """Bcast an order, and the bytes that belong to it.
+        """Send an order to all machines, and Bcast the bytes that belong to it.
 
         Raises
         ------
@@ -115,12 +117,13 @@ class CollectiveHub(StaticHub):
             The machines have left, or wait for the rest of a step that was interrupted.
         """
         self.begin_order(order._replace(length=len(content)) if content else order)
-        self.packet.broadcast()
+        self.orders.send()
+        self.orders.finish()
         if content:
             broadcast(self._comm, np.frombuffer(content, dtype=np.uint8), len(content))
 
     def begin_order(self, order: Order) -> None:
-        """Put an order into the packet, if the machines wait for one.
+        """Put an order into the message, if the machines wait for one.
 
         Raises
         ------
@@ -130,7 +133,7 @@ class CollectiveHub(StaticHub):
         if not self.listened_to:
             raise MachineError("the machines have left" if self.stopped else HUB_POISONED)
         self.between_verbs = True
-        self.packet.order[:] = order
+        self.orders.order[:] = order
 
 
 class CollectiveMasterEnd:
@@ -160,12 +163,13 @@ class CollectiveMasterEnd:
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
         self._is_shared = False
+        self._short: list[MPI.Request] | None = None  # answers with their reports
         self._rhythm = Rhythm()
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Bcast the order, with short data, and the assignment if it has changed."""
+        """Send the order, with short data, and Bcast the assignment if it has changed."""
         if product != self._product:
             check_message_sizes(self._manifest, product.columns)
         self._check(product, values)
@@ -178,17 +182,22 @@ class CollectiveMasterEnd:
         length = 0 if plan is None else plan.size
         order = Order.of(product, step=step, length=length)
         self.hub.begin_order(order)
-        packet = self.hub.packet
-        room = packet.buffer(values.nbytes)
-        self._is_shared = room is not None
-        if room is not None:
-            room[:] = values.reshape(-1).view(np.uint8)
-        packet.broadcast()
-        packet.note_size(values.nbytes)
+        if plan is not None:
+            self._assignment, self._rows, self._layouts = assignment, rows, {}
+        self._short = None
+        if self._sizes.answers_are_short(product):
+            self._short = self._gathered.receive(self._comm)
+        orders = self.hub.orders
+        buffer = orders.buffer(values.nbytes)
+        self._is_shared = buffer is not None
+        if buffer is None:
+            orders.send()
+        else:
+            buffer[:] = values.reshape(-1).view(np.uint8)
+            orders.send(values.nbytes)
         if plan is None:
             return ORDER_BYTES
         broadcast(self._comm, plan, plan.nbytes)
-        self._assignment, self._rows, self._layouts = assignment, rows, {}
         return ORDER_BYTES + plan.nbytes
 
     def share(self, values: NDArray[Any]) -> int:
@@ -203,9 +212,10 @@ class CollectiveMasterEnd:
         return values.nbytes
 
     def collect(self) -> Answers:
-        """Gatherv values and reports; long values are sent apart, those of X' V by Reduce."""
-        short = self._sizes.answers_are_short(self._product)
-        values = self._gather_packed() if short else self._gather_separately()
+        """Receive values and reports; long values by Gatherv, those of X' V by Reduce."""
+        short, self._short = self._short, None
+        values = self._gather_separately() if short is None else self._receive_short(short)
+        self.hub.orders.finish()
         self.hub.between_verbs = False
         self._reported[:, self._machines] = self._reports[1:][self._ranks].T
         seconds, load_seconds, load_bytes = credible(self._sizes_reported)
@@ -214,12 +224,10 @@ class CollectiveMasterEnd:
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
         return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
-    def _gather_packed(self) -> NDArray[Any]:
-        """Receive answers with their reports in one Gatherv."""
-        product = self._product
-        gathered = self._layout.gathered(product.adjoint, self._manifest.columns)
-        gathered.clear()
-        self._wait([self._comm.Igatherv(self._nothing, gathered.parts, root=MASTER)])
+    def _receive_short(self, requests: list[MPI.Request]) -> NDArray[Any]:
+        """Receive answers with their reports."""
+        product, gathered = self._product, self._gathered
+        wait_for(requests, rhythm=self._rhythm)
         values = self._values.of(product)
         gathered.reports(self._reports[1:])
         if product.adjoint:
@@ -240,12 +248,11 @@ class CollectiveMasterEnd:
             parts = [values, self._layout.parts]
             answered = self._comm.Igatherv(self._nothing, parts, root=MASTER)
         reported = self._comm.Igather(self._no_report, self._reports, root=MASTER)
-        self._wait([reported])  # once all have reported, all answers are on their way
+        wait_for(
+            [reported], rhythm=self._rhythm
+        )  # once all have reported, all answers are on their way
         wait_for([answered], values.nbytes)
         return values
-
-    def _wait(self, requests: list[MPI.Request]) -> None:
-        wait_for(requests, rhythm=self._rhythm)
 
     @property
     def _layout(self) -> Layout:
@@ -255,6 +262,11 @@ class CollectiveMasterEnd:
             self._layouts = {k: kept for k, kept in self._layouts.items() if k == 1}
             self._layouts[columns] = Layout(self._rows, columns, self._dtype)
         return self._layouts[columns]
+
+    @property
+    def _gathered(self) -> Gathered:
+        """The buffer for short answers to this step."""
+        return self._layout.gathered(self._product.adjoint, self._manifest.columns)
 
     def _check(self, product: Product, values: NDArray[Any]) -> None:
         """Raise if shared data does not fit."""

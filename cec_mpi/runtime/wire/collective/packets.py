@@ -1,7 +1,8 @@
-"""Messages of lockstep: an order with a short vector, answers with reports, and long vectors.
+"""Messages of lockstep: an order with a short vector, an answer with its report, long vectors.
 
-The time of a small step is that of its messages, so short data goes with the order. Both ends must
-know the length of a message before it is sent: they derive it from the last two steps.
+The time of a small step is that of its messages. So short data goes with the order, in one message
+to each machine, and an answer with its report in one message back: no rank waits for a third one,
+as it would in a collective along a tree.
 
 A long vector to ranks on several nodes is sent by the master only once: each machine gets a part,
 and passes it on to the others while the master sends the next parts. On one node it is a Bcast,
@@ -10,7 +11,6 @@ which copies from shared memory.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from cec_mpi.runtime.times import ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,
     SHORT_ANSWERS,
+    SHORT_IN_ALL,
     SHORT_VECTOR,
     Opening,
     Order,
@@ -35,6 +36,7 @@ _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
 _REPORT = Reported.size()
 Floats = NDArray[np.float64]
+_ORDER, ANSWER = 1, 2  # tags
 _LEAST_PART = 1 << 13  # bytes
 _MOST_ROUNDS = 16
 
@@ -66,8 +68,8 @@ class Sizes:
         return self._answers * product.columns * self._itemsize <= SHORT_ANSWERS
 
 
-class Packet:
-    """An order with room for as much data as one of the last two steps has shared.
+class Orders:
+    """Orders with short data, from the master to each machine.
 
     Parameters
     ----------
@@ -78,36 +80,37 @@ class Packet:
     order : (5,) ndarray of int64
     """
 
-    order: NDArray[np.int64]
-
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self._comm = comm
-        self._lengths = deque((0, 0), maxlen=2)  # two: X W and X' V in turn
-        self._rhythm = Rhythm()
-        self._make(0)
-
-    def _make(self, room: int) -> None:
-        self._room = room
-        self._numbers = np.zeros(_HEADER + -(-room // _NUMBER), dtype=np.int64)
+        self._comm, self._machines = comm, range(1, comm.size)
+        most = min(SHORT_VECTOR, SHORT_IN_ALL // max(1, comm.size - 1))
+        self._numbers = np.zeros(_HEADER + most // _NUMBER, dtype=np.int64)
         self.order = self._numbers[:_HEADER]
         self._content = self._numbers[_HEADER:].view(np.uint8)
-
-    def broadcast(self, idle: bool = False) -> None:
-        """Collective: send from the master to all; `idle`: a machine sleeps longer."""
-        requests = [self._comm.Ibcast(self._numbers, root=MASTER)]
-        longest = ORDER_SLEEP if idle else LONGEST_SLEEP
-        wait_for(requests, self._numbers.nbytes, longest=longest, rhythm=self._rhythm)
+        self._sent: list[MPI.Request] = []
+        self._rhythm = Rhythm()
 
     def buffer(self, size: int) -> NDArray[np.uint8] | None:
-        """Return the room for the shared data of a step; None if it is sent on its own."""
+        """Return the buffer for the shared data of a step; None if it is sent on its own."""
         return self._content[:size] if size <= self._content.size else None
 
-    def note_size(self, size: int) -> None:
-        """Note the size of the shared data of a step; both ends call it after the announcement."""
-        self._lengths.append(size if size <= SHORT_VECTOR else 0)
-        longest = max(self._lengths)
-        if longest != self._room:
-            self._make(longest)
+    def send(self, size: int = 0) -> None:
+        """Begin to send the order with so many bytes of shared data."""
+        message = self._numbers[: _HEADER + -(-size // _NUMBER)]
+        isend = self._comm.Isend
+        self._sent = [isend(message, rank, _ORDER) for rank in self._machines]
+
+    def finish(self) -> None:
+        """Wait until the order is sent, so that the next one can be written."""
+        wait_for(self._sent)
+        self._sent = []
+
+    def receive(self, idle: bool) -> list[int]:
+        """Receive an order on a machine, which sleeps longer if it is `idle`."""
+        request = self._comm.Irecv(self._numbers, MASTER, _ORDER)
+        longest = ORDER_SLEEP if idle else LONGEST_SLEEP
+        wait_for([request], longest=longest, rhythm=self._rhythm)
+        numbers: list[int] = self.order.tolist()
+        return numbers
 
 
 class Layout:
@@ -163,23 +166,23 @@ class Gathered:
 
     Attributes
     ----------
-    parts : list
-        The buffer, and how many numbers of float64 each rank sends, and where they begin.
+    messages : list of ndarray of float64
+        The parts of the buffer that each rank from 1 on fills.
     """
 
     def __init__(self, numbers: list[int], dtype: np.dtype[Any]) -> None:
-        counted = _counted([0, *(packed_size(n, dtype) for n in numbers[1:])])
-        self._room = np.empty(int(counted[0].sum()))
-        self.parts = [self._room, counted]
-        self._reports = counted[1][1:, np.newaxis] + np.arange(_REPORT)
-        room = self._room.view(dtype)
-        each = _NUMBER // dtype.itemsize
-        starts = [(place + _REPORT) * each for place in counted[1].tolist()]
-        self._answers = [
-            room[start : start + count]
-            for start, count in zip(starts, numbers, strict=True)
-            if count
-        ]
+        sizes, starts = _counted([packed_size(n, dtype) for n in numbers[1:]])
+        self._room = np.empty(int(sizes.sum()))
+        self.messages = np.split(self._room, starts[1:])
+        self._reports = starts[:, np.newaxis] + np.arange(_REPORT)
+        answers = zip(self.messages, numbers[1:], strict=True)
+        self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in answers if count]
+
+    def receive(self, comm: MPI.Intracomm) -> list[MPI.Request]:
+        """Begin to receive; what does not come is NaN, which counts as failed."""
+        self.clear()
+        irecv = comm.Irecv
+        return [irecv(part, rank, ANSWER) for rank, part in enumerate(self.messages, start=1)]
 
     def clear(self) -> None:
         """Fill the buffer with NaN, which counts as failed."""

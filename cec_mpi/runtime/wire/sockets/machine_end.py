@@ -475,7 +475,7 @@ class SocketMachineEnd:
             number
             for part, report in zip(order.parts, reports, strict=True)
             for number in pack_report(
-                replace(report, leaving=report.leaving or is_leaving), part.machine
+                report._replace(leaving=report.leaving or is_leaving), part.machine
             )
         ]
         head = np.array(numbers, dtype=np.float64)
