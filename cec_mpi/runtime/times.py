@@ -48,6 +48,7 @@ ENDING_SECONDS = 3.0  # for a launcher to end all ranks
 
 # Between two looks. Each costs its time, and delays what it would see.
 LOOK_SECONDS = 0.05  # of a rank that looks for its master, and of a master for machines
+RECORDS_SECONDS = 0.1  # of `top` and others at the last steps of a run, whose lines are flushed
 PAGE_SECONDS = 5.0  # of `report --watch` at a run that goes on
 LEAVE_LOOK_SECONDS = 0.1  # of a machine whether it is to leave
 END_LOOK_SECONDS = 0.01  # of the master for connections that have ended

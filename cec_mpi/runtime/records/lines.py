@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import fields
+from msgspec import UNSET
+from msgspec.structs import asdict, fields
 
 from cec_mpi.runtime.records.events import Seconds
 from cec_mpi.runtime.records.reading import Note
@@ -19,6 +20,7 @@ from cec_mpi.runtime.records.step import DEFAULTS, FIELDS, VERSION, StepLine, St
 _TYPES = {each.name: each.type for each in fields(StepRecord)}
 _LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
+_KEPT = [name for name in FIELDS if name not in DEFAULTS]
 _LONG = 64  # numbers: with fewer, NumPy takes longer to begin than to round
 _FINE = 2.0**20  # seconds: of longer ones a float has no nanoseconds
 
@@ -36,21 +38,16 @@ class LineWriter:
 
     def step(self, record: StepRecord) -> str:
         """Return the line of a step."""
-        content = {name: getattr(record, name) for name in FIELDS}
+        content = asdict(record)
         for name in _TIMES:
             content[name] = _rounded(content[name])
         for name in _LISTS:
             content[name] = _all_rounded(content[name])
         content["delays"] = {n: _rounded(each) for n, each in record.delays.items()}
         last, self._last = self._last, content
-        new = StepLine(step=record.step)
-        for name, value in content.items():
-            if name in DEFAULTS:
-                if value != DEFAULTS[name]:
-                    setattr(new, name, value)
-            elif name not in last or last[name] != value:
-                setattr(new, name, value)
-        return _line(new)
+        new = {name: content[name] for name in _KEPT if content[name] != last.get(name, UNSET)}
+        new |= {name: content[name] for name, each in DEFAULTS.items() if content[name] != each}
+        return _line(StepLine(**new))
 
     def note(self, note: Note) -> str:
         """Return a line between steps."""
@@ -81,6 +78,9 @@ def _rounded(seconds: float) -> float:
 
 def _all_rounded(seconds: Sequence[float]) -> list[float]:
     if len(seconds) < _LONG:
+        largest = max(seconds, default=0.0)
+        if largest < _FINE:  # seconds of a record are never negative
+            return [round(each * 1e9) / 1e9 for each in seconds] if largest else list(seconds)
         return [_rounded(each) for each in seconds]
     array = np.asarray(seconds, np.float64)
     largest = array.max()

@@ -26,6 +26,7 @@ from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine, rec
 from cec_mpi.runtime.records.lines import LineWriter
 from cec_mpi.runtime.records.reading import Lines, read_lines
 from cec_mpi.runtime.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
+from cec_mpi.runtime.times import RECORDS_SECONDS
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import open_own
 from cec_mpi.store.files.saving import writing
@@ -33,6 +34,7 @@ from cec_mpi.store.files.saving import writing
 if TYPE_CHECKING:
     from cec_mpi.runtime.processes.waiting import Clock
 
+_FLUSHED = 4000  # characters, so that buffers of streams do not cut lines
 _EXACT = 10_000  # numbers that are kept as they are
 _PER_OCTAVE = 128  # bins, after that,
 _OCTAVES = 40  # to both sides of 1
@@ -129,6 +131,7 @@ class Recorder:
         self._watch = watch
         self._clock = clock
         self._stream: IO[str] | None = None
+        self._unflushed, self._flush_at = 0, 0.0  # characters, and when they are flushed
         self._path = Path(STEPS)
         self._lines = LineWriter()
         self._begin = self._begin_now()
@@ -182,6 +185,7 @@ class Recorder:
         if watch is not None:
             self._watch = self._shows = watch
         self._write(self._lines.header(self.common))
+        self.flush()
 
     def note(self, event: MachineEvent) -> None:
         """Take an event as it happens, whether or not its step ends."""
@@ -192,6 +196,7 @@ class Recorder:
         if record.events or self._noted:
             record.events[:] = self._kept([*self._noted, *record.events])
             self._noted = []
+            self._flush_at = 0.0
         self._count(record)
         self._count_events(record.events)
         self._waits = None
@@ -209,6 +214,15 @@ class Recorder:
         self._count_events(events)
         if events and self._stream is not None:
             self._write(self._lines.note(Unfinished(events)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Pass on all lines to the system, so that they outlive this process."""
+        if self._stream is not None:
+            with writing(self._path):
+                self._stream.flush()
+            self._unflushed = 0
+            self._flush_at = self._clock.monotonic() + RECORDS_SECONDS
 
     def _kept(self, events: Sequence[Event]) -> list[Event]:
         """Return events without machines that leave because the run is stopped."""
@@ -261,18 +275,23 @@ class Recorder:
         line = Waiting(time=self.now(), missing=missing, available=known[1], away=known[2])
         if self._stream is not None:
             self._write(self._lines.note(line))
+            self.flush()
         self._shows(line)
 
     def checkpoint(self) -> None:
         """Record that a later run can continue from the last step."""
         if self._stream is not None:
             self._write(self._lines.note(Checkpoint()))
+            self.flush()
 
     def _write(self, line: str) -> None:
+        """Write a line; a few short ones are flushed together, as whole lines."""
         assert self._stream is not None
         with writing(self._path):
             self._stream.write(line)
-            self._stream.flush()
+        self._unflushed += len(line)
+        if self._unflushed > _FLUSHED or self._clock.monotonic() >= self._flush_at:
+            self.flush()
 
 
 def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:

@@ -66,20 +66,41 @@ def record(step, measured=0.5, predicted=None, waited=0, changed=False, events=(
     )
 
 
-def test_each_record_is_on_disk_as_soon_as_it_happens(tmp_path):
-    path = tmp_path / "steps.jsonl"
+class Clock:
+    """Goes on when a test says so."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_records_are_on_disk_as_soon_as_they_happen_and_ten_times_a_second(tmp_path):
+    path, clock = tmp_path / "steps.jsonl", Clock()
     with path.open("w") as stream:
-        recorder = Recorder()
+        recorder = Recorder(clock=clock)
         recorder.header({"rows": 10})
         recorder.write_to(stream)
         (header,) = (json.loads(line) for line in path.read_text().splitlines())
         assert datetime.fromisoformat(header.pop("started")).tzinfo == UTC
         assert header == {"kind": "header", "version": 4, "rows": 10}
         for step in range(3):
+            clock.now += 0.1
             recorder.step(record(step))
             assert path.read_text().endswith("}\n")
             assert len(path.read_text().splitlines()) == step + 2
             assert json.loads(path.read_text().splitlines()[-1])["step"] == step
+        for step in range(3, 100):
+            recorder.step(record(step))
+            assert path.read_text().endswith("}\n")
+        recorder.step(record(100, events=[{"late": 1}]))
+        assert len(path.read_text().splitlines()) == 102
+        recorder.step(record(101))
+        recorder.checkpoint()
+        assert len(path.read_text().splitlines()) == 104
+        recorder.step(record(102))
+        recorder.end()
+        assert len(path.read_text().splitlines()) == 105
 
 
 def test_a_step_is_one_json_object_with_every_field(tmp_path):
