@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +31,12 @@ class Demand(Protocol):
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) can do all of it."""
+
+    def makespan(self, speeds: Sequence[float]) -> float | None:
+        """The least time at speeds of machines 1..N, 0 of those that do nothing.
+
+        None if the others cannot do all of it.
+        """
 
     def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
         """The least time of these machines, and what each of them does then.
@@ -78,6 +85,13 @@ class CodedDemand:
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) are at least L."""
         return which.size >= self._machines_per_row
+
+    def makespan(self, speeds: Sequence[float]) -> float | None:
+        """As `Demand.makespan`: c* R of Theorem 1."""
+        some = [speed for speed in speeds if speed]
+        if len(some) < self._machines_per_row:
+            return None
+        return optimal_level(some, self._machines_per_row) * self._rows
 
     def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
         """As `Demand.least`, in fractions of rows.

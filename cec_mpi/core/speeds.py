@@ -8,13 +8,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.core.demand import Demand, Floats
 from cec_mpi.core.plan.assignment import Ints
 from cec_mpi.core.plan.load import check_speeds
 
 _SHORTEST, _LONGEST = 1e-9, 1e9  # seconds that a measurement can be
+_NEVER = math.inf
 _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
 # What these numbers do is said in `SpeedEstimator`.
 _GAIN, _LEAST_GAIN, _MOST_GAIN = 0.2, 0.05, 0.6
@@ -27,6 +28,12 @@ _DEVIATION = 1.4826  # standard deviation of normal numbers over their median de
 _LEVELS = 5  # steps that the rate of a kind is the median of
 _MEMORY, _ERRORS = 0.96, 3.0  # weight of older pairs of steps; standard errors
 _BETTER, _NOISY, _SECONDS = 0.02, 0.7, 2e-4
+# Evidence of a change, in standard deviations: of each difference so much less, and so much in all.
+_SLACK, _EVIDENCE = 1.0, 4.0
+# Of steps in which the slowest machine takes less than so many seconds, several are learned from at
+# once, at most so many, after so many measurements of each machine.
+_SUMMED_SECONDS, _SUMMED, _SETTLED = 5e-3, 16, 16
+_SIDES = np.array([[1.0], [-1.0]])  # faster, slower
 _CREEP = 0.02  # growth of the log speed of an available machine that gets no rows, per step
 _MOST = 14.0  # of a log speed: a million times faster or slower than the others is enough
 
@@ -101,6 +108,7 @@ class GivenSpeeds:
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
         self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
+        self._predicted: tuple[ArrayLike, float] = (), 0.0  # at a rate of 1
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Do nothing: machines have the given speeds on any host."""
@@ -119,7 +127,9 @@ class GivenSpeeds:
         scale = self._scales.get(kind)
         if scale is None:
             return None
-        return float(np.max(np.asarray(rows) / self._speeds)) / scale
+        if rows is not self._predicted[0]:
+            self._predicted = rows, float(np.max(np.asarray(rows) / self._speeds))
+        return self._predicted[1] / scale
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """``c* R / scale`` of Theorem 1, in seconds; see `Speeds`."""
@@ -129,8 +139,7 @@ class GivenSpeeds:
         known, rows = self._bounded
         if known != available:
             which = np.array(available) - 1
-            present = self._speeds[which]
-            rows = self.demand.least(present, np.zeros(which.size), which)[0]
+            rows = self.demand.least(self._speeds[which], np.zeros(which.size), which)[0]
             self._bounded = available, rows
         return rows / scale
 
@@ -145,7 +154,11 @@ class GivenSpeeds:
             self._scales[kind] = float(np.median(np.concatenate(rates)))
 
 
-def hindsight_makespan(rows: ArrayLike, seconds: ArrayLike, demand: Demand) -> float | None:
+def hindsight_makespan(
+    rows: NDArray[np.number] | Sequence[float],
+    seconds: NDArray[np.number] | Sequence[float],
+    demand: Demand,
+) -> float | None:
     """Makespan of the best assignment at the speeds that machines showed in this very step.
 
     That of Theorem 1 with the speeds ``rows / seconds``, in fractions of rows. The regret of a
@@ -153,9 +166,9 @@ def hindsight_makespan(rows: ArrayLike, seconds: ArrayLike, demand: Demand) -> f
 
     Parameters
     ----------
-    rows : (N,) array_like
+    rows : (N,) sequence of float
         Rows that each machine computed, 0 where preempted.
-    seconds : (N,) array_like
+    seconds : (N,) sequence of float
         Seconds that it took. A machine without rows or time showed no speed, and is left out.
     demand : Demand
 
@@ -173,10 +186,14 @@ def hindsight_makespan(rows: ArrayLike, seconds: ArrayLike, demand: Demand) -> f
     >>> round(hindsight_makespan([210] * 6, seconds, CodedDemand(6, 3, 420)), 9)
     70.0
     """
-    which, counts, times = measured(rows, seconds)
-    if not demand.is_met(which):
-        return None
-    return demand.least(counts / times, np.zeros(which.size), which)[0]
+    amounts = rows.tolist() if isinstance(rows, np.ndarray) else rows
+    times = seconds.tolist() if isinstance(seconds, np.ndarray) else seconds
+    return demand.makespan(
+        [
+            amount / min(max(time, _SHORTEST), _LONGEST) if amount > 0 and 0 < time < _NEVER else 0
+            for amount, time in zip(amounts, times, strict=True)
+        ]
+    )
 
 
 def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
@@ -189,6 +206,42 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
     if which.size < counts.size:
         counts, times = counts[which], times[which]
     return which, counts, np.minimum(np.maximum(times, _SHORTEST), _LONGEST)
+
+
+class _Sums:
+    """The sums of times of steps in which nothing happened.
+
+    Attributes
+    ----------
+    rows : array_like
+        As given to `Speeds.observe`.
+    steps, most : int
+        How many steps were added up, and at the most.
+    """
+
+    def __init__(
+        self, rows: ArrayLike, which: Ints, counts: Floats, expected: Floats, far: float, most: int
+    ) -> None:
+        self.rows, self.steps, self.most = rows, 0, most
+        self._which, self._counts, self._expected, self._far = which, counts, expected, far
+        seconds = np.exp(expected)
+        self._earliest = np.minimum(np.exp(expected - far), seconds - _SECONDS / 2)
+        self._latest = np.maximum(np.exp(expected + far), seconds + _SECONDS / 2)
+        self._sums = np.zeros(which.size)
+
+    def take(self, seconds: Floats) -> bool:
+        """Add the times of a step; False if one is so far from what is expected that it matters."""
+        times = seconds if self._which.size == seconds.size else seconds[self._which]
+        if not ((times >= self._earliest) & (times <= self._latest)).all():
+            return False
+        differences = np.log(np.maximum(times, _SHORTEST)) - self._expected
+        self._sums += np.minimum(np.maximum(differences, -self._far), self._far)
+        self.steps += 1
+        return True
+
+    def taken(self) -> tuple[Ints, Floats, Floats]:
+        """Return the machines, their rows, and the means of the logs of their times."""
+        return self._which, self._counts, self._expected + self._sums / self.steps
 
 
 class SpeedEstimator:
@@ -212,6 +265,14 @@ class SpeedEstimator:
        machine. If that is nearer to it than to the average, the speed has changed, and the faster
        of both is taken, since what disturbs makes slower. Until then plans count with the change,
        unless it is by a factor of 8 or more, or fewer than a fifth of the last ones were changes.
+
+    5. Differences of one sign are added up, less one standard deviation each. When the sum is above
+       4 standard deviations, the speed has changed, and becomes the mean since the sum was 0 (the
+       cumulative sums of Page, Continuous inspection schemes, 1954).
+
+    Where the slowest machine takes less than 5 ms, the times of several steps are added up, and
+    their mean counts as so many measurements. A time that is far from what is expected, by more
+    than 0.1 ms, ends that at once.
 
     The first measurement of a machine may be disturbed: if the second is much faster, only the
     second counts. After 8 steps without a measurement a machine is planned with less than its
@@ -261,6 +322,9 @@ class SpeedEstimator:
         self._logs, self._ages, self._signs, self._odd = self._known[:4]
         self._seen, self._rows_then, self._times = self._known[4:]
         self._signs[:] = 0
+        # Of each machine, for faster and slower: the evidence of a change, the measurements since
+        # it began, and the sum of what they showed.
+        self._evidence, self._since, self._shown = np.zeros((3, 2, self._machines))
         self._rows_then[:] = self.demand.total / self._machines
         self._unknown = self._known[:, 0].copy()
         self._of_hosts: dict[str, Floats] = {}
@@ -270,6 +334,8 @@ class SpeedEstimator:
         self._best: tuple[tuple[int, ...], float, Floats] | None = None
         self._loads: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
         self._decided: tuple[int, ...] | None = None  # whose plan is the best, or near enough
+        self._sums: dict[Hashable, _Sums] = {}
+        self._predicted: dict[Hashable, tuple[ArrayLike, float]] = {}
         self._is_half_learned = False  # because of an interrupt: estimates may be inconsistent
 
     def _begin(self) -> None:
@@ -285,6 +351,7 @@ class SpeedEstimator:
         """
         before, self._host_of = self._host_of, {**self._host_of, **hosts}
         self._begin()
+        self._sums.clear()
         for n, host in before.items():
             if np.isfinite(self._logs[n - 1]):
                 self._of_hosts[host] = self._known[:, n - 1].copy()
@@ -307,8 +374,10 @@ class SpeedEstimator:
         """Speeds of all machines, relative to the median one; see `Speeds`."""
         if self._is_half_learned:
             self._forget()
+        if self._decided == available:
+            return self._published
         which = np.array(available, dtype=np.int64) - 1
-        if self._decided == available or not self.demand.is_met(which):
+        if not self.demand.is_met(which):
             return self._published
         self._available = which
         if self._loads is None or self._loads[:2] != (available, self._published):
@@ -331,8 +400,12 @@ class SpeedEstimator:
         """Seconds of the slowest machine by the current estimates; see `Speeds`."""
         if kind not in self._levels:
             return None
-        loads = np.asarray(rows, np.float64)
-        return float(self._seconds(loads, slice(None)).max()) / self._rate(kind)
+        known, seconds = self._predicted.get(kind, (None, 0.0))
+        if known is not rows:
+            loads = np.asarray(rows, np.float64)
+            seconds = float(self._seconds(loads, slice(None)).max()) / self._rate(kind)
+            self._predicted[kind] = rows, seconds
+        return seconds
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """The least makespan by the current estimates, in fractions of rows; see `Speeds`."""
@@ -341,20 +414,63 @@ class SpeedEstimator:
         return self._plan(available)[0] / self._rate(kind)
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
-        """Learn from a step; see `Speeds`. A time of 0 says nothing, and is left out."""
+        """Learn from a step; see `Speeds`. A time of 0 says nothing, and is left out.
+
+        If nothing happens in short steps, only their times are added up. The same object for the
+        rows stands for the same rows.
+        """
         self._begin()
-        self._step += 1
+        sums = self._sums.get(kind)
+        if sums is not None:
+            if sums.rows is rows and sums.take(np.asarray(seconds)):
+                if sums.steps == sums.most:
+                    self._learn(kind, rows, *sums.taken(), sums.steps)
+                self._is_half_learned = False
+                return
+            if sums.steps:
+                self._learn(kind, sums.rows, *sums.taken(), sums.steps)
         which, counts, times = measured(rows, seconds)
+        self._learn(kind, rows, which, counts, np.log(times), 1)
+
+    def _learn(
+        self,
+        kind: Hashable,
+        rows: ArrayLike,
+        which: Ints,
+        counts: Floats,
+        log_seconds: Floats,
+        steps: int,
+    ) -> None:
+        """Learn from the mean of some steps of machines that computed these rows."""
+        self._step += steps
+        self._sums.pop(kind, None)
         if which.size:
-            self._take(kind, which, counts, np.log(times))
+            self._take(kind, which, counts, log_seconds, steps)
             if self._available.size > which.size:  # too slow for a row: tried again later
                 idle = np.setdiff1d(self._available, which)
-                self._logs[idle] = np.minimum(self._logs[idle] + _CREEP, np.nanmax(self._logs))
+                creep = _CREEP * steps
+                self._logs[idle] = np.minimum(self._logs[idle] + creep, np.nanmax(self._logs))
+            longest = math.exp(log_seconds.max())
+            most = math.ceil(_SUMMED_SECONDS / longest)
+            if most > 1 and self._is_steady(which, longest):
+                logs = self._logs[which] + math.log(self._rate(kind))
+                expected = np.log(counts + self._cost) - logs
+                far = max(_FAR * self._noise, _NEAREST)
+                self._sums[kind] = _Sums(rows, which, counts, expected, far, min(most, _SUMMED))
         self._refresh()
 
-    def _take(self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats) -> None:
+    def _is_steady(self, which: Ints, longest: float) -> bool:
+        """Whether nothing suggests a change of these machines, or steps are too short to matter."""
+        if self._ages[which].min() < _SETTLED or longest < _SECONDS:
+            return bool(self._ages[which].min() >= _SETTLED)
+        calm = self._evidence[:, which].max() < _EVIDENCE / 2
+        return calm and not np.isfinite(self._odd[which]).any()
+
+    def _take(
+        self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats, steps: int
+    ) -> None:
         """Split what these machines showed into the rate of the kind and their speeds."""
-        expected, away = self._logs[which], self._step - 1 - self._seen[which]
+        expected, away = self._logs[which], self._step - steps - self._seen[which]
         old = np.isfinite(expected)
         levels = self._levels.get(kind, deque(maxlen=_LEVELS))
         logs = np.log(rows + self._cost) - log_seconds
@@ -375,19 +491,21 @@ class SpeedEstimator:
             self._start(which[new], logs[new], 1)
             which, logs = which[~new], logs[~new]
         if which.size:
-            self._follow(which, logs)
+            self._follow(which, logs, steps)
 
     def _start(self, which: Ints, logs: Floats, age: int) -> None:
         self._logs[which], self._ages[which], self._odd[which] = logs, age, np.nan
+        self._evidence[:, which] = self._since[:, which] = self._shown[:, which] = 0
 
-    def _follow(self, which: Ints, logs: Floats) -> None:
+    def _follow(self, which: Ints, logs: Floats, steps: int) -> None:
         """Average measurements near the estimate; others wait for a second measurement."""
         errors, ages, odd = logs - self._logs[which], self._ages[which], self._odd[which]
         sizes = np.abs(errors)
-        far = sizes > max(_FAR * self._noise, _NEAREST)
+        far = sizes > max(_FAR * self._noise / math.sqrt(steps), _NEAREST)
+        sizes = sizes * math.sqrt(steps)  # which those of single steps have
         noise = min(_DEVIATION * median(sizes), 2 * max(self._noise, 1e-4))
         self._noise += max(_SMOOTHING, 1 / ages.max()) * (noise - self._noise)
-        again = np.abs(logs - odd) < sizes  # False where there is none
+        again = np.abs(logs - odd) < np.abs(errors)  # False where there is none
         waited = np.isfinite(odd)
         if waited.any():
             self._real += _SMOOTHING * (again[waited].mean() - self._real)
@@ -395,13 +513,29 @@ class SpeedEstimator:
         self._odd[which] = np.where(far & ~changed, logs, np.nan)
         self._start(which[changed], np.fmax(odd, logs)[changed], 2)
         usual = ~far & ~changed
-        which, errors, ages = which[usual], errors[usual], ages[usual] + 1
+        which, logs, errors, ages = which[usual], logs[usual], errors[usual], ages[usual]
+        ages = ages + steps
         signs = np.sign(errors)
         if which.size:
             change = math.exp(_GROWTH * float((signs * self._signs[which]).mean()))
             self._gain = min(max(self._gain * change, _LEAST_GAIN), _MOST_GAIN)
         self._ages[which], self._signs[which] = ages, signs
-        self._logs[which] += np.maximum(self._gain, 1 / ages) * errors
+        self._logs[which] += np.maximum(1 - (1 - self._gain) ** steps, steps / ages) * errors
+        self._take_evidence(which, logs, errors, steps)
+
+    def _take_evidence(self, which: Ints, logs: Floats, errors: Floats, steps: int) -> None:
+        """Find changes that noise hides in each single measurement: Page's cumulative sums."""
+        sizes = _SIDES * errors / max(self._noise, _NEAREST / _FAR) - _SLACK
+        evidence = np.maximum(self._evidence[:, which] + steps * sizes, 0.0)
+        begun = evidence > 0
+        since = (self._since[:, which] + steps) * begun
+        shown = (self._shown[:, which] + steps * logs) * begun
+        self._evidence[:, which], self._since[:, which] = evidence, since
+        self._shown[:, which] = shown
+        side, machine = (evidence > _EVIDENCE).nonzero()
+        if machine.size:
+            self._start(which[machine], shown[side, machine] / since[side, machine], 1)
+            self._ages[which[machine]] = since[side, machine]
 
     def _fit_cost(self, which: Ints, rows: Floats, times: Floats) -> None:
         """Fit the cost of a call to pairs of steps, in which machines had different rows.
@@ -447,6 +581,7 @@ class SpeedEstimator:
             logs = np.where(known, logs, median(self._logs[known]) if known.any() else 0.0)
         self._speeds = np.exp(logs)
         self._best = self._decided = None
+        self._predicted.clear()
         self._is_half_learned = False
 
     def _plan(self, available: tuple[int, ...]) -> tuple[float, Floats]:

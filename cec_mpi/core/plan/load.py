@@ -24,6 +24,7 @@ from cec_mpi.text import plural
 
 _MOST_ROWS = 2**48
 _MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
+_USUAL = 1e100  # sums and ratios of speeds from here to its reciprocal are floats
 _EPS = float(np.finfo(np.float64).eps)
 
 Numbers = Sequence[Any]  # Fractions, or floats
@@ -204,8 +205,11 @@ def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
     The speeds are divided by ``2**exponent``, without rounding. If they differ so much that ratios
     may overflow, they are returned as Fractions, and the exponent is 0.
     """
-    exponent = math.frexp(max(speeds))[1]
-    if exponent - math.frexp(min(speeds))[1] > _MOST_BINARY_DIGITS:
+    largest, smallest = max(speeds), min(speeds)
+    if smallest > 1 / _USUAL and largest < _USUAL:
+        return speeds, 0
+    exponent = math.frexp(largest)[1]
+    if exponent - math.frexp(smallest)[1] > _MOST_BINARY_DIGITS:
         return [Fraction(s) for s in speeds], 0
     return [math.ldexp(s, -exponent) for s in speeds], exponent
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -407,6 +408,14 @@ class ReplicaDemand:
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) hold all parts."""
         return self._placement.count((which + 1).tolist()) > 0
+
+    def makespan(self, speeds: Sequence[float]) -> float | None:
+        """As `Demand.makespan`."""
+        all_speeds = np.asarray(speeds)
+        which = all_speeds.nonzero()[0]
+        if not self.is_met(which):
+            return None
+        return self.least(all_speeds[which], np.zeros(which.size), which)[0]
 
     def least(
         self, speeds: NDArray[np.float64], overheads: NDArray[np.float64], which: Ints

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from cec_mpi.core.demand import CodedDemand, Demand
 from cec_mpi.core.plan.assignment import Scheme
@@ -80,6 +80,7 @@ class StepPlanner:
         self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
+        self._learned: tuple[Plan | None, Sequence[int], NDArray[np.number]] = None, (), np.zeros(0)
 
     @classmethod
     def of(
@@ -142,19 +143,26 @@ class StepPlanner:
             self.schedule.commit(step, self.placement.machines)
             self._last = step.plan
 
-    def learn(self, step: Step, rows: ArrayLike, seconds: ArrayLike) -> Makespans:
+    def learn(
+        self,
+        step: Step,
+        rows: Sequence[int],
+        seconds: NDArray[np.float64] | Sequence[float],
+    ) -> Makespans:
         """Learn from what each machine did in a step; returns what the step could have taken.
 
         Parameters
         ----------
         step : Step
-        rows : (N,) array_like
-            Rows that each machine computed, 0 where preempted.
-        seconds : (N,) array_like
+        rows : (N,) sequence of int
+            Rows that each machine computed, 0 where preempted. The same object stands for the same.
+        seconds : (N,) sequence of float
             Seconds that it took.
         """
         available, product, demand = step.available, step.product, self.speeds.demand
-        amounts = step.plan.amounts(np.asarray(rows))
+        if self._learned[0] is not step.plan or self._learned[1] is not rows:
+            self._learned = step.plan, rows, step.plan.amounts(np.asarray(rows))
+        amounts = self._learned[2]
         known = Makespans(
             self.speeds.predict(product, amounts),
             self.speeds.bound(product, available),
