@@ -103,10 +103,14 @@ def store_of(
     return store
 
 
-def run(words: Sequence[object], ranks: int = 0) -> str:
-    """What a command prints, which has to succeed; started by mpirun if it has ranks."""
+def run(words: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
+    """What a command prints, which has to succeed; started by mpirun if it has ranks.
+
+    The package is that of another clone if its path is given.
+    """
     launcher = ["mpirun", "-n", ranks] if ranks else []
-    started = start([*launcher, *words], variables=ONE_THREAD)
+    variables = ONE_THREAD | ({"PYTHONPATH": str(package.absolute())} if package.name else {})
+    started = start([*launcher, *words], variables=variables)
     try:
         done = finish(started, LIMIT)
     except BaseException:  # as after --seconds
@@ -119,9 +123,10 @@ def run(words: Sequence[object], ranks: int = 0) -> str:
     return done.stdout
 
 
-def again(script: str, ranks: int, *words: object) -> Any:
+def again(script: str, ranks: int, *words: object, package: Path = Path()) -> Any:
     """What a script prints as JSON when it is started once more, as so many ranks."""
-    return json.loads(run([sys.executable, script, *words], ranks).strip().splitlines()[-1])
+    told = run([sys.executable, script, *words], ranks, package)
+    return json.loads(told.strip().splitlines()[-1])
 
 
 def main(
@@ -157,7 +162,7 @@ def main(
     signal.signal(signal.SIGALRM, _end)
     signal.signal(signal.SIGTERM, _end)
     signal.setitimer(signal.ITIMER_REAL, options.seconds)
-    free = ("seconds", "directory", "json", "compare")
+    free = ("seconds", "directory", "json", "compare", "before")
     settings = {name: each for name, each in vars(options).items() if name not in free}
     with tempfile.TemporaryDirectory(prefix="cec-mpi-bench-", dir=options.directory) as name:
         figures = measure(options, Path(name))

@@ -7,7 +7,7 @@
 - lockstep: X w over a blocking Bcast, the same products and a Gatherv of mpi4py; over the same
   without products; and over the published program, a plain one of mpi4py: a pickled dict to all, a
   Barrier before and after the products, pickled answers, and a decoder that goes from row to row.
-  X'v, X W and X'V over X w and X'v.
+  X'v, X W and X'V over X w and X'v. CPU time of rank 0 and of a machine above that of the first.
 - elastic: X w and X'v of machines that are processes without MPI, over the same in lockstep. With
   many columns it is w that takes the time.
 - idle: machine 1 takes two seconds for each step. CPU seconds of each other process, of which rank
@@ -26,7 +26,7 @@ import numpy as np
 
 import cec_mpi
 import measure
-from measure import Figure, in_turns, median_of, ratio
+from measure import Figure, median_of, ratio
 
 SECONDS = 2.0  # of a step of machine 1, for idle
 TAKE = "--take"  # what this script is called with as a rank, or as an elastic master
@@ -39,39 +39,51 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     store = measure.store_of(
         directory, options.rows, options.columns, machines, recovery, options.seed
     )
-    names = ("part", "rows", "machines", "block", "steps", "turns")
+    names = ("part", "rows", "machines", "block", "steps")
     told = {"store": str(store), **{name: getattr(options, name) for name in names}}
+    packages = {"": Path(), ", before": options.before} if options.before else {"": Path()}
 
-    def taken(ranks: int) -> Any:
-        return measure.again(__file__, ranks, TAKE, json.dumps(told | {"ranks": ranks}))
+    def taken(ranks: int, turns: int, package: Path = Path()) -> Any:
+        words = TAKE, json.dumps(told | {"ranks": ranks, "turns": turns})
+        return measure.again(__file__, ranks, *words, package=package)
 
     if part == "idle":
-        return [measure.figure("CPU of a process that waits", taken(machines + 1), "of a core")]
-    if part == "lockstep":
-        return over_others(taken(machines + 1), options.block)
+        shares = taken(machines + 1, options.turns)
+        return [measure.figure("CPU of a process that waits", shares, "of a core")]
     times: measure.Times = {}
+    ranks = {"lockstep": [machines + 1], "elastic": [machines + 1, 0]}[part]
     for turn in range(options.turns):
-        ways = ("lockstep", machines + 1), ("elastic", 0)
-        for name, ranks in ways[:: 1 if turn % 2 else -1]:
-            for product, seconds in taken(ranks).items():
-                times.setdefault(f"{product}, {name}", []).append(seconds)
-    ratios = [
-        ratio(times, f"{product}, elastic", f"{product}, lockstep") for product in ("X w", "X'v")
-    ]
-    return ratios + [measure.figure(name, each, "s") for name, each in times.items()]
+        ways = [(each, name) for each in ranks for name in packages]
+        for each, name in ways[:: 1 if turn % 2 else -1]:
+            for product, seconds in taken(each, 1, packages[name]).items():
+                times.setdefault(f"{product}{name}", []).extend(seconds)
+    return [figure for name in packages for figure in compared(times, part, options.block, name)]
 
 
-def over_others(times: measure.Times, block: int) -> list[Figure]:
-    """The ratios of steps in lockstep."""
-    ratios = [
-        ratio(times, "X w", "bare", over="a bare Bcast, products, Gatherv"),
-        ratio(times, "X w", "wire", over="a bare Bcast, Gatherv"),
-        ratio(times, "X w", "published", over="the published program"),
-        ratio(times, "X'v", "X w"),
-        ratio(times, "X W", "X w", f"X W, {block} columns"),
-        ratio(times, "X'V", "X'v", f"X'V, {block} columns"),
-    ]
-    return ratios + [measure.figure(name, each, "s") for name, each in times.items()]
+def compared(times: measure.Times, part: str, block: int, before: str) -> list[Figure]:
+    """The ratios of steps, and the CPU time above that of a bare step."""
+    if part == "lockstep":
+        X_w, rank, machine = f"X w{before}", "CPU of rank 0", "CPU of a machine"
+        ratios = [
+            ratio(times, X_w, f"bare{before}", over="a bare Bcast, products, Gatherv"),
+            ratio(times, X_w, f"wire{before}", over="a bare Bcast, Gatherv"),
+            ratio(times, X_w, f"published{before}", over="the published program"),
+            ratio(times, f"X'v{before}", X_w),
+            ratio(times, f"X W{before}", X_w, f"X W, {block} columns{before}"),
+            ratio(times, f"X'V{before}", f"X'v{before}", f"X'V, {block} columns{before}"),
+            *(above(times, f"X w, {whose}", f"bare, {whose}", before) for whose in (rank, machine)),
+        ]
+    else:
+        pairs = [(f"{product}, elastic{before}", product) for product in ("X w", "X'v")]
+        ratios = [ratio(times, way, f"{name}, lockstep{before}") for way, name in pairs]
+    ours = {name: each for name, each in times.items() if (", before" in name) == bool(before)}
+    return ratios + [measure.figure(name, each, "s") for name, each in ours.items()]
+
+
+def above(times: measure.Times, name: str, other: str, before: str) -> Figure:
+    """Microseconds more than another way, of the least that each has taken."""
+    ours, theirs = min(times[name + before]), min(times[other + before])
+    return measure.figure(f"{name}{before}", [1e6 * (ours - theirs)], "us", f"{other}, the least")
 
 
 def take(told: dict[str, Any]) -> None:
@@ -94,41 +106,64 @@ def opened(comm: Any, told: dict[str, Any], **options: Any) -> Any:
     return cec_mpi.open_operator(told["store"], comm, threads=1, speeds=speeds, **options)
 
 
-def products(comm: Any, told: dict[str, Any]) -> dict[str, float]:
-    """Median steps, by product."""
+def products(comm: Any, told: dict[str, Any]) -> measure.Times:
+    """Steps by product, and the CPU time of rank 0."""
+    how = "elastic" if comm is None else "lockstep"
     with opened(comm, told) as X:
         if X is None:
             return {}
         w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
-        return {
-            "X w": median_of(lambda: X.matvec(w), told["steps"]),
-            "X'v": median_of(lambda: X.rmatvec(v), told["steps"]),
-        }
+        found: measure.Times = {}
+        for name, call in ("X w", lambda: X.matvec(w)), ("X'v", lambda: X.rmatvec(v)):
+            seconds, cpu = taken_by(call, told["steps"])
+            found[f"{name}, {how}"], found[f"{name}, {how}, CPU of rank 0"] = [seconds], [cpu]
+        return found
+
+
+def taken_by(call: Any, steps: int) -> tuple[float, float]:
+    """Median seconds of a call, and seconds of CPU of this process: the least of ten parts."""
+    cpu, medians = [], []
+    for _ in range(10):
+        begin, calls = time.process_time(), max(1, steps // 10)
+        medians.append(median_of(call, calls))
+        cpu.append((time.process_time() - begin) / (3 + calls))
+    return float(np.median(medians)), min(cpu)
 
 
 def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
     """Steps of all kinds, and the same without this package."""
     store = cec_mpi.open_store(told["store"])
-    manifest = store.manifest
+    manifest, steps = store.manifest, told["steps"]
     rows, columns, k = told["rows"], manifest.columns, told["block"]
 
-    def ours(name: str, shape: tuple[int, ...]) -> float:
-        with opened(comm, told) as X:
-            if X is None:
-                return 0.0
-            product, vector = getattr(X, name), np.ones(shape)
-            return median_of(lambda: product(vector), told["steps"])
+    def ours(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
+        vector, cpu = np.ones(shape), []
+        for calls in (10, 10, steps):  # a machine serves in the line that opens X
+            begin = time.process_time()
+            with opened(comm, told) as X:
+                if X is not None:
+                    product = getattr(X, name)
+                    found = taken_by(lambda product=product: product(vector), calls)
+            cpu.append(time.process_time() - begin)
+        return found if comm.rank == 0 else (0.0, (cpu[2] - cpu[1]) / (steps - 10))
 
     ways = {
         "X w": lambda: ours("matvec", (columns,)),
         "X'v": lambda: ours("rmatvec", (rows,)),
         "X W": lambda: ours("matmat", (columns, k)),
         "X'V": lambda: ours("rmatmat", (rows, k)),
-        "published": lambda: median_of(published(comm, store), told["steps"]),
-        "bare": lambda: median_of(bare(comm, store, True), told["steps"]),
-        "wire": lambda: median_of(bare(comm, store, False), told["steps"]),
+        "published": lambda: taken_by(published(comm, store), steps),
+        "bare": lambda: taken_by(bare(comm, store, True), steps),
+        "wire": lambda: taken_by(bare(comm, store, False), steps),
     }
-    times = in_turns(ways, told["turns"])
+    times: measure.Times = {}
+    for _ in range(told["turns"]):
+        for name, way in ways.items():
+            seconds, cpu = way()
+            first, *others = comm.gather(cpu) or (0.0, 0.0)
+            times.setdefault(name, []).append(seconds)
+            times.setdefault(f"{name}, CPU of rank 0", []).append(first)
+            times.setdefault(f"{name}, CPU of a machine", []).append(float(np.median(others)))
     return times if comm.rank == 0 else {}
 
 
@@ -201,7 +236,8 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--machines", type=int, default=6)
     parser.add_argument("--recovery", type=int, default=3)
     parser.add_argument("--block", type=int, default=8, help="columns of W and V")
-    parser.add_argument("--steps", type=int, default=100, help="in a turn: the median counts")
+    parser.add_argument("--steps", type=int, default=300, help="in a turn: the median counts")
+    parser.add_argument("--before", type=Path, help="another clone, measured in turn with this one")
 
 
 if __name__ == "__main__":
