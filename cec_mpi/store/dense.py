@@ -50,19 +50,25 @@ class DenseShard(Shard):
             self._multiply_block(W, intervals, out)
             return
         w, answers = W[0], out[:, 0]
-        cached = len(out) * w.nbytes <= _CACHED_BYTES
-        for position, piece in self._pieces(intervals):
-            target = answers[position : position + len(piece)]
-            if piece.dtype == w.dtype:
-                multiply(piece, w, target, cached=cached)
-                continue
-            for first, left, numbers in self._converted(piece, w.dtype, _CONVERTED_COLUMNS):
-                height, width = numbers.shape
-                rows, some = target[first : first + height], w[left : left + width]
-                into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
-                multiply(numbers, some, into, cached=True)
-                if left:
-                    rows += into
+        cached = answers.size * w.nbytes <= _CACHED_BYTES
+        position = 0
+        for start, stop in intervals:
+            for piece in self.pieces(start, stop):
+                target = answers[position : position + len(piece)]
+                position += len(piece)
+                if piece.dtype == w.dtype:
+                    multiply(piece, w, target, cached=cached)
+                else:
+                    self._multiply_converted(piece, w, target)
+
+    def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
+        for first, left, numbers in self._converted(piece, w.dtype, _CONVERTED_COLUMNS):
+            height, width = numbers.shape
+            rows, some = out[first : first + height], w[left : left + width]
+            into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
+            multiply(numbers, some, into, cached=True)
+            if left:
+                rows += into
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         cached = are_few(len(out) * W.shape[1], len(W))

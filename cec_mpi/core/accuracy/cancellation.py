@@ -100,6 +100,8 @@ def cancellation(
     for size, exponent, most in zip(terms, exponents, largest, strict=True):
         if size and most and math.isfinite(most):
             digits, place = math.frexp(most)
-            with np.errstate(over="ignore"):
-                found.append(float(np.ldexp(size / digits, exponent - place)))
+            try:
+                found.append(math.ldexp(size / digits, exponent - place))
+            except OverflowError:
+                found.append(math.inf)
     return max(found, default=None)

@@ -109,10 +109,7 @@ class Machine:
         DamagedStoreError
             Rows do not match their checksum.
         """
-        shard = self._shard
-        if shard is None or not (shard.changed() or not self._loaded):
-            return NOTHING_LOADED
-        loaded = shard.load(self._intervals)
+        loaded = NOTHING_LOADED if self._shard is None else self._shard.load(self._intervals)
         self._loaded = True
         return loaded
 
@@ -186,9 +183,10 @@ class Machine:
             Has the error, if there was one: then the answers are NaN, and nothing is raised.
         """
         try:
-            loaded = self.load()
-            seconds = self.compute(product, values, step)
-            return Worked(seconds, loaded)
+            loaded, shard = NOTHING_LOADED, self._shard
+            if not self._loaded or (shard is not None and shard.changed()):
+                loaded = self.load()
+            return Worked(self.compute(product, values, step), loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)
@@ -214,8 +212,9 @@ class Machine:
         shard = self._shard
         if shard is None:
             raise MachineError(f"machine {self.number} has no shard, but was asked for rows")
-        if self.faults:
-            self.faults.before(self.number, step)
+        faults = self.faults if self.faults else None
+        if faults is not None:
+            faults.before(self.number, step)
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:
@@ -224,8 +223,8 @@ class Machine:
         seconds = time.perf_counter() - begin
         if shard.changed():  # rows that were overwritten meanwhile are refused
             shard.load(self._intervals)
-        if self.faults:
-            seconds = self.faults.after(self.number, step, self._answers, seconds)
+        if faults is not None:
+            seconds = faults.after(self.number, step, self._answers, seconds)
         return seconds
 
     def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:

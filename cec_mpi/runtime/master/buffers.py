@@ -27,6 +27,8 @@ class Buffers:
         W as it is sent, divided by powers of two.
     exponents : (k,) ndarray of int64
         Exponents of these powers, one for each column of W or V.
+    is_scaled : bool
+        Whether one of them is not 0.
     sizes : (k, r) ndarray of float64
         Scratch.
     coded : (L * R * k,) ndarray
@@ -49,6 +51,7 @@ class Buffers:
         self._columns = columns
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = np.zeros(columns, dtype=np.int64)
+        self.is_scaled = False
         self._given = np.empty(self.shared.shape)
         self.sizes = np.empty(self.shared.shape)
         self.coded = np.empty(size, arithmetic)
@@ -72,14 +75,16 @@ class Buffers:
         _convert(name, W, given)
         try:
             exponents = scales.of_product(self._given, self.sizes)
-            if exponents.any() and scales.used is not None and not self._rounded:
+            is_scaled = bool(exponents.any())
+            if is_scaled and scales.used is not None and not self._rounded:
                 # Numbers that meet only zeros must not make others underflow.
                 np.multiply(self._given, scales.used, out=self._given)
                 exponents = scales.of_product(self._given, self.sizes)
+                is_scaled = bool(exponents.any())
         except NotFiniteError:
             raise _not_finite(name, W, given) from None
-        self.exponents[:] = exponents
-        if self.shared.dtype == self._given.dtype and not exponents.any():
+        self.exponents[:], self.is_scaled = exponents, is_scaled
+        if self.shared.dtype == self._given.dtype and not is_scaled:
             self.shared, self._given = self._given, self.shared
         else:
             multiplied(self._given, -exponents[:, np.newaxis], self.shared)
@@ -100,6 +105,7 @@ class Buffers:
             raise _not_finite(name, V, given)
         work = self.work[:size].reshape(shape)
         self.exponents[:] = scales.of_adjoint(given, work)
+        self.is_scaled = bool(self.exponents.any())
         scales.with_rows(given, -self.exponents, given, work)
         self.product[rows:] = 0
 

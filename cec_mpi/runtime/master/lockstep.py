@@ -50,30 +50,34 @@ class LockstepExecutor:
         MachineError
             A machine failed, or its answers are not finite.
         """
-        values = buffers.coded if step.product.adjoint else buffers.shared
-        with step.timed("announce"):
-            step.bytes["announce"] = self._end.announce(
-                step.number, step.product, step.plan.assignment, values
-            )
+        end, now, plan, adjoint = self._end, step.clock.monotonic, step.plan, step.product.adjoint
+        values = buffers.coded if adjoint else buffers.shared
+        begin = now()
+        announced = end.announce(step.number, step.product, plan.assignment, values)
         self._steps.begin(step)
-        with step.timed("share"):
-            step.bytes["share"] = self._end.share(values)
-        with step.timed("collect"):
-            try:
-                buffers.prepare(step.plan)
-            finally:
-                answers = self._end.collect()
-        step.bytes["collect"] = answers.values.nbytes
-        for event in self._end.hub.events():
+        sharing = now()
+        shared = end.share(values)
+        collecting = now()
+        try:
+            buffers.prepare(plan)
+        finally:
+            answers = end.collect()
+        collected = now()
+        seconds = step.seconds
+        seconds["announce"], seconds["share"] = sharing - begin, collecting - sharing
+        seconds["collect"] = collected - collecting
+        step.bytes = {"announce": announced, "share": shared, "collect": answers.values.nbytes}
+        for event in end.hub.events():
             if not isinstance(event, Answered):
                 step.events.append(event)
                 self._recorder.note(event)
         step.delays = _delay_of(answers)
-        rows = self._rows_of(step.plan)
+        rows = self._rows_of(plan)
         self._check(step, answers, buffers, rows)
-        if not step.product.adjoint:
-            with step.timed("code"):
-                buffers.codec.decode(answers.values, buffers.parts)
+        if not adjoint:
+            begin = now()
+            buffers.codec.decode(answers.values, buffers.parts)
+            seconds["code"] += now() - begin
         return Multiplied(answers, buffers.codec.condition, rows)
 
     def _rows_of(self, plan: Plan) -> list[int]:
@@ -132,6 +136,6 @@ def _delay_of(answers: Answers) -> dict[int, float]:
     """Return the machine that finished last, and how long after all others."""
     done = answers.load_seconds + answers.seconds
     last = int(done.argmax())
-    others = np.delete(done, last)
-    seconds = float(done[last] - others.max(initial=0.0))
+    seconds, done[last] = done.item(last), 0.0
+    seconds -= float(done.max())
     return {last + 1: seconds} if seconds > 0 else {}

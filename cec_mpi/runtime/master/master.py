@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -74,6 +75,8 @@ class Master:
         self.shape = (manifest.rows, manifest.columns)
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
+        shards, sums = (float(np.finfo(of).eps) for of in (manifest.dtype, store.arithmetic))
+        self._error = max(shards, _OF_SUMS * sums)  # of an answer
         code = manifest.code
         changes = code.machines > code.recovery  # of the machines that answer
         rounds = manifest.dtype if changes else store.arithmetic
@@ -193,8 +196,7 @@ class Master:
         arithmetic. The size of the terms is ``norm(c * w)``, with c the largest entry of each
         column of X. `StepRecord.cancellation` is this size over that of the result.
         """
-        shards, sums = (float(np.finfo(of).eps) for of in (self.manifest.dtype, self.arithmetic))
-        return self._condition * max(shards, _OF_SUMS * sums)
+        return self._condition * self._error
 
     @property
     def closed(self) -> bool:
@@ -259,20 +261,20 @@ class Master:
             result = multiplied(done.answers.values.reshape(-1, columns), exponents, result)
         else:
             values = buffers.product[: self.shape[0]]
-            if result is None and self.scales.rows is None and not exponents.any():
+            if result is None and self.scales.rows is None and not buffers.is_scaled:
                 buffers.renew_product()
                 result = values
             result = self.scales.with_rows(values, exponents, result)
             exponents = exponents + self._most_of_rows
-        largest = np.maximum(result.max(axis=0), -result.min(axis=0)).tolist()
+        largest = _largest_of(result)
         self._end_of(step, done, cancellation(terms, exponents.tolist(), largest))
-        self._note_size(step, float(np.max(largest)), parts)
-        if not np.isfinite(largest).all():
+        self._note_size(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
+        if not all(map(math.isfinite, largest)):
             raise MachineError(
                 f"{step.name} is too large for float64, so the product is not finite: {self._huge}"
             )
         if not adjoint:
-            self._warn_of_underflow(largest, exponents)
+            self._warn_of_underflow(largest, exponents.tolist())
         return result
 
     def _note_size(self, step: Step, size: float, parts: Floats | None) -> None:
@@ -333,10 +335,13 @@ class Master:
             return "encode X with --dtype float64"
         return "encode X with a code of smaller condition (--code), or subtract what cancels from X"
 
-    def _warn_of_underflow(self, largest: list[float], exponents: NDArray[np.int64]) -> None:
+    def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
         """Warn if numbers of w that have underflowed may have been as large as X w."""
-        scaled = np.ldexp(largest, -exponents)
-        if ((scaled > 0) & (scaled < self._sizes.lost)).any():
+        lost = self._sizes.lost
+        if any(
+            0 < size < lost if not exponent else 0 < np.ldexp(size, -exponent) < lost
+            for size, exponent in zip(largest, exponents, strict=True)
+        ):
             self._warnings.add(
                 "X w is inexact: some numbers of w are too small for float64 beside others, and "
                 "their columns of X are larger by as much; divide columns of X by powers of two, "
@@ -350,3 +355,12 @@ class Master:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
             self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
         return self._buffers[columns]
+
+
+def _largest_of(columns: Floats) -> list[float]:
+    """Return the largest absolute value in each column; NaN if a column has one."""
+    if columns.shape[1] == 1:  # which NumPy reduces faster as a vector
+        column = columns[:, 0]
+        return [max(np.maximum.reduce(column).item(), -np.minimum.reduce(column).item())]
+    largest: list[float] = np.maximum(columns.max(axis=0), -columns.min(axis=0)).tolist()
+    return largest

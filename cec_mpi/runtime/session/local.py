@@ -27,6 +27,7 @@ from cec_mpi.runtime.session.serving import (
 from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
+from cec_mpi.store.shard import NOTHING_LOADED
 
 
 class LocalHub(StaticHub):
@@ -129,7 +130,7 @@ class LocalHub(StaticHub):
 
     def events(self) -> Iterator[Event]:
         """See `Hub.events`; machines compute in this call."""
-        for host in self.roster.processes:
+        for host in self.roster.processes if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
                     self.open_for(host.rank, machine)
@@ -250,7 +251,8 @@ class LocalMasterEnd:
         if adjoint:
             values.fill(0)
         position = 0
-        reports = [(0.0, 0.0, 0)] * self._count
+        seconds = [0.0] * self._count
+        loaded = np.zeros((2, self._count))
         failed, damaged = [], []
         with Machine.ignore_fp_warnings():
             for machine in self._machines:
@@ -263,20 +265,21 @@ class LocalMasterEnd:
                 else:
                     machine.prepare(product, values[begin:position])
                 done = machine.work(product, shared, self._step)
+                seconds[n - 1] = done.seconds
                 if done.problem:
                     self._problems[n] = done.problem
                     failed.append(n)
                     damaged += [n] if done.damaged else []
-                else:
-                    reports[n - 1] = done.seconds, done.loaded.seconds, done.loaded.bytes
+                elif done.loaded is not NOTHING_LOADED:
+                    loaded[:, n - 1] = done.loaded
                 if adjoint:
                     values += machine.values
         not_finite = []
         if adjoint and not failed and not np.isfinite(values).all():
             parts = ((machine.number, machine.values) for machine in self._machines)
             not_finite = [n for n, part in parts if not np.isfinite(part).all()]
-        seconds, load_seconds, load_bytes = np.array(reports).T
-        return Answers(values, seconds, load_seconds, load_bytes, failed, [], not_finite, damaged)
+        told = values, np.array(seconds), loaded[0], loaded[1], failed
+        return Answers(*told, not_finite=not_finite, damaged=damaged)
 
     def reports(self) -> dict[int, str]:
         """Return the last errors by machine."""

@@ -28,6 +28,7 @@ _SECOND = 1_000_000_000
 # so after half a minute by default.
 _WRITEBACK = 60.0  # seconds
 
+# The size, the time of the last change of contents, and of the last change at all.
 _Times = tuple[int, int, int]
 T = TypeVar("T")
 _KINDS = (
@@ -67,7 +68,8 @@ class Watched:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._alert_until = 0.0
-        self._times = _look(descriptor)
+        status = os.fstat(descriptor)
+        self._times = status.st_size, status.st_mtime_ns, status.st_ctime_ns
         self._settled = _is_settled(self._times)
 
     def changed(self) -> bool:
@@ -76,19 +78,14 @@ class Watched:
         It can be True without a change. It can be False after a change if the file system does not
         record times: writes to a tmpfs through a memory map leave none.
         """
-        before, now = self._times, _look(self._descriptor)
+        status = os.fstat(self._descriptor)
+        before, now = self._times, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if now == before and self._settled:  # as in nearly every step
             return self._alert_until > 0 and time.monotonic() < self._alert_until
         self._times, self._settled = now, _is_settled(now)
         if before[:2] != now[:2]:
             self._alert_until = time.monotonic() + _WRITEBACK
         return True
-
-
-def _look(descriptor: int) -> _Times:
-    """Size, time of the last change of contents, and of the last change at all."""
-    status = os.fstat(descriptor)
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _is_settled(times: _Times) -> bool:
