@@ -161,7 +161,7 @@ class _Writing:
         start, stop = layout.bounds[part : part + 2].tolist()
         low, high = layout.entries[part : part + 2].tolist()
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
-        kinds = layout.dtype, layout.index, layout.index
+        kinds = layout.dtypes
         sums = []
         with WriteHandles(self.directory) as handles:
             for block in layout.blocks_of(part):

@@ -73,11 +73,15 @@ class Layout:
         """How many parts there are, P."""
         return self.bounds.size - 1
 
+    @property
+    def dtypes(self) -> tuple[str, str, str]:
+        """Dtypes of the sections."""
+        return self.dtype, self.index, self.index
+
     @cached_property
-    def itemsizes(self) -> tuple[int, int, int]:
+    def itemsizes(self) -> tuple[int, ...]:
         """Bytes of a number in each section."""
-        index = np.dtype(self.index).itemsize
-        return np.dtype(self.dtype).itemsize, index, index
+        return tuple(np.dtype(dtype).itemsize for dtype in self.dtypes)
 
     @cached_property
     def sizes(self) -> Ints:

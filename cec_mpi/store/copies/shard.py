@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,16 +17,11 @@ from cec_mpi.store.copies.layout import (
     INDICES,
     POINTERS,
     VALUES,
-    Block,
     merged,
 )
 from cec_mpi.store.copies.manifest import CopiesManifest
-from cec_mpi.store.files.durable import read_at
-from cec_mpi.store.files.mapping import map_file
-from cec_mpi.store.files.regular import Watched, refuse_shortage
-from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.shard_files import open_checked, problem_of
-from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
+from cec_mpi.store.file_shard import FileShard
+from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
 _MOST_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
 
@@ -41,24 +34,10 @@ class _View(NamedTuple):
     matrix: Any
 
 
-class SparseShard(Shard):
-    """The rows of X in the file of one machine, read-only.
+class SparseShard(FileShard):
+    """The rows of X in the file of one machine, read-only; see `FileShard`.
 
     Rows are counted through all of X: only those of parts that the machine holds can be asked for.
-
-    Parameters
-    ----------
-    path : Path
-    store : Path
-    manifest : CopiesManifest
-    machine : int
-    holding : {"mmap", "ram"}
-    verify : {"first-read", "never"}
-
-    Raises
-    ------
-    DamagedStoreError
-        The file is missing, or has another size or header.
     """
 
     def __init__(
@@ -70,31 +49,12 @@ class SparseShard(Shard):
         holding: Holding = "mmap",
         verify: Verify = "first-read",
     ) -> None:
+        super().__init__(path, store, manifest, machine, holding, verify)
         layout = self._layout = manifest.layout
-        self.path, self.count, self.machine = path, manifest.rows, machine
         self._columns, self._manifest = manifest.columns, manifest
-        self._advice = (
-            f" (cec-mpi repair {store} copies them again)"
-            if path.parent == store
-            else " (a machine that starts again copies it again from the store)"
-        )
-        self._sums = None if verify == "never" else read_row(store, manifest, machine)
         self._file = layout.file(machine)
-        self._descriptor = open_checked(path, manifest, machine)
-        weakref.finalize(self, os.close, self._descriptor)
-        self._watched = Watched(self._descriptor)
-        self._ram = holding == "ram"
-        kinds = (layout.dtype, layout.index, layout.index)
-        if self._ram:  # no memory until it is written to
-            arrays = [np.empty(n, kind) for n, kind in zip(self._file.counts, kinds, strict=True)]
-        else:
-            mapped = map_file(self._descriptor, self._file.size, path)
-            arrays = [
-                np.frombuffer(mapped, kind, n, begin)
-                for n, kind, begin in zip(self._file.counts, kinds, self._file.begins, strict=True)
-            ]
-        self._sections: list[NDArray[Any]] = arrays
-        self._ready = bytearray(layout.blocks)
+        places = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
+        self._sections: list[NDArray[Any]] = [self.numbers(*place) for place in places]
         self._views: tuple[Intervals, Any, list[_View]] = (), None, []
         self._joined: tuple[object, Any] = None, None
 
@@ -123,11 +83,6 @@ class SparseShard(Shard):
         mean = self._layout.entries[-1] / self.count + ROW_COST
         return float((entries + ROW_COST * super().amount(intervals)) / mean)
 
-    def pieces(self, intervals: Intervals) -> Iterator[tuple[int, int, int]]:
-        """These rows, cut at the bounds of parts: the part of each piece, its first row and end."""
-        for start, stop in intervals:
-            yield from self._layout.pieces(start, stop)
-
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
         single = len(W) == 1
@@ -151,18 +106,6 @@ class SparseShard(Shard):
         else:
             out[:] = matrix @ U
 
-    def changed(self) -> bool:
-        """As `PlainShard.changed`."""
-        if self._ram or not self._watched.changed():
-            return False
-        problem = problem_of(self._descriptor, self._manifest, self.machine)
-        if problem:
-            raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
-        if self._sums is None:
-            return False
-        self._ready = bytearray(len(self._ready))
-        return True
-
     def load(self, intervals: Intervals) -> Loaded:
         """Have these rows ready, checked if this was asked for.
 
@@ -175,19 +118,19 @@ class SparseShard(Shard):
         """
         begin, read, layout = time.perf_counter(), 0, self._layout
         for part, start, stop in self._runs(intervals):
-            read += self._have(self._bytes(part, POINTERS, start, stop + 1))
+            read += self._load(part, POINTERS, start, stop + 1)
             first = self._file.first(part, POINTERS)
             pointers = self._sections[POINTERS][first : first + stop + 1]
             entries = int(layout.entries[part + 1] - layout.entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
-                raise self._damaged(part, "have row pointers that are not ascending")
+                raise self._impossible(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
-                read += self._have(self._bytes(part, section, low, high))
+                read += self._load(part, section, low, high)
             place = self._file.first(part, INDICES)
             indices = self._sections[INDICES][place + low : place + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
-                raise self._damaged(part, "have columns that X does not have")
+                raise self._impossible(part, "have columns that X does not have")
         return Loaded(time.perf_counter() - begin, read) if read else Loaded()
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
@@ -199,48 +142,14 @@ class SparseShard(Shard):
                 "does not hold"
             ) from None
 
-    def _bytes(self, part: int, section: int, first: int, last: int) -> Iterable[Block]:
-        """The blocks with these numbers of a part's section."""
+    def _load(self, part: int, section: int, first: int, last: int) -> int:
+        """Load the blocks with these numbers of a part's section; return how many bytes."""
         size = self._layout.itemsizes[section]
-        return self._layout.covering(part, section, first * size, last * size)
+        blocks = self._layout.covering(part, section, first * size, last * size)
+        return self.load_blocks(block.number for block in blocks)
 
-    def _have(self, blocks: Iterable[Block]) -> int:
-        """Read and check the blocks that are not ready; returns how many bytes."""
-        read = 0
-        for block in blocks:
-            if self._ready[block.number]:
-                continue
-            if self._ram or self._sums is not None:
-                data = self._room_of(block)
-                problem = self._read(block, data)
-                if problem:
-                    raise self._damaged(block.part, problem)
-                read += data.nbytes
-            self._ready[block.number] = True
-        return read
-
-    def _room_of(self, block: Block) -> NDArray[np.uint8]:
-        if not self._ram:
-            return np.empty(block.stop - block.start, np.uint8)
-        section = self._sections[block.section].view(np.uint8)
-        place = self._file.place(block) - self._file.begins[block.section]
-        return section[place : place + block.stop - block.start]
-
-    def _read(self, block: Block, data: NDArray[np.uint8]) -> str:
-        """Read a block; returns what is wrong with it, or an empty text."""
-        try:
-            got = read_at(self._descriptor, data, self._file.place(block))
-        except OSError as error:
-            refuse_shortage(error, self.path)
-            return f"are unreadable ({error.strerror})"
-        if got < data.nbytes:
-            return "are truncated"
-        wrong = self._sums is not None and block_sum(data) != self._sums[block.number]
-        return "do not match their checksum" if wrong else ""
-
-    def _damaged(self, part: int, problem: str) -> DamagedStoreError:
-        rows = f"rows {self._layout.bounds[part]}..{self._layout.bounds[part + 1] - 1}"
-        return DamagedStoreError(f"{self.path}: {rows} {problem}{self._advice}")
+    def _impossible(self, part: int, problem: str) -> DamagedStoreError:
+        return self.damaged(int(self._layout.first_blocks[3 * part]), problem)
 
     def _of(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_View]:
         """CSR matrices of these rows, kept until others are asked for; values in this dtype."""

@@ -1,0 +1,153 @@
+"""A shard in a file, whose blocks are checked when they are first read.
+
+A shard is opened once. The checked file is the mapped one, even if another file takes its name.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.files.durable import read_at
+from cec_mpi.store.files.mapping import map_file
+from cec_mpi.store.files.regular import Watched, refuse_shortage
+from cec_mpi.store.format.checksums import block_sum, read_row
+from cec_mpi.store.format.shard_files import open_checked, problem_of
+from cec_mpi.store.shard import Holding, Shard, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
+
+
+class FileShard(Shard):
+    """The shard of one machine, whose rows are available after `load`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    store : Path
+    manifest : Manifest
+    machine : int
+    holding : {"mmap", "ram"}
+        Whether rows are read through the page cache, or copied into memory of this process.
+    verify : {"first-read", "never"}
+
+    Attributes
+    ----------
+    path : Path
+    count : int
+        Rows, R.
+    machine : int
+    content : ndarray of uint8
+        Bytes of the file; only those of blocks that were loaded are valid.
+
+    Raises
+    ------
+    DamagedStoreError
+        The file is missing, its size or header is wrong, or its checksums are damaged.
+    ShortageError
+        The process or the computer lacks a resource.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store: Path,
+        manifest: Manifest,
+        machine: int,
+        holding: Holding = "mmap",
+        verify: Verify = "first-read",
+    ) -> None:
+        self.path, self.machine, self.count = path, machine, manifest.rows_per_shard
+        self._file_manifest = manifest
+        self._advice = (
+            f" (cec-mpi repair {store} rebuilds them)"
+            if path.parent == store
+            else " (a machine that starts again copies it again from the store)"
+        )
+        self._descriptor = open_checked(path, manifest, machine)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._watched = Watched(self._descriptor)
+        self._sums = None if verify == "never" else read_row(store, manifest, machine)
+        self._ram = holding == "ram"
+        is_ready = not self._ram and self._sums is None
+        self._ready = bytearray([is_ready]) * manifest.block_count
+        size = manifest.bytes_of(machine)
+        self.content: NDArray[np.uint8]
+        if self._ram:
+            self.content = np.empty(size, np.uint8)  # no memory until it is written to
+        else:
+            self.content = np.frombuffer(map_file(self._descriptor, size, path), np.uint8)
+        self._buffer = np.empty(manifest.block_bytes, np.uint8)
+
+    def numbers(self, begin: int, count: int, dtype: Any) -> NDArray[Any]:
+        """Return numbers of the file, which begin at this byte, without a copy."""
+        return np.frombuffer(self.content, dtype, count, begin)
+
+    def changed(self) -> bool:
+        """Whether loaded rows may have been overwritten; `load` then checks them again.
+
+        This compares size and times of the file. Rows in memory of this process, and rows that are
+        never checked, stay valid.
+
+        Raises
+        ------
+        DamagedStoreError
+            The size or header of the file has changed.
+        """
+        if self._ram or not self._watched.changed():
+            return False
+        problem = problem_of(self._descriptor, self._file_manifest, self.machine)
+        if problem:
+            raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
+        if self._sums is None:
+            return False
+        self._ready = bytearray(len(self._ready))
+        return True
+
+    def load_blocks(self, blocks: Iterable[int]) -> int:
+        """Load blocks that are not loaded yet, and check them if `verify` says so.
+
+        Returns
+        -------
+        int
+            Number of bytes that were read.
+
+        Raises
+        ------
+        DamagedStoreError
+            Rows were altered or truncated. The message names the shard and the rows.
+        ShortageError
+            The process or the computer lacks a resource.
+        """
+        read = 0
+        for block in blocks:
+            if self._ready[block]:
+                continue
+            begin, size = self._file_manifest.place_of(block, self.machine)
+            data = self.content[begin : begin + size] if self._ram else self._buffer[:size]
+            try:
+                got = read_at(self._descriptor, data, begin)
+            except OSError as error:
+                refuse_shortage(error, self.path)
+                raise self.damaged(block, f"are unreadable ({error.strerror})") from None
+            if got < size:
+                raise self.damaged(block, "are truncated")
+            if self._sums is not None and block_sum(data) != self._sums[block]:
+                raise self.damaged(block, "do not match their checksum")
+            self._ready[block] = True
+            read += size
+        return read
+
+    def damaged(self, block: int, problem: str) -> DamagedStoreError:
+        """Return an error that names the rows of a block."""
+        rows = self._file_manifest.describe_rows([block])
+        return DamagedStoreError(f"{self.path}: {rows} {problem}{self._advice}")
