@@ -179,7 +179,7 @@ def hindsight_makespan(
 
     Examples
     --------
-    Machines of speeds 2, 2, 3, 3, 4 and 4 with equal loads, three copies of 420 rows:
+    Machines of speeds 2, 2, 3, 3, 4 and 4 with equal loads; three of them compute each of 420 rows:
 
     >>> from cec_mpi.core.demand import CodedDemand
     >>> seconds = [105, 105, 70, 70, 52.5, 52.5]

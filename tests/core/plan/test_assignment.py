@@ -18,16 +18,18 @@ from cec_mpi.errors import InfeasibleError, InputError
 both_schemes = pytest.mark.parametrize(
     "plan",
     [
-        lambda available, copies: heterogeneous(available, [3, 2, 1][: len(available)], copies),
-        lambda available, copies: cyclic(available, copies, 3),
+        lambda available, machines_per_row: heterogeneous(
+            available, [3, 2, 1][: len(available)], machines_per_row
+        ),
+        lambda available, machines_per_row: cyclic(available, machines_per_row, 3),
     ],
     ids=["heterogeneous", "cyclic"],
 )
 
 
-def blocks_of_the_paper(available, loads, copies):
+def blocks_of_the_paper(available, loads, machines_per_row):
     """[(alpha_f, P_f)]."""
-    blocks = algorithm_1(dict(zip(available, loads, strict=True)), copies)
+    blocks = algorithm_1(dict(zip(available, loads, strict=True)), machines_per_row)
     return [(block.alpha, set(block.P)) for block in blocks]
 
 
@@ -43,28 +45,28 @@ def rows_of(plan, machine):
 
 @st.composite
 def fillable(draw):
-    """(available, loads, copies): any loads of at most R rows that sum to copies * R."""
+    """(available, loads, machines_per_row): loads of at most R, machines_per_row * R in sum."""
     machines = draw(st.integers(1, 9))
-    copies = draw(st.integers(1, machines))
+    machines_per_row = draw(st.integers(1, machines))
     rows = draw(st.integers(1, draw(st.sampled_from([2, 6, 50, 10_000]))))
     loads = [draw(st.integers(0, rows)) for _ in range(machines)]
-    short = copies * rows - sum(loads)
+    short = machines_per_row * rows - sum(loads)
     for n in draw(st.permutations(range(machines))):
         step = max(-loads[n], min(rows - loads[n], short))
         loads[n] += step
         short -= step
     available = sorted(draw(st.sets(st.integers(1, 40), min_size=machines, max_size=machines)))
-    return tuple(available), loads, copies
+    return tuple(available), loads, machines_per_row
 
 
 @st.composite
 def planned(draw):
-    """(available, loads, copies) with the optimal loads of machines of any speeds."""
+    """(available, loads, machines_per_row) with the optimal loads of machines of any speeds."""
     speed = draw(st.sampled_from([st.integers(1, 3), st.floats(0.5, 8), st.floats(1e-9, 1e9)]))
     speeds = draw(st.lists(speed, min_size=1, max_size=9))
-    copies = draw(st.integers(1, len(speeds)))
-    loads = whole_row_load(speeds, copies, draw(st.integers(1, 500)))
-    return tuple(range(1, len(speeds) + 1)), loads.tolist(), copies
+    machines_per_row = draw(st.integers(1, len(speeds)))
+    loads = whole_row_load(speeds, machines_per_row, draw(st.integers(1, 500)))
+    return tuple(range(1, len(speeds) + 1)), loads.tolist(), machines_per_row
 
 
 # --- Algorithm 1 --------------------------------------------------------------------------
@@ -73,12 +75,12 @@ def planned(draw):
 @settings(max_examples=120)
 @given(st.one_of(fillable(), planned()))
 def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
-    available, loads, copies = case
-    plan = heterogeneous(available, loads, copies)
-    rows = sum(loads) // copies
+    available, loads, machines_per_row = case
+    plan = heterogeneous(available, loads, machines_per_row)
+    rows = sum(loads) // machines_per_row
     blocks = plan.blocks
     assert len(blocks) <= len(available)
-    assert all(len(set(block.machines)) == copies for block in blocks)
+    assert all(len(set(block.machines)) == machines_per_row for block in blocks)
     assert all(block.stop - block.start >= 1 for block in blocks)
     along = sorted(blocks, key=lambda block: block.start)
     assert [block.start for block in along] == [0, *(block.stop for block in along[:-1])]
@@ -88,17 +90,17 @@ def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
         for n in block.machines:
             met[n] += block.stop - block.start
     assert list(met.values()) == loads == plan.loads.tolist()
-    assert sizes_and_sets(plan) == blocks_of_the_paper(available, loads, copies)
+    assert sizes_and_sets(plan) == blocks_of_the_paper(available, loads, machines_per_row)
 
 
-@pytest.mark.parametrize("copies", [1, 2, 10, 150, 299, 300])
+@pytest.mark.parametrize("machines_per_row", [1, 2, 10, 150, 299, 300])
 @pytest.mark.parametrize("fastest", [1, 3, 1000])
-def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(copies, fastest):
-    speeds = np.random.default_rng(copies).integers(1, fastest + 1, 300)
-    loads = whole_row_load(speeds, copies, 1000)
+def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(machines_per_row, fastest):
+    speeds = np.random.default_rng(machines_per_row).integers(1, fastest + 1, 300)
+    loads = whole_row_load(speeds, machines_per_row, 1000)
     everyone = tuple(range(1, 301))
-    plan = heterogeneous(everyone, loads, copies)
-    assert sizes_and_sets(plan) == blocks_of_the_paper(everyone, loads.tolist(), copies)
+    plan = heterogeneous(everyone, loads, machines_per_row)
+    assert sizes_and_sets(plan) == blocks_of_the_paper(everyone, loads.tolist(), machines_per_row)
 
 
 def test_ties_go_by_machine_number():
@@ -114,7 +116,7 @@ def test_more_rows_than_memory_holds_do_not_overflow():
 @pytest.mark.parametrize(
     "loads",
     [
-        pytest.param([3, 2, 2], id="sum is no multiple of the copies"),
+        pytest.param([3, 2, 2], id="sum is no multiple of the machines_per_row"),
         pytest.param([4, 1, 1], id="more rows than there are on one machine"),
         pytest.param([3, 3, 1, -1], id="negative"),
         pytest.param([0, 0, 0], id="no rows"),
@@ -131,19 +133,19 @@ def test_as_many_loads_as_machines_are_needed():
 
 
 @both_schemes
-@pytest.mark.parametrize(("available", "copies"), [((1, 2), 4), ((), 1)])
-def test_fewer_machines_than_copies_are_infeasible(plan, available, copies):
-    message = f"{len(available)} machines available: each row needs {copies}"
+@pytest.mark.parametrize(("available", "machines_per_row"), [((1, 2), 4), ((), 1)])
+def test_fewer_machines_than_a_row_needs_are_infeasible(plan, available, machines_per_row):
+    message = f"{len(available)} machines available: each row needs {machines_per_row}"
     with pytest.raises(InfeasibleError, match=message) as caught:
-        plan(available, copies)
+        plan(available, machines_per_row)
     assert caught.value.exit_code == 4
 
 
 @both_schemes
-@pytest.mark.parametrize("copies", [0, -1])
-def test_less_than_one_copy_is_wrong_input_and_not_a_lack_of_machines(plan, copies):
+@pytest.mark.parametrize("machines_per_row", [0, -1])
+def test_less_than_one_machine_per_row_is_wrong_input_and_not_a_lack_of_machines(plan, machines_per_row):
     with pytest.raises(InputError):
-        plan((1, 2, 3), copies)
+        plan((1, 2, 3), machines_per_row)
 
 
 @pytest.mark.parametrize("available", [(3, 2, 1), (3, 1, 2), (1, 1, 2), (0, 1, 2)])
@@ -166,21 +168,21 @@ def test_numbers_in_the_order_of_the_cyclic_scheme_differ_and_begin_at_one(order
 def test_cyclic_blocks_and_loads(numbers, data, rows):
     available = sorted(numbers)
     count = len(available)
-    copies = data.draw(st.integers(1, count))
-    plan = cyclic(available, copies, rows)
+    machines_per_row = data.draw(st.integers(1, count))
+    plan = cyclic(available, machines_per_row, rows)
     bounds = [b * rows // count for b in range(count + 1)]
     assert plan.blocks == tuple(
         Block(
             bounds[b],
             bounds[b + 1],
-            tuple(sorted(available[(b + k) % count] for k in range(copies))),
+            tuple(sorted(available[(b + k) % count] for k in range(machines_per_row))),
         )
         for b in range(count)
         if bounds[b] < bounds[b + 1]
     )
     assert plan.loads.tolist() == [len(rows_of(plan, n)) for n in available]
     assert plan.loads.max() - plan.loads.min() <= 1
-    assert plan.loads.sum() == copies * rows
+    assert plan.loads.sum() == machines_per_row * rows
 
 
 def test_cyclic_needs_rows():
@@ -205,8 +207,8 @@ def small_plan(**changes):
 @st.composite
 def assignments(draw):
     """Assignments with their blocks in any place along the rows."""
-    available, loads, copies = draw(fillable())
-    blocks = heterogeneous(available, loads, copies).blocks
+    available, loads, machines_per_row = draw(fillable())
+    blocks = heterogeneous(available, loads, machines_per_row).blocks
     along = draw(st.permutations(range(len(blocks))))
     starts, stops, row = [0] * len(blocks), [0] * len(blocks), 0
     for f in along:

@@ -18,10 +18,10 @@ def intervals_in_order(sets, order):
     return len(along[0]) + sum(len(after - before) for before, after in pairwise(along))
 
 
-def random_plan(machines, copies, seed, fastest=8.0):
+def random_plan(machines, machines_per_row, seed, fastest=8.0):
     speeds = np.random.default_rng(seed).uniform(1, fastest, machines)
-    loads = whole_row_load(speeds, copies, 10_000)
-    return heterogeneous(tuple(range(1, machines + 1)), loads, copies)
+    loads = whole_row_load(speeds, machines_per_row, 10_000)
+    return heterogeneous(tuple(range(1, machines + 1)), loads, machines_per_row)
 
 
 def intervals_of(plan):
@@ -59,7 +59,7 @@ def test_small_plans_are_within_one_interval_of_the_best_order(machines):
 
 
 @pytest.mark.parametrize(
-    ("machines", "copies", "plans", "at_most"),
+    ("machines", "machines_per_row", "plans", "at_most"),
     [
         (6, 3, 100, 0.95),
         (10, 5, 100, 0.9),
@@ -72,11 +72,11 @@ def test_small_plans_are_within_one_interval_of_the_best_order(machines):
     ],
 )
 def test_plans_have_fewer_intervals_than_in_the_order_of_algorithm_1(
-    machines, copies, plans, at_most
+    machines, machines_per_row, plans, at_most
 ):
     placed = unplaced = 0
     for seed in range(plans):
-        plan = random_plan(machines, copies, seed)
+        plan = random_plan(machines, machines_per_row, seed)
         placed += intervals_of(plan)
         unplaced += intervals_in_order(sets_of(plan), range(len(plan.starts)))
     assert placed <= at_most * unplaced
@@ -88,12 +88,12 @@ def test_cyclic_machines_have_one_interval_or_one_at_each_end():
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 256, 257, 400])
-@pytest.mark.parametrize("copies", [1, 3, 12])
-def test_the_order_holds_each_block_once(blocks, copies):
+@pytest.mark.parametrize("machines_per_row", [1, 3, 12])
+def test_the_order_holds_each_block_once(blocks, machines_per_row):
     rng = np.random.default_rng(blocks)
     available = np.sort(rng.choice(np.arange(1, 1000), 400, replace=False))
     machines = np.array(
-        [np.sort(rng.choice(available, copies, replace=False)) for _ in range(blocks)],
+        [np.sort(rng.choice(available, machines_per_row, replace=False)) for _ in range(blocks)],
         dtype=np.int32,
     )
     order = order_along_rows(machines, available.tolist())
@@ -101,18 +101,20 @@ def test_the_order_holds_each_block_once(blocks, copies):
     assert np.array_equal(order, order_along_rows(machines, available.tolist()))
 
 
-def drawn(blocks, copies):
+def drawn(blocks, machines_per_row):
     """Blocks on some of 60 machines, and the numbers of these."""
     rng = np.random.default_rng(blocks)
     available = np.sort(rng.choice(np.arange(1, 500), 60, replace=False))
-    machines = [np.sort(rng.choice(available, copies, replace=False)) for _ in range(blocks)]
+    machines = [
+        np.sort(rng.choice(available, machines_per_row, replace=False)) for _ in range(blocks)
+    ]
     return np.array(machines, dtype=np.int32), available.tolist()
 
 
 @pytest.mark.parametrize("blocks", [1, 40, 250])
-@pytest.mark.parametrize("copies", [1, 9, 40])
-def test_each_block_is_followed_by_the_one_left_that_shares_most_machines(blocks, copies):
-    machines, available = drawn(blocks, copies)
+@pytest.mark.parametrize("machines_per_row", [1, 9, 40])
+def test_each_block_is_followed_by_the_one_left_that_shares_most_machines(blocks, machines_per_row):
+    machines, available = drawn(blocks, machines_per_row)
     sets = [set(block) for block in machines.tolist()]
     order, left = [0], list(range(1, blocks))
     while left:
@@ -121,9 +123,9 @@ def test_each_block_is_followed_by_the_one_left_that_shares_most_machines(blocks
     assert order_along_rows(machines, available).tolist() == order
 
 
-@pytest.mark.parametrize(("blocks", "copies"), [(300, 9), (8000, 40)])
-def test_very_many_blocks_are_sorted_by_the_machines_that_are_in_most(blocks, copies):
-    machines, available = drawn(blocks, copies)
+@pytest.mark.parametrize(("blocks", "machines_per_row"), [(300, 9), (8000, 40)])
+def test_very_many_blocks_are_sorted_by_the_machines_that_are_in_most(blocks, machines_per_row):
+    machines, available = drawn(blocks, machines_per_row)
     counts = Counter(machines.ravel().tolist())
     rank = {machine: (-counts[machine], machine) for machine in available}
     keys = [sorted(rank[machine] for machine in block)[:8] for block in machines.tolist()]

@@ -67,20 +67,20 @@ def test_the_papers_example_to_the_last_fraction(step, c_star, k_star, mu):
 def test_fractional_load_is_the_optimum_of_the_linear_program(seed):
     rng = np.random.default_rng(seed)
     machines = int(rng.integers(1, 13))
-    copies = int(rng.integers(1, machines + 1))
+    machines_per_row = int(rng.integers(1, machines + 1))
     speeds = np.exp(rng.normal(0, 1, machines))
-    # Unknowns mu[1..N] and c: minimise c with mu[n] <= c s[n] and sum mu = copies.
+    # Unknowns mu[1..N] and c: minimise c with mu[n] <= c s[n] and sum mu = machines_per_row.
     best = linprog(
         np.append(np.zeros(machines), 1),
         A_ub=np.column_stack((np.eye(machines), -speeds)),
         b_ub=np.zeros(machines),
         A_eq=np.append(np.ones(machines), 0)[None],
-        b_eq=[copies],
+        b_eq=[machines_per_row],
         bounds=[(0, 1)] * machines + [(0, None)],
     )
-    load = fractional_load(speeds, copies)
+    load = fractional_load(speeds, machines_per_row)
     assert load.c_star == pytest.approx(best.fun, rel=1e-9)
-    assert sum(load.mu) == pytest.approx(copies, rel=1e-12)
+    assert sum(load.mu) == pytest.approx(machines_per_row, rel=1e-12)
     assert makespan(load.mu, speeds) == pytest.approx(load.c_star, rel=1e-12)
 
 
@@ -91,9 +91,9 @@ def test_fractional_load_is_the_optimum_of_the_linear_program(seed):
     data=st.data(),
 )
 def test_the_level_alone_is_that_of_the_loads(speeds, data):
-    copies = data.draw(st.integers(1, len(speeds)))
-    assert optimal_level(speeds, copies) == pytest.approx(
-        float(fractional_load(speeds, copies).c_star), rel=1e-14
+    machines_per_row = data.draw(st.integers(1, len(speeds)))
+    assert optimal_level(speeds, machines_per_row) == pytest.approx(
+        float(fractional_load(speeds, machines_per_row).c_star), rel=1e-14
     )
 
 
@@ -114,25 +114,29 @@ EXTREMES = [
     [1e-300, 1e-300, 1e300, 1e300],
     [1e-130, 1e-140, 1e140, 1e130, 1e140],
 ]
-EXTREME_CASES = [(speeds, copies) for speeds in EXTREMES for copies in range(1, len(speeds) + 1)]
+EXTREME_CASES = [
+    (speeds, machines_per_row)
+    for speeds in EXTREMES
+    for machines_per_row in range(1, len(speeds) + 1)
+]
 
 
-@pytest.mark.parametrize(("speeds", "copies"), EXTREME_CASES)
-def test_extreme_speeds_lose_no_accuracy(speeds, copies):
-    exact = fractional_load([Fraction(s) for s in speeds], copies)
-    floats = fractional_load(speeds, copies)
+@pytest.mark.parametrize(("speeds", "machines_per_row"), EXTREME_CASES)
+def test_extreme_speeds_lose_no_accuracy(speeds, machines_per_row):
+    exact = fractional_load([Fraction(s) for s in speeds], machines_per_row)
+    floats = fractional_load(speeds, machines_per_row)
     assert floats.mu == pytest.approx([float(mu) for mu in exact.mu], rel=1e-12)
     assert floats.c_star == pytest.approx(float(exact.c_star), rel=1e-12)
 
 
-@pytest.mark.parametrize(("speeds", "copies"), EXTREME_CASES)
-def test_extreme_speeds_have_whole_row_loads(speeds, copies):
-    loads = whole_row_load(speeds, copies, 100)
-    assert loads.sum() == copies * 100
+@pytest.mark.parametrize(("speeds", "machines_per_row"), EXTREME_CASES)
+def test_extreme_speeds_have_whole_row_loads(speeds, machines_per_row):
+    loads = whole_row_load(speeds, machines_per_row, 100)
+    assert loads.sum() == machines_per_row * 100
     assert loads.min() >= 0
     assert loads.max() <= 100
     time = max(Fraction(m) / Fraction(s) for m, s in zip(loads.tolist(), speeds, strict=True))
-    assert rows_before(time, speeds, 100) < copies * 100
+    assert rows_before(time, speeds, 100) < machines_per_row * 100
 
 
 @pytest.mark.parametrize("machines", [2, 3, 5])
@@ -161,21 +165,21 @@ def test_machines_that_slow_still_share_by_their_speeds():
 def test_no_whole_row_load_of_all_there_are_is_faster(seed):
     rng = np.random.default_rng(seed)
     machines, rows = int(rng.integers(1, 5)), int(rng.integers(1, 6))
-    copies = int(rng.integers(1, machines + 1))
+    machines_per_row = int(rng.integers(1, machines + 1))
     speeds = rng.integers(1, 8, machines).tolist()
     best = min(
         makespan(loads, speeds)
         for loads in product(range(rows + 1), repeat=machines)
-        if sum(loads) == copies * rows
+        if sum(loads) == machines_per_row * rows
     )
-    assert makespan(whole_row_load(speeds, copies, rows), speeds) == best
+    assert makespan(whole_row_load(speeds, machines_per_row, rows), speeds) == best
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whole_row_load_is_the_optimum_of_the_integer_program(seed):
     rng = np.random.default_rng(seed)
     machines, rows = int(rng.integers(3, 8)), int(rng.integers(5, 40))
-    copies = int(rng.integers(1, machines))
+    machines_per_row = int(rng.integers(1, machines))
     speeds = rng.integers(1, 12, machines).astype(float)
     best = milp(
         np.append(np.zeros(machines), 1),
@@ -183,11 +187,13 @@ def test_whole_row_load_is_the_optimum_of_the_integer_program(seed):
         bounds=(0, np.append(np.full(machines, rows), np.inf)),
         constraints=[
             LinearConstraint(np.column_stack((np.eye(machines), -speeds)), ub=0),
-            LinearConstraint(np.append(np.ones(machines), 0), copies * rows, copies * rows),
+            LinearConstraint(
+                np.append(np.ones(machines), 0), machines_per_row * rows, machines_per_row * rows
+            ),
         ],
         options={"mip_rel_gap": 0},
     )
-    loads = whole_row_load(speeds, copies, rows)
+    loads = whole_row_load(speeds, machines_per_row, rows)
     assert makespan(loads, speeds) == pytest.approx(best.fun, rel=1e-6)
 
 
@@ -197,14 +203,14 @@ def test_whole_row_load_is_the_optimum_of_the_integer_program(seed):
     st.integers(1, 10**6),
 )
 def test_whole_row_load_fits_and_in_less_time_the_rows_could_not_be_done(case, rows):
-    speeds, copies = case
-    loads = whole_row_load(speeds, copies, rows).tolist()
-    assert sum(loads) == copies * rows
+    speeds, machines_per_row = case
+    loads = whole_row_load(speeds, machines_per_row, rows).tolist()
+    assert sum(loads) == machines_per_row * rows
     assert min(loads) >= 0
     assert max(loads) <= rows
     time = max(Fraction(m, s) for m, s in zip(loads, speeds, strict=True))
-    assert rows_before(time, speeds, rows) < copies * rows
-    bound = fractional_load(speeds, copies).c_star * rows
+    assert rows_before(time, speeds, rows) < machines_per_row * rows
+    bound = fractional_load(speeds, machines_per_row).c_star * rows
     assert bound <= time <= bound + Fraction(1, min(speeds))
 
 
@@ -251,19 +257,23 @@ def test_speeds_come_back_as_they_are():
     assert speeds.dtype == np.float64
 
 
-@pytest.mark.parametrize("plan", [fractional_load, lambda s, copies: whole_row_load(s, copies, 5)])
-def test_fewer_machines_than_copies_are_infeasible(plan):
+@pytest.mark.parametrize(
+    "plan", [fractional_load, lambda s, machines_per_row: whole_row_load(s, machines_per_row, 5)]
+)
+def test_fewer_machines_than_a_row_needs_are_infeasible(plan):
     with pytest.raises(InfeasibleError, match="2 machines available: each row needs 3") as caught:
         plan([1, 2], 3)
     assert isinstance(caught.value, ValueError)
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("plan", [fractional_load, lambda s, copies: whole_row_load(s, copies, 5)])
-@pytest.mark.parametrize("copies", [0, -1])
-def test_copies_start_at_one(plan, copies):
-    with pytest.raises(InputError, match=f"each row on {copies} machines"):
-        plan([1, 2], copies)
+@pytest.mark.parametrize(
+    "plan", [fractional_load, lambda s, machines_per_row: whole_row_load(s, machines_per_row, 5)]
+)
+@pytest.mark.parametrize("machines_per_row", [0, -1])
+def test_copies_start_at_one(plan, machines_per_row):
+    with pytest.raises(InputError, match=f"each row on {machines_per_row} machines"):
+        plan([1, 2], machines_per_row)
 
 
 @pytest.mark.parametrize("rows", [0, -3])
@@ -272,8 +282,8 @@ def test_rows_start_at_one(rows):
         whole_row_load([1, 2], 1, rows)
 
 
-@pytest.mark.parametrize("copies", [1, 500, 999])
-def test_the_most_rows_that_there_can_be_are_given_out_exactly(copies):
-    loads = whole_row_load([0.1] * 1000, copies, 2**48)
-    assert int(loads.sum()) == copies * 2**48
+@pytest.mark.parametrize("machines_per_row", [1, 500, 999])
+def test_the_most_rows_that_there_can_be_are_given_out_exactly(machines_per_row):
+    loads = whole_row_load([0.1] * 1000, machines_per_row, 2**48)
+    assert int(loads.sum()) == machines_per_row * 2**48
     assert loads.max() - loads.min() <= 1

@@ -43,8 +43,10 @@ def test_no_plan_beats_its_bound_and_cyclic_never_beats_heterogeneous(seed):
     rng = np.random.default_rng(seed)
     speeds = rng.uniform(1, 8, 12)
     available = tuple(sorted((rng.choice(12, 8, replace=False) + 1).tolist()))
-    copies, rows = int(rng.integers(1, 9)), int(rng.integers(1, 200))
-    best, baseline = (plan_step(available, speeds, copies, rows, scheme) for scheme in SCHEMES)
+    machines_per_row, rows = int(rng.integers(1, 9)), int(rng.integers(1, 200))
+    best, baseline = (
+        plan_step(available, speeds, machines_per_row, rows, scheme) for scheme in SCHEMES
+    )
     assert best.bound == baseline.bound
     assert best.bound * (1 - 1e-12) <= best.makespan <= baseline.makespan
     present = speeds[np.array(available) - 1]
@@ -62,7 +64,7 @@ def test_speeds_of_preempted_machines_do_not_matter_to_a_step(scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
-    ("available", "speeds", "copies", "rows", "message"),
+    ("available", "speeds", "machines_per_row", "rows", "message"),
     [
         ((1, 7), SPEEDS, 2, 420, r"\(1, 7\): 6 speeds are given"),
         ((0, 1), SPEEDS, 2, 420, r"\(0, 1\): expected ascending"),
@@ -76,9 +78,11 @@ def test_speeds_of_preempted_machines_do_not_matter_to_a_step(scheme):
         ((1, 2, 3), SPEEDS, 0, 420, "expected at least 1"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(scheme, available, speeds, copies, rows, message):
+def test_what_cannot_be_planned_is_refused(
+    scheme, available, speeds, machines_per_row, rows, message
+):
     with pytest.raises(InputError, match=message):
-        plan_step(available, speeds, copies, rows, scheme)
+        plan_step(available, speeds, machines_per_row, rows, scheme)
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones():
