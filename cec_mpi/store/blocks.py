@@ -132,9 +132,9 @@ class Blocks(ABC):
         """Compute the contents of a block for these machines, from those of L or more others."""
 
     @property
-    @abstractmethod
     def bytes_of_thread(self) -> int:
-        """Memory that a thread needs to rebuild a block."""
+        """Memory that a thread needs to rebuild a block, beside the block."""
+        return 0
 
     def size(self, blocks: Iterable[int]) -> int:
         """Return the size of these blocks in all files."""

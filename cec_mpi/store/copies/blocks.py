@@ -11,11 +11,6 @@ class CopiedBlocks(Blocks):
 
     manifest: CopiesManifest
 
-    @property
-    def bytes_of_thread(self) -> int:
-        """None but the block."""
-        return 0
-
     def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
         """As `Blocks.rebuild`."""
         (copy,) = found.shards.values()

@@ -143,7 +143,7 @@ def test_fewer_machines_than_a_row_needs_are_infeasible(plan, available, machine
 
 @both_schemes
 @pytest.mark.parametrize("machines_per_row", [0, -1])
-def test_less_than_one_machine_per_row_is_wrong_input_and_not_a_lack_of_machines(plan, machines_per_row):
+def test_less_than_one_machine_per_row_is_wrong_input(plan, machines_per_row):
     with pytest.raises(InputError):
         plan((1, 2, 3), machines_per_row)
 

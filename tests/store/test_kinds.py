@@ -1,0 +1,213 @@
+"""A further kind of store, in one class and one line: all that works on stores works on it."""
+
+from functools import cached_property
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from cec_mpi import open_operator
+from cec_mpi.cli import main
+from cec_mpi.core.code.mds import MDSCode
+from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store import add_machine, decode, open_store, repair, verify
+from cec_mpi.store.blocks import Blocks, Values
+from cec_mpi.store.dense import DenseShard
+from cec_mpi.store.file_shard import FileShard
+from cec_mpi.store.files.npy import npy_header
+from cec_mpi.store.format.array_files import publish_pieces
+from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
+from cec_mpi.store.format.manifest import (
+    COLUMN_SIZES,
+    ArrayEntry,
+    Manifest,
+    ShardEntry,
+    SumsEntry,
+)
+from cec_mpi.store.format.manifest_files import publish_manifest
+from cec_mpi.store.kinds import KINDS
+from cec_mpi.store.shard import Loaded
+
+ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
+
+
+class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
+    """Each machine has all of X."""
+
+    block_rows: int
+
+    @cached_property
+    def code(self):
+        return MDSCode(np.ones((self.machines, 1)), "mirror")
+
+    summary = "a mirror"
+    rows_per_shard = property(lambda self: self.rows)
+    block_count = property(lambda self: -(-self.rows // self.block_rows))
+    block_bytes = property(lambda self: self.block_rows * self.columns * self.itemsize)
+
+    def check(self):
+        if not 1 <= self.block_rows <= self.rows:
+            raise ValueError(f"block_rows is {self.block_rows}")
+
+    def header_of(self, machine):
+        return npy_header((self.rows, self.columns), np.dtype(self.dtype))
+
+    def bytes_of(self, machine):
+        return len(self.header_of(machine)) + self.rows * self.columns * self.itemsize
+
+    def rows_of(self, block):
+        return block * self.block_rows, min((block + 1) * self.block_rows, self.rows)
+
+    def place_of(self, block, machine):
+        start, stop = self.rows_of(block)
+        row = self.columns * self.itemsize
+        return len(self.header_of(machine)) + start * row, (stop - start) * row
+
+    def open_blocks(self, directory, sums):
+        return MirrorBlocks(directory, self, sums)
+
+    def open_shard(self, path, store, machine, holding, verify):
+        return MirrorShard(path, store, self, machine, holding, verify)
+
+    def open_output(self, out, delimiter):
+        return MirrorOutput(out)
+
+    def grow(self, seed):
+        number = self.machines + 1
+        entry = ShardEntry(self.file_of(number), self.bytes_of(number), "", ())
+        return replace(self, machines=number, shards=(*self.shards, entry))
+
+
+class MirrorBlocks(Blocks):
+    def rebuild(self, found, machines):
+        (copy,) = found.shards.values()
+        return Values([copy] * len(machines), [0.0] * len(machines))
+
+
+class MirrorShard(FileShard, DenseShard):
+    def __init__(self, path, store, manifest, *more):
+        super().__init__(path, store, manifest, *more)
+        self.manifest, shape = manifest, (manifest.rows, manifest.columns)
+        begin = manifest.place_of(0, self.machine)[0]
+        self.rows = self.numbers(begin, shape[0] * shape[1], manifest.dtype).reshape(shape)
+
+    def pieces(self, start, stop):
+        return (self.rows[start:stop],)
+
+    def load(self, intervals):
+        height = self.manifest.block_rows
+        return Loaded(
+            0.0,
+            self.load_blocks(k for a, b in intervals for k in range(a // height, -(-b // height))),
+        )
+
+
+class MirrorOutput:
+    def __init__(self, path):
+        self.path = path
+
+    def size(self, manifest):
+        return manifest.shard_bytes
+
+    def write(self, blocks, partial, memory, runner):
+        manifest = blocks.manifest
+        found = [blocks.read(block) for block in blocks.blocks()]
+        if lost := [block for block, copies in enumerate(found) if not copies]:
+            raise DamagedStoreError(manifest.describe_lost(lost))
+        parts = [next(iter(copies.values())).view(manifest.dtype) for copies in found]
+        with partial.open("wb") as file:
+            np.save(file, np.concatenate(parts).reshape(manifest.rows, manifest.columns))
+        return 0.0
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+
+
+@pytest.fixture
+def store(X, tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "block_rows", MirrorManifest)
+    path = tmp_path / "S"
+    path.mkdir()
+    sums = np.array([block_sum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)
+    for machine in (1, 2, 3):
+        np.save(path / f"shard-000{machine}.npy", X)
+    sizes = np.abs(X).max(axis=0)
+    digest = publish_pieces(path, COLUMN_SIZES, sizes.shape, sizes.dtype, (sizes,))
+    size = (path / "shard-0001.npy").stat().st_size
+    manifest = MirrorManifest(
+        rows=ROWS,
+        columns=COLUMNS,
+        machines=3,
+        dtype="float64",
+        rounded=False,
+        checksums=SumsEntry.of(1),
+        column_sizes=ArrayEntry(COLUMN_SIZES, digest),
+        shards=tuple(ShardEntry(f"shard-000{n}.npy", size, row_sum(sums), ()) for n in (1, 2, 3)),
+        block_rows=HEIGHT,
+    )
+    publish_checksums(path, manifest, np.tile(sums, (3, 1)))
+    publish_manifest(path, manifest)
+    return path
+
+
+def flip(file, place):
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def test_damage_is_found_and_rebuilt_from_other_machines(store, X, tmp_path):
+    flip(store / "shard-0002.npy", 1000)
+    (store / "shard-0003.npy").unlink()
+    condition = verify(store)
+    assert condition.damaged == [2, 3]
+    assert condition.problems[1] == "rows 8..15 do not match their checksum"
+    done = repair(store)
+    assert (done.rebuilt, done.error_bound) == ({2: "rows 8..15", 3: "rows 0..49"}, 0.0)
+    assert verify(store).damaged == []
+    np.testing.assert_array_equal(np.load(store / "shard-0003.npy"), X)
+
+
+def test_rows_that_are_damaged_everywhere_are_named(store, tmp_path):
+    for machine in (1, 2, 3):
+        flip(store / f"shard-000{machine}.npy", 1000)
+    with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
+        repair(store)
+    with pytest.raises(DamagedStoreError, match=r"rows 8\.\.15 of X are lost"):
+        decode(store, tmp_path / "again.npy")
+
+
+def test_it_grows_and_is_decoded(store, X, tmp_path):
+    assert add_machine(store).machines == 4
+    assert verify(store).damaged == []
+    (store / "shard-0001.npy").unlink()
+    decode(store, tmp_path / "again.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "again.npy"), X)
+    np.testing.assert_array_equal(open_store(store).shard(4), X)
+
+
+def test_its_shards_are_checked_when_they_are_read(store):
+    shard = open_store(store).open_shard(2)
+    shard.load(((0, 8),))
+    flip(store / "shard-0002.npy", 2000)
+    with pytest.raises(DamagedStoreError, match=r"rows 32\.\.39 do not match their checksum"):
+        open_store(store).open_shard(2).load(((30, 40),))
+
+
+def test_machines_multiply_with_it(store, X):
+    with open_operator(store, None) as operator:
+        for available in (1, 2, 3), (2,):
+            operator.available = available
+            np.testing.assert_allclose(operator @ np.ones(COLUMNS), X.sum(axis=1), rtol=1e-12)
+            np.testing.assert_allclose(operator.H @ np.ones(ROWS), X.sum(axis=0), rtol=1e-12)
+
+
+def test_commands_describe_it(store, capsys):
+    assert main(["info", str(store)]) == 0
+    assert "50 x 7 float64" in capsys.readouterr().out
+    manifest = (store / "manifest.json").read_text()
+    (store / "manifest.json").write_text(manifest.replace('"block_rows": 8', '"block_rows": 9'))
+    assert main(["info", str(store)]) == 5
+    assert "it was altered after it was written" in capsys.readouterr().err
