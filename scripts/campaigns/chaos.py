@@ -358,13 +358,22 @@ class Run:
         """Have as many machines as the store has."""
         if self._way == "join":
             hosts = zip(self._joiners, self._carried, strict=True)
-            living = sum(count for joiner, count in hosts if joiner.process.poll() is None)
+            living = sum(count for joiner, count in hosts if self._serves(joiner.process))
             words = ["cec-mpi", "join", self._out.with_suffix(".conn"), "--retry", 30, "-q"]
             while living < MACHINES:
                 self._reached["join"] = time.monotonic()
                 self._carried.append(self._random.randint(1, self._most_carried))
                 living += self._carried[-1]
                 self._joiners.append(self._start([*words, "--machines", self._carried[-1]]))
+
+    def _serves(self, process: subprocess.Popen[str]) -> bool:
+        """Whether a machine that joined is alive, and was not stopped for good by a fault."""
+        if process.poll() is not None:
+            return False
+        with suppress(psutil.NoSuchProcess):
+            is_stopped = psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+            return not is_stopped or process.pid in (pid for _, pid in self._stopped)
+        return False
 
     def _send(self, started: Started, after: str, at: float) -> None:
         master, machines = self._processes(started)
