@@ -34,10 +34,6 @@ class Made:
         events = self.recorder.happened
         return [event[kind] for event in events for kind in kinds if kind in event]
 
-    def happened_where(self):
-        """Hosts of those that joined."""
-        return [event["host"] for event in self.recorder.happened if "joined" in event]
-
 
 @pytest.fixture(scope="module")
 def store(make_store):
