@@ -5,6 +5,7 @@ import pytest
 from nbclient import NotebookClient
 
 from helpers import ROOT
+from helpers.waiting import LIMIT
 
 NOTEBOOK = ROOT / "docs" / "tutorial" / "notebook.ipynb"
 
@@ -22,7 +23,7 @@ def test_the_notebook_prints_what_it_shows_and_ends_with_a_report(tmp_path):
     kept = nbformat.read(NOTEBOOK, as_version=4)
     run = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(run, timeout=60, kernel_name="python3", resources=place).execute()
+    NotebookClient(run, timeout=LIMIT, kernel_name="python3", resources=place).execute()
     *cells, last = (cell for cell in run.cells if cell.cell_type == "code")
     *shown, _ = (cell for cell in kept.cells if cell.cell_type == "code")
     assert [said(cell) for cell in cells] == [said(cell) for cell in shown]

@@ -9,6 +9,7 @@ import pytest
 
 from cec_mpi.cli import build_parser
 from cec_mpi.runtime.processes.launcher import without_launcher
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -53,7 +54,7 @@ def test_every_command_runs_without_docstrings(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     assert done.stderr == ""

@@ -16,6 +16,7 @@ from cec_mpi.store.files.durable import locked
 from cec_mpi.store.work import LocalRunner
 from helpers.held import HeldSource
 from helpers.stores import encode_blocks as encode
+from helpers.waiting import LIMIT
 
 X = np.random.default_rng(0).standard_normal((2000, 8))
 SIZES = (5, 3)
@@ -68,7 +69,7 @@ def test_an_interrupted_encode_says_how_to_go_on_and_does(here):
     words = str(e.value).split("resume with: cec-mpi ")[1].split()
     with pytest.raises(InputError, match=r"exists and is incomplete: .*--resume"):
         encode(here / "X.npy", here / "store", *SIZES)
-    subprocess.run([sys.executable, "-m", "cec_mpi", *words], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "cec_mpi", *words], check=True, timeout=LIMIT)
     assert contents(here / "store") == contents(here / "whole")
 
 
@@ -214,7 +215,7 @@ def test_a_signal_ends_encode_with_one_line(tmp_path, number):
     pipe = source.await_reader()
     process.send_signal(number)
     source.let_go(pipe)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=LIMIT)
     assert process.returncode == 128 + number
     [line] = [
         line for line in said.splitlines() if " lacks 1 of " not in line
@@ -251,7 +252,7 @@ def test_a_disk_that_fills_up(tmp_path):
         (disk / "other").write_bytes(bytes(1 << 20))
         words = [tmp_path / "X.npy", disk / "store", "--machines", "5", "--recovery", "3"]
         command = [sys.executable, "-m", "cec_mpi", "encode", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert done.returncode == 2
         assert "bytes free" in done.stderr
         assert sorted(path.name for path in disk.iterdir()) == ["other"]
@@ -262,13 +263,13 @@ def test_a_disk_that_fills_up(tmp_path):
             "sys.exit(main(sys.argv[1:]))"
         )
         blind = [sys.executable, "-c", program, "encode", *map(str, words)]
-        done = subprocess.run(blind, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(blind, capture_output=True, text=True, timeout=LIMIT, check=False)
         assert done.returncode == 2
         assert "No space left on device; " in done.stderr
         assert "resume with: cec-mpi encode" in done.stderr
         assert (disk / "other").stat().st_size == 1 << 20
         (disk / "other").unlink()
-        done = subprocess.run([*command, "--resume"], timeout=60, check=False)
+        done = subprocess.run([*command, "--resume"], timeout=LIMIT, check=False)
         assert done.returncode == 0
         assert verify(disk / "store").damaged == []
     finally:

@@ -20,6 +20,7 @@ from cec_mpi.runtime.records import reading
 from cec_mpi.runtime.records.recorder import resume_steps
 from cec_mpi.store.files.durable import locked
 from helpers.made_runs import step_of
+from helpers.waiting import LIMIT
 
 GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 LOST = [{"lost": 4, "reason": "its process has ended"}]
@@ -62,7 +63,7 @@ def test_a_directory_that_may_not_be_read_is_said_to_be(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT,
         )
         assert done.returncode == 2
         assert "cannot be read: Permission denied" in done.stderr

@@ -17,6 +17,7 @@ from cec_mpi import encode
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store import open_store
 from helpers.stores import encode_in_small_blocks
+from helpers.waiting import LIMIT
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 4, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -236,7 +237,7 @@ def test_more_shards_than_a_process_may_have_files_open(tmp_path):
         [sys.executable, "-c", MANY, tmp_path / "store"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

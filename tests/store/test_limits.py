@@ -13,6 +13,7 @@ import pytest
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, memory_here
 from helpers.needs import CPU_GROUPS
+from helpers.waiting import LIMIT
 
 ALL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -115,7 +116,7 @@ def group():
 def test_a_process_in_a_group_of_the_system_has_its_quota(group):
     code = "from cec_mpi.store.limits import *; print(cpu_quota().processors, count_processors())"
     words = ["sh", "-c", 'echo $$ >"$0"/cgroup.procs && exec "$@"', group, sys.executable, "-c"]
-    done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([*words, code], capture_output=True, text=True, check=True, timeout=LIMIT)
     assert done.stdout.split() == ["0.5", "1"]
 
 

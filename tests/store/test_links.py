@@ -19,6 +19,7 @@ from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks, encode_in_small_blocks
+from helpers.waiting import LIMIT
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 2, 300, 100
 X = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -217,7 +218,7 @@ def test_a_killed_publish_leaves_nothing_in_the_end(tmp_path):
         "from cec_mpi.store.files.replacing import replacing\n"
         "with replacing(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "file"], timeout=30, check=False)
+    subprocess.run([sys.executable, "-c", program, tmp_path / "file"], timeout=LIMIT, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     publish(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -16,6 +16,7 @@ import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, noting_warnings
 from cec_mpi.runtime.records.recorder import read_steps
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -277,7 +278,7 @@ def test_quiet_and_verbose_exclude_each_other(words, capsys):
 def in_a_process(words, **streams):
     command = [sys.executable, "-m", "cec_mpi", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    return subprocess.run(command, text=True, timeout=60, check=False, **pipes)
+    return subprocess.run(command, text=True, timeout=LIMIT, check=False, **pipes)
 
 
 def test_full_standard_output_does_not_make_a_run_fail(words, tmp_path):
@@ -312,5 +313,5 @@ def test_full_standard_error_changes_no_exit_code(words, options, code):
 def test_closed_output_changes_no_exit_code(words, tmp_path):
     command = [sys.executable, "-m", "cec_mpi", *words("iterations=1")]
     closing = ["bash", "-c", '"$@" >&- 2>&-', "bash", *command]
-    assert subprocess.run(closing, timeout=60, check=False).returncode == 8
+    assert subprocess.run(closing, timeout=LIMIT, check=False).returncode == 8
     assert summary_in(tmp_path)["converged"] is False

@@ -10,6 +10,7 @@ import cec_mpi
 from cec_mpi.cli import main
 from cec_mpi.encoding.sources.binary import check_finite
 from cec_mpi.errors import InputError
+from helpers.waiting import LIMIT
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
@@ -120,7 +121,7 @@ def test_more_vectors_than_memory_can_be_looked_at(tmp_path):
     rows = (5 << 28) // 8000  # 1.25 GiB, sparse on the disk
     np.lib.format.open_memmap(path, mode="w+", dtype="f8", shape=(rows, 1000)).flush()
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode == 0, done.stderr
 

@@ -19,6 +19,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.copies.manifest import from_bytes
 from helpers.sparse import Sliced, sparse, write_group, write_npz
+from helpers.waiting import LIMIT
 
 X = sparse(60, 17)
 TALL = sparse(3000, 5000, 0.001)  # of more than one slice
@@ -659,7 +660,7 @@ def test_killed_it_leaves_partial_names_that_the_next_one_removes(moment, tmp_pa
         [sys.executable, "-c", KILLED, moment],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": paths},
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL

@@ -15,6 +15,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
 from helpers.matrices import matrix_in
+from helpers.waiting import LIMIT
 
 
 @pytest.fixture
@@ -509,7 +510,7 @@ def test_what_was_read_once_goes_at_the_end_and_after_a_kill(table, tmp_path, na
         "    def run(self, work): os._exit(7)\n"
         "cec_mpi.encode(*sys.argv[1:], 2, 1, resume=True, runner=Dying())"
     )
-    died = subprocess.run([sys.executable, "-c", program, path, store], check=False, timeout=60)
+    died = subprocess.run([sys.executable, "-c", program, path, store], check=False, timeout=LIMIT)
     assert died.returncode == 7
     assert len(list(tmp_path.glob(".store.partial.*"))) == 1
     encode(path, store, 2, 1, resume=True)
@@ -539,7 +540,7 @@ def test_what_was_read_once_goes_after_a_signal(table, tmp_path, number):
         [sys.executable, "-c", program, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 128 + number, done.stderr

@@ -15,6 +15,7 @@ from cec_mpi.errors import DamagedStoreError, InputError, SlowWarning
 from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers.recording import Kept
 from helpers.sparse import sparse
+from helpers.waiting import LIMIT
 
 MACHINES, ROWS, COLUMNS = 3, 300, 100
 SHARD = 128 + 8 * ROWS * COLUMNS // 2  # bytes
@@ -230,7 +231,7 @@ with open_operator({str(store)!r}, cache={str(cache)!r}) as X:
 
 
 def ended(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=LIMIT)
     return process.returncode, out, err
 
 

@@ -19,6 +19,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.turns import Turns
 from helpers.interrupts import interrupted_between
+from helpers.waiting import LIMIT
 
 SECONDS = 60  # that a thread may take
 
@@ -452,7 +453,7 @@ if os.getpid() == parent:
 def test_a_forked_process_leaves_as_any_other(store):
     """However it leaves the block: it says nothing of its own, and its parent goes on."""
     command = [sys.executable, "-c", LEAVES, store]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=True)
     assert done.stdout == "0 True\n3 True\n4 True\n1 True\n0 True\n6 True\nclosed\n"
     assert "KeyError: 'mine'" in done.stderr
     assert (done.stderr.count("Traceback"), done.stderr.count("ignored")) == (1, 0)

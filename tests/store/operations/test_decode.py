@@ -15,6 +15,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store import decode, open_store
 from cec_mpi.store.work import LocalRunner
 from helpers.matrices import matrix_in
+from helpers.waiting import LIMIT
 
 X = np.random.default_rng(0).standard_normal((401, 7)) * 10.0 ** np.arange(-3, 4)
 
@@ -146,7 +147,7 @@ def test_a_killed_decode_leaves_nothing_in_the_end(store, tmp_path, name):
     )
     before = sorted(tmp_path.iterdir())
     words = [sys.executable, "-c", program, store, tmp_path / name]
-    subprocess.run(words, timeout=60, check=False)
+    subprocess.run(words, timeout=LIMIT, check=False)
     assert len(list(tmp_path.iterdir())) == len(before) + 1
     decode(store, tmp_path / name)
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / name])

@@ -47,21 +47,11 @@ from cec_mpi.runtime.wire.sockets.messages import (
     package_here,
     unpacked,
 )
+from helpers.waiting import LIMIT
+from helpers.waiting import wait_until as until
 
-pytestmark = pytest.mark.timeout(120)
-
-LIMIT = 60  # seconds
 ROWS, COLUMNS = 6, 4  # of a shard
 X = np.arange(2.0 * ROWS * COLUMNS).reshape(2 * ROWS, COLUMNS)
-
-
-def until(found):
-    """Whatever this returns, as soon as it is something."""
-    due = time.monotonic() + LIMIT
-    while not (value := found()):
-        assert time.monotonic() < due
-        time.sleep(0.01)
-    return value
 
 
 class Process:

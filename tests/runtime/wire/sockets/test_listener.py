@@ -24,10 +24,9 @@ from cec_mpi.runtime.wire.sockets.library import MOST_READ, PIECE, frames_of, tr
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
+from helpers.waiting import LIMIT
+from helpers.waiting import wait_until as until
 
-pytestmark = pytest.mark.timeout(120)
-
-LIMIT = 60  # seconds
 SILENCE = 2.0  # seconds after which a stopped machine counts as gone over TCP
 SECRET = "a secret of some length"
 WAYS = ("unix", "curve", "plain")
@@ -84,15 +83,6 @@ def over(way, listen, **options):
     """A listener, and a file with which machines come this way."""
     listener = listen(encrypted=way != "plain", **options)
     return listener, listener.file if way == "unix" else replace(listener.file, local="")
-
-
-def until(found):
-    """Whatever this returns, as soon as it is something."""
-    due = time.monotonic() + LIMIT
-    while not (value := found()):
-        assert time.monotonic() < due
-        time.sleep(0.01)
-    return value
 
 
 def hear(listener):
