@@ -14,7 +14,7 @@ A step that is cancelled is forgotten likewise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from cec_mpi.core.checks.finite import Unusable
@@ -156,6 +156,7 @@ class ElasticStep:
         self._missing = missing
         self._deadline, self.allowed = deadline, allowed
         self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
+        self._limits: dict[Cause, float] = {}  # seconds that machines have now
         self._short_since = float("inf")  # when too few machines were left
         self._awaited = Awaited()
         self._ledger: Ledger | None = None
@@ -387,14 +388,21 @@ class ElasticStep:
 
     def _look_at_clock(self, now: float) -> list[Instruction]:
         """Return the machines that are late, or silent for so long that they are given up."""
-        self.allowed = self._allowed() or self.allowed
+        allowed = seconds_until_late(self._deadline, self._answered_after, self._predicted)
+        self.allowed = allowed or self.allowed
+        self._limits = {
+            Cause.DEADLINE: float("inf") if allowed is None else allowed,
+            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
+        }
         found: list[Instruction] = []
-        for moment, machine, cause in list(self._time_limits()):
-            if now > moment:
-                seconds = now - self._begun[machine]
-                self._change(machine, cause)
-                late = cause is Cause.DEADLINE
-                found.append(MarkLate(machine) if late else GiveUp(machine, seconds))
+        if now <= min(self._begun.values(), default=now) + min(self._limits.values()):
+            return found
+        for machine, begun in sorted(self._begun.items()):
+            for cause in TIME_LIMITS.get(self._states[machine], ()):
+                if now - begun > self._limits[cause]:
+                    self._change(machine, cause)
+                    late = cause is Cause.DEADLINE
+                    found.append(MarkLate(machine) if late else GiveUp(machine, now - begun))
         return found
 
     def _adopt(self, is_lacking: bool, now: float) -> list[Instruction]:
@@ -417,21 +425,15 @@ class ElasticStep:
         is_possible = self._awaited.adoptable & self._listed
         return self._short_since + self._adopt_after if is_possible else float("inf")
 
-    def _allowed(self) -> float | None:
-        return seconds_until_late(self._deadline, self._answered_after, self._predicted)
-
-    def _time_limits(self) -> Iterator[tuple[float, int, Cause]]:
-        """Yield until when each machine must answer, and what happens to it otherwise."""
-        allowed = self._allowed()
-        seconds = {
-            Cause.DEADLINE: float("inf") if allowed is None else allowed,
-            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
-        }
-        for machine, begun in sorted(self._begun.items()):
-            for cause in TIME_LIMITS.get(self._states[machine], ()):
-                yield begun + seconds[cause], machine, cause
-
     def _next_moment(self) -> float:
         """Return when the clock gives the next instruction."""
-        moments = [moment for moment, _, _ in self._time_limits()]
-        return min([*moments, self._adoption_due()]) + RESOLUTION
+        seconds = {
+            state: min(self._limits[cause] for cause in causes)
+            for state, causes in TIME_LIMITS.items()
+        }
+        never = float("inf")
+        limits = (
+            begun + seconds.get(self._states[machine], never)
+            for machine, begun in self._begun.items()
+        )
+        return min(self._adoption_due(), min(limits, default=never)) + RESOLUTION
