@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
+from cec_mpi.report.assignments import Held, shown
 from cec_mpi.report.kinds import STATES
 from cec_mpi.runtime.records.events import KINDS
+from cec_mpi.runtime.records.step import Bounds
 
 _NONE = 16  # the byte of a machine that computes none of its rows; all of them: 255
 
@@ -18,9 +21,6 @@ _NONE = 16  # the byte of a machine that computes none of its rows; all of them:
 def report(
     *runs: dict[str, Any], title: str = "Products of 2,000 vectors", refresh: float | None = None
 ) -> dict[str, Any]:
-    for each in runs:
-        for kept in each["assignments"]:
-            kept.pop("intervals", None)
     return {
         "version": 1,
         "title": title,
@@ -67,6 +67,7 @@ def run(
     planner = Planner(recovery, rows)
     cells = np.zeros((machines, steps), np.uint8)
     assignments: list[dict[str, Any]] = []
+    bounds = None
     best = np.empty(steps)
     for step in range(steps):
         available = tuple(int(n) + 1 for n in np.flatnonzero(here[:, step]))
@@ -77,9 +78,8 @@ def run(
         if not assignments or assignments[-1]["available"] != list(available):
             if assignments:
                 assignments[-1]["until"] = step - 1
-            assignments.append(
-                _assignment(step, steps - 1, available, plan.assignment, loads, speeds, assignments)
-            )
+            bounds, made = _assignment(step, steps - 1, available, plan.assignment, speeds, bounds)
+            assignments.append(made)
     noise = rng.gamma(2, 0.01, steps)
     measured = best * (1 + noise)
     measured[:5] *= 1.6
@@ -222,13 +222,12 @@ def large_run(
     speeds = tuple(float(s) for s in rng.uniform(1, 4, machines))
     planner = Planner(recovery, rows)
     assignments: list[dict[str, Any]] = []
+    bounds = None
     for step in range(0, steps, -(-steps // kept)):
         available = tuple(int(n) + 1 for n in np.flatnonzero(cells[:, step // width]))
-        plan = planner.plan(available, speeds)
-        loads = plan.assignment.counts(machines)
-        assignments.append(
-            _assignment(step, step + 5, available, plan.assignment, loads, speeds, assignments[-1:])
-        )
+        assignment = planner.plan(available, speeds).assignment
+        bounds, made = _assignment(step, step + 5, available, assignment, speeds, bounds)
+        assignments.append(made)
 
     def spread(values: Any, by: float = 0.1) -> dict[str, list[float]]:
         return {
@@ -295,46 +294,14 @@ def hostile(text: str) -> dict[str, Any]:
 
 
 def _assignment(
-    step: int,
-    until: int,
-    available: tuple[int, ...],
-    plan: Any,
-    loads: Any,
-    speeds: Any,
-    before: list[Any],
-) -> dict[str, Any]:
-    mine = {n: plan.intervals(n) for n in available}
-    earlier = dict(before[-1]["intervals"]) if before and "intervals" in before[-1] else {}
-    for each in before:
-        each.pop("intervals", None)
-    moved = {
-        str(n): fresh
-        for n in available
-        if earlier and (fresh := _without(mine[n], earlier.get(n, ())))
-    }
-    return {
-        "step": step,
-        "until": until,
-        "available": list(available),
-        "blocks": [[block.start, block.stop, list(block.machines)] for block in plan.blocks],
-        "loads": loads.tolist(),
-        "moved": moved,
-        "speeds": [s * 3.3e4 for s in speeds],
-        "intervals": mine,
-    }
-
-
-def _without(now: Any, before: Any) -> list[list[int]]:
-    """Rows of some intervals that are not in others, as intervals."""
-    edges = sorted({edge for pair in (*now, *before) for edge in pair})
-    found: list[list[int]] = []
-    for start, stop in pairwise(edges):
-        if any(a <= start < b for a, b in now) and not any(a <= start < b for a, b in before):
-            if found and found[-1][1] == start:
-                found[-1][1] = stop
-            else:
-                found.append([start, stop])
-    return found
+    step: int, until: int, available: tuple[int, ...], plan: Assignment, speeds: Any, before: Any
+) -> tuple[Bounds, dict[str, Any]]:
+    """What is recorded of an assignment, and what the page has of it."""
+    machines = range(1, len(speeds) + 1)
+    bounds = Bounds.of([[*chain.from_iterable(plan.intervals(n))] for n in machines])
+    paces = 1 / (3.3e4 * np.array(speeds))
+    held = Held(step, step, np.array(available), bounds, before, paces, True, False, {})
+    return bounds, shown(held, until, None)
 
 
 def _digits(values: Any) -> list[float]:
