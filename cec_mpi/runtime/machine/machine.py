@@ -109,7 +109,10 @@ class Machine:
         DamagedStoreError
             Rows do not match their checksum.
         """
-        loaded = NOTHING_LOADED if self._shard is None else self._shard.load(self._intervals)
+        shard = self._shard
+        if shard is None or not (shard.changed() or not self._loaded):
+            return NOTHING_LOADED
+        loaded = shard.load(self._intervals)
         self._loaded = True
         return loaded
 
@@ -183,9 +186,7 @@ class Machine:
             Has the error, if there was one: then the answers are NaN, and nothing is raised.
         """
         try:
-            loaded, shard = NOTHING_LOADED, self._shard
-            if not self._loaded or (shard is not None and shard.changed()):
-                loaded = self.load()
+            loaded = self.load()
             return Worked(self.compute(product, values, step), loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
