@@ -103,6 +103,8 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
 class JoinOptions(Caching):
     """Which machines join, how long they wait for the run, and where they keep copies."""
 
+    title = "machines of this process"
+
     machines: int = option(
         1,
         "--machines K",

@@ -44,6 +44,16 @@ def test_a_fault_of_one_machine_ends_its_whole_host(accepting, store, join):
     assert sorted(codes(hosts)) == [-signal.SIGKILL, 0]
 
 
+def test_machines_of_a_host_may_be_preempted_one_by_one(accepting, store, join):
+    with accepting(store, availability={1, 2, 3}) as made:
+        hosts = join(2, "--machines", 2)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        for available in ({1, 2}, {2, 4}, {1, 3, 4}, {1, 2, 3, 4}):
+            made.operator.available = available
+            made.step()
+    assert codes(hosts) == [0, 0]
+
+
 HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
 
 
