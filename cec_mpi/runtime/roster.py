@@ -203,11 +203,14 @@ class Roster:
         return sorted(able, key=lambda host: (-host.spare_capacity, len(host.machines), host.rank))
 
     @property
+    def missing(self) -> set[int]:
+        """The machines without a host, or with a silent one."""
+        return {*self.vacant, *self.machines(State.GIVEN_UP)}
+
+    @property
     def adoptable(self) -> set[int]:
         """The machines without a host, or with a silent one, that a host can carry as well."""
-        silent = [host.machines.items() for host in self._by_rank.values() if host.is_silent]
-        missing = {n for each in silent for n, state in each if state is State.GIVEN_UP}
-        missing.update(self.vacant)
+        missing = self.missing
         able = [host for host in self._by_rank.values() if missing and host.spare_capacity]
         return {n for n in missing if any(n not in host.cannot_carry for host in able)}
 

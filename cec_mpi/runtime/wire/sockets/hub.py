@@ -393,7 +393,7 @@ class SocketHub:
 
     def awaited(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
-        return self.roster.opening.union(self.roster.vacant if self.waits else ())
+        return self.roster.opening | (self.roster.missing if self.waits else set())
 
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""

@@ -609,6 +609,18 @@ def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host,
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_only_a_run_that_waits_awaits_machines_of_a_silent_host(waits, gathered):
+    hub, end, (first, *_) = gathered(waits=waits)
+    ask(end, 1)
+    first.order(Kind.MULTIPLY)
+    hub.give_up(1, "silent")
+    assert hub.awaited() == ({1} if waits else set())
+    first.answer(1)
+    happened(hub, Joined)
+    assert hub.awaited() == set()
+
+
 def test_a_host_that_comes_back_gets_the_machines_that_it_had(host, come):
     hub, _, _, second = host
     second.close()
