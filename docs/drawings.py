@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.load import fractional_load, whole_row_load
-from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, INK, STORED, saved, style
+from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, INK, STORED, render_figure, style
 
 HERE = Path(__file__).parent
 SPEEDS = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}  # the paper's example
@@ -227,7 +227,7 @@ def draw(directory: Path, kind: str = "svg") -> None:
     """Write all of them."""
     with style():
         for name, drawing in DRAWINGS.items():
-            (directory / f"{name}.{kind}").write_bytes(saved(drawing(), kind, name))
+            (directory / f"{name}.{kind}").write_bytes(render_figure(drawing(), kind, name))
 
 
 if __name__ == "__main__":

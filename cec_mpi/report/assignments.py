@@ -1,4 +1,4 @@
-"""The assignments of a run that a page shows, and what moved between them."""
+"""The assignments of a run that a page shows, and the rows that moved between them."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.away import whys
+from cec_mpi.report.away import reason_by_machine
 from cec_mpi.report.bins import listed
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.runtime.records.step import Away, Bounds, Ints
 
-_MOST = 200
+_MOST_SHOWN = 200
 _MOST_HELD = 400  # while steps are read
-_NUMBERS = 150_000  # of all that are shown: a page has an end
-_MOST_BOUNDS = _NUMBERS // 2  # of one that is held
+_MOST_NUMBERS = 150_000  # in all assignments of a page, which limits its size
+_MOST_BOUNDS = _MOST_NUMBERS // 2  # in one assignment
 Intervals = list[tuple[int, int]]
 
 
 @dataclass
-class Held:
-    """An assignment that was made.
+class RecordedAssignment:
+    """An assignment of a run.
 
     Attributes
     ----------
     index : int
-        Of the first step with it, counted from 0.
+        Index of its first step, from 0.
     step : int
-        Its number.
+        Number of its first step.
     available : (N_t,) ndarray
     bounds : Bounds
     before : Bounds or None
-        Those of the assignment before it; None for the first.
-    paces : (N,) ndarray
-        Seconds per row that machines had shown, NaN for none.
-    wanted : bool
-        Whether it is of a step with an event, or the first.
-    asked : bool
-        Whether it is of a step that was asked for.
+        Bounds of the previous assignment; None for the first.
+    seconds_per_row : (N,) ndarray
+        The last measured seconds per row of each machine, NaN if none.
+    has_event : bool
+        Whether one of its steps has an event, or it is the first.
+    is_requested : bool
+        Whether the user requested one of its steps.
     away : dict
-        Why machines are away, as a step has it.
+        Machines that are away, by reason.
     """
 
     index: int
@@ -49,89 +49,113 @@ class Held:
     available: Ints
     bounds: Bounds
     before: Bounds | None
-    paces: Floats
-    wanted: bool
-    asked: bool
+    seconds_per_row: Floats
+    has_event: bool
+    is_requested: bool
     away: Away
 
 
 class Assignments:
-    """Holds assignments while steps are read: all, or those of events and evenly spaced ones.
+    """Collects assignments while steps are read: all, or those with events and a regular sample.
 
     Parameters
     ----------
-    asked : set of int
-        Numbers of steps whose assignments are shown in any case.
+    requested : set of int
+        Numbers of steps whose assignments are always shown.
 
     Attributes
     ----------
-    made : list of int
+    first_steps : list of int
         Index of the first step of each assignment.
     too_large : int
-        How many are left out, since one of them would fill a page.
+        Number of assignments that are left out because one would fill a page.
     """
 
-    def __init__(self, asked: frozenset[int] = frozenset()) -> None:
-        self.made: list[int] = []
+    def __init__(self, requested: frozenset[int] = frozenset()) -> None:
+        self.first_steps: list[int] = []
         self.too_large = 0
-        self._asked = asked
-        self._held: list[Held] = []
+        self._requested = requested
+        self._held: list[RecordedAssignment] = []
         self._last: Bounds | None = None
 
-    def add(self, first: int, stretch: Stretch, paces: Floats) -> None:
-        """Take a stretch that begins with this step of the run."""
+    def add(self, first: int, stretch: Stretch, seconds_per_row: Floats) -> None:
+        """Add a stretch; `first` is the index in the run of the chunk's first step."""
         step = stretch.step
         index, bounds = first + stretch.begin, step["assignment"]
-        wanted, numbers = bool(step["events"]), stretch.end - stretch.begin
-        asked = any(0 <= number - step["step"] < numbers for number in self._asked)
+        has_event, numbers = bool(step["events"]), stretch.end - stretch.begin
+        is_requested = any(0 <= number - step["step"] < numbers for number in self._requested)
         if bounds is self._last or bounds == self._last:
-            if self._held and self._held[-1].index == self.made[-1]:
-                self._held[-1].wanted |= wanted
-                self._held[-1].asked |= asked
+            if self._held and self._held[-1].index == self.first_steps[-1]:
+                self._held[-1].has_event |= has_event
+                self._held[-1].is_requested |= is_requested
             return
         available = step["available"]
         before, self._last = self._last, bounds
-        self.made.append(index)
+        self.first_steps.append(index)
         if len(bounds.bounds) > _MOST_BOUNDS:
             self.too_large += 1
             return
         if before is not None and len(before.bounds) > _MOST_BOUNDS:
             before = None
-        wanted |= before is None
-        held = Held(
-            index, step["step"], available, bounds, before, paces, wanted, asked, step["away"]
+        has_event |= before is None
+        held = RecordedAssignment(
+            index,
+            step["step"],
+            available,
+            bounds,
+            before,
+            seconds_per_row,
+            has_event,
+            is_requested,
+            step["away"],
         )
         self._held.append(held)
         if len(self._held) > _MOST_HELD:
             self._thin()
 
     def _thin(self) -> None:
-        """Drop every second assignment that is neither asked for nor of an event."""
+        """Drop every second assignment that is neither requested nor has an event."""
         *held, newest = self._held
-        kept = [x for at, x in enumerate(held) if x.asked or x.wanted or at % 2 == 0]
+        kept = [
+            assignment
+            for place, assignment in enumerate(held)
+            if assignment.is_requested or assignment.has_event or place % 2 == 0
+        ]
         if len(kept) > _MOST_HELD * 3 // 4:
-            kept = [x for at, x in enumerate(kept) if x.asked or at % 2 == 0]
+            kept = [
+                assignment
+                for place, assignment in enumerate(kept)
+                if assignment.is_requested or place % 2 == 0
+            ]
         self._held = [*kept, newest]
 
-    def chosen(self) -> list[Held]:
-        """Return those that are shown: all, or as many as a page has room for."""
-        held = [each for each in self._held if _numbers_in(each.bounds) <= _NUMBERS]
+    def select(self) -> list[RecordedAssignment]:
+        """Return the assignments to show: all, or as many as fit in a page."""
+        held = [
+            assignment
+            for assignment in self._held
+            if _count_numbers(assignment.bounds) <= _MOST_NUMBERS
+        ]
         self.too_large += len(self._held) - len(held)
         self._held = held
-        sample = _spread(self._held, 3)
-        size = max((_numbers_in(each.bounds) for each in sample), default=1)
-        room = max(2, min(_MOST, _NUMBERS // max(size, 1)))
-        asked = [each for each in self._held if each.asked]
-        found = _spread([each for each in self._held if each.wanted], max(room // 2, 1))
-        rest = _spread(self._held, max(room - len(found) - len(asked), 1))
-        if len(self._held) <= room:
+        samples = _sample_evenly(self._held, 3)
+        size = max((_count_numbers(assignment.bounds) for assignment in samples), default=1)
+        most = max(2, min(_MOST_SHOWN, _MOST_NUMBERS // max(size, 1)))
+        requested = [assignment for assignment in self._held if assignment.is_requested]
+        of_events = _sample_evenly(
+            [assignment for assignment in self._held if assignment.has_event], max(most // 2, 1)
+        )
+        sample_of_all = _sample_evenly(self._held, max(most - len(of_events) - len(requested), 1))
+        if len(self._held) <= most:
             return self._held
-        chosen = {each.index: each for each in (*asked, *found, *rest)}
-        return [chosen[index] for index in sorted(chosen)]
+        selected = {
+            assignment.index: assignment for assignment in (*requested, *of_events, *sample_of_all)
+        }
+        return [selected[index] for index in sorted(selected)]
 
 
-def _spread(held: list[Held], count: int) -> list[Held]:
-    """Return so many of them, evenly spaced, with the first and the last."""
+def _sample_evenly(held: list[RecordedAssignment], count: int) -> list[RecordedAssignment]:
+    """Return `count` of them, evenly spaced, including the first and the last."""
     if len(held) <= count:
         return held
     if count == 1:
@@ -139,14 +163,14 @@ def _spread(held: list[Held], count: int) -> list[Held]:
     return [held[at * (len(held) - 1) // (count - 1)] for at in range(count)]
 
 
-def _numbers_in(bounds: Bounds) -> int:
-    """Return how many numbers a page has of it: bounds, and machines of blocks."""
+def _count_numbers(bounds: Bounds) -> int:
+    """Return how many numbers the page contains for it: bounds, and machines of blocks."""
     places = np.searchsorted(np.unique(bounds.bounds), bounds.bounds)
     return int((places[1::2] - places[::2]).sum()) + len(places)
 
 
 def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    """Return the blocks along the rows, each computed by the same machines.
+    """Return the blocks in the order of rows: ranges that the same machines compute.
 
     Examples
     --------
@@ -155,70 +179,70 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
     """
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
-    for machine, each in enumerate(bounds, start=1):
-        for start, stop in zip(each[::2], each[1::2], strict=True):
+    for machine, ends_of_machine in enumerate(bounds, start=1):
+        for start, stop in zip(ends_of_machine[::2], ends_of_machine[1::2], strict=True):
             begins.setdefault(start, []).append(machine)
             ends.setdefault(stop, []).append(machine)
     places = sorted(begins.keys() | ends.keys())
-    now: set[int] = set()
+    computing: set[int] = set()
     blocks = []
     for start, stop in pairwise(places):
-        now.difference_update(ends.get(start, ()))
-        now.update(begins.get(start, ()))
-        if now:
-            blocks.append((start, stop, sorted(now)))
+        computing.difference_update(ends.get(start, ()))
+        computing.update(begins.get(start, ()))
+        if computing:
+            blocks.append((start, stop, sorted(computing)))
     return blocks
 
 
-def moved(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
-    """Return rows that machines compute and did not compute before, by machine.
+def new_rows_by_machine(bounds: list[list[int]], before: list[list[int]]) -> dict[str, Intervals]:
+    """Return the rows that each machine computes and did not compute before.
 
     Examples
     --------
-    >>> moved([[0, 4], [2, 6]], [[2, 6], [2, 6]])
+    >>> new_rows_by_machine([[0, 4], [2, 6]], [[2, 6], [2, 6]])
     {'1': [(0, 2)]}
     """
-    found = {}
-    for machine, mine in enumerate(bounds, start=1):
-        old = before[machine - 1] if machine <= len(before) else []
-        if mine != old and before:
-            new = _without(mine, old)
+    new_rows = {}
+    for machine, after in enumerate(bounds, start=1):
+        before_machine = before[machine - 1] if machine <= len(before) else []
+        if after != before_machine and before:
+            new = _subtract(after, before_machine)
             if new:
-                found[str(machine)] = new
-    return found
+                new_rows[str(machine)] = new
+    return new_rows
 
 
-def _without(mine: list[int], old: list[int]) -> Intervals:
-    left = []
-    others = list(zip(old[::2], old[1::2], strict=True))
-    next_ = 0
-    for start, stop in zip(mine[::2], mine[1::2], strict=True):
-        at = start
-        while next_ < len(others) and others[next_][0] < stop:
-            first, last = others[next_]
-            if first > at:
-                left.append((at, first))
-            at = max(at, last)
+def _subtract(bounds: list[int], removed: list[int]) -> Intervals:
+    remaining = []
+    cuts = list(zip(removed[::2], removed[1::2], strict=True))
+    cut = 0
+    for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+        begin = start
+        while cut < len(cuts) and cuts[cut][0] < stop:
+            first, last = cuts[cut]
+            if first > begin:
+                remaining.append((begin, first))
+            begin = max(begin, last)
             if last > stop:
-                break  # it may be in the way of the next one too
-            next_ += 1
-        if at < stop:
-            left.append((at, stop))
-    return left
+                break  # the cut may extend into the next interval
+            cut += 1
+        if begin < stop:
+            remaining.append((begin, stop))
+    return remaining
 
 
-def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
-    """Return an assignment as the page has it.
+def assignment_data(held: RecordedAssignment, until: int, given: Floats | None) -> dict[str, Any]:
+    """Return an assignment as the page stores it.
 
     Parameters
     ----------
     held : Held
     until : int
-        The last step with it.
+        Number of its last step.
     given : (N,) ndarray or None
-        Rows per second that were given beforehand, for machines that had shown none.
+        Given rows per second, used for machines without a measured speed.
     """
-    speeds = 1 / held.paces
+    speeds = 1 / held.seconds_per_row
     if given is not None and len(given) == len(speeds):
         speeds = np.where(np.isnan(speeds), given, speeds)
     bounds, available = held.bounds.lists(), held.available.tolist()
@@ -228,7 +252,7 @@ def shown(held: Held, until: int, given: Floats | None) -> dict[str, Any]:
         "available": available,
         "blocks": blocks_of(bounds),
         "loads": held.bounds.loads().tolist(),
-        "moved": moved(bounds, held.before.lists() if held.before else []),
+        "moved": new_rows_by_machine(bounds, held.before.lists() if held.before else []),
         "speeds": listed(speeds),
-        "away": {str(n): why for n, why in sorted(whys(held.away).items())},
+        "away": {str(n): why for n, why in sorted(reason_by_machine(held.away).items())},
     }

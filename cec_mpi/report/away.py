@@ -1,4 +1,4 @@
-"""Which machines were away, when and why, as the records say."""
+"""Which machines were away, when and why, according to the records."""
 
 from __future__ import annotations
 
@@ -10,100 +10,100 @@ from cec_mpi.report.chunks import Chunk
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.step import Away
 
-GOING = "lost", "given up", "left", "excluded"
+DEPARTURES = "lost", "given up", "left", "excluded"
 """Events after which a machine is away."""
 
 
-def whys(away: Away) -> dict[int, str]:
+def reason_by_machine(away: Away) -> dict[int, str]:
     """Return why each machine is away.
 
     Examples
     --------
-    >>> whys({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
+    >>> reason_by_machine({"lost": {3: 7}, "preempted": {1: 2, 5: 2}})
     {3: 'lost', 1: 'preempted', 5: 'preempted'}
     """
-    return {machine: why for why, those in away.items() for machine in those}
+    return {machine: reason for reason, machines in away.items() for machine in machines}
 
 
 @dataclass
 class Absence:
-    """A time without a machine that was neither preempted nor late.
+    """A period in which a machine was away, other than preempted or late.
 
     Attributes
     ----------
     machine : int
-    why : str
+    reason : str
     step : int
         The step in which it left.
-    back : int or None
-        The first step that it was back in; None if it did not come back.
+    return_step : int or None
+        The first step after its return; None if it did not return.
     """
 
     machine: int
-    why: str
+    reason: str
     step: int
-    back: int | None = None
+    return_step: int | None = None
 
 
 class Absences:
-    """Follows who is away from step to step.
+    """Collects absences step by step.
 
     Attributes
     ----------
     late : Counter of int
-        In how many steps each machine was away because it still computed for an earlier one.
+        Number of steps each machine missed because it was still computing an earlier one.
     unanswered : Counter of int
-        In how many steps each machine was asked and its answer was not waited for.
+        Number of steps that did not wait for each machine's answer.
     cut_short : Counter of int
-        In how many steps each machine left that was available when they began.
-    known : list of Absence
-        By their steps.
+        Number of steps during which each machine left.
+    entries : list of Absence
+        In the order of their steps.
     """
 
     def __init__(self) -> None:
         self.late: Counter[int] = Counter()
         self.unanswered: Counter[int] = Counter()
         self.cut_short: Counter[int] = Counter()
-        self.known: list[Absence] = []
+        self.entries: list[Absence] = []
         self._away: Away | None = None
         self._open: dict[int, Absence] = {}
 
     def add(self, chunk: Chunk) -> None:
-        """Take the steps of a chunk, which follow those before."""
+        """Add the steps of the next chunk."""
         for _, machines in chunk.unanswered:
             self.unanswered.update(machines)
         for stretch in chunk.stretches:
             step = stretch.step
             if step["away"] is not self._away:
                 self._away = step["away"]
-                self._look(whys(self._away), step["step"])
+                self._compare_with_open(reason_by_machine(self._away), step["step"])
             for machine in self._away.get("late", ()):
                 self.late[machine] += stretch.end - stretch.begin
             available = set(step["available"].tolist()) if step["events"] else ()
             for kind, machine in map(kind_and_machine, step["events"]):
                 if machine in available:
-                    self._hear(kind, machine, step["step"])
-                    if kind in GOING:
+                    self._apply(kind, machine, step["step"])
+                    if kind in DEPARTURES:
                         self.cut_short[machine] += 1
 
     def end(self, events: Sequence[Event], step: int) -> None:
-        """Take what happened in a last step, which did not end."""
+        """Add the events of a last step that did not finish."""
         for kind, machine in map(kind_and_machine, events):
-            self._hear(kind, machine, step)
+            self._apply(kind, machine, step)
 
-    def _look(self, away: dict[int, str], step: int) -> None:
-        """See who is away when a step begins."""
-        for machine in self._open.keys() - {n for n, why in away.items() if why != "late"}:
-            self._open.pop(machine).back = step
-        for machine, why in away.items():
+    def _compare_with_open(self, away: dict[int, str], step: int) -> None:
+        """Open and close absences by who is away at the start of a step."""
+        for machine in self._open.keys() - {n for n, reason in away.items() if reason != "late"}:
+            self._open.pop(machine).return_step = step
+        for machine, reason in away.items():
             if machine in self._open:
-                self._open[machine].why = why
-            elif why in GOING:
-                self._hear(why, machine, step)
+                self._open[machine].reason = reason
+            elif reason in DEPARTURES:
+                self._apply(reason, machine, step)
 
-    def _hear(self, kind: str, machine: int, step: int) -> None:
-        if kind in GOING and machine not in self._open:
+    def _apply(self, kind: str, machine: int, step: int) -> None:
+        if kind in DEPARTURES and machine not in self._open:
             self._open[machine] = Absence(machine, kind, step)
-            self.known.append(self._open[machine])
+            self.entries.append(self._open[machine])
         elif kind == "joined" and machine in self._open:
-            self._open.pop(machine).back = step
+            self._open.pop(machine).return_step = step

@@ -1,4 +1,4 @@
-"""Steps in bins, so that the page of a long run stays small."""
+"""Steps in bins, which keep the page of a long run small."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from cec_mpi.runtime.records.step import Away
 
 _MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
 _FEWEST, MOST_BINS = 64, 4096
-_NONE = len(STATES)
-_OF_EVENTS = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
-_STATE_OF_WHY = STATE_OF | {"given up": STATE_OF["lost"]}
+_NO_STATE = len(STATES)
+_EVENT_STATES = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
+_ABSENCE_STATES = STATE_OF | {"given up": STATE_OF["lost"]}
 
 
 class MachineBins:
-    """What each machine did in each bin; bins become wider while steps come.
+    """What each machine did in each bin; bins widen as steps are added.
 
     Parameters
     ----------
     most : int
-        Most bins.
+        The largest number of bins.
 
     Attributes
     ----------
@@ -35,72 +35,74 @@ class MachineBins:
     count : int
         Steps so far.
     rows, seconds, shares : (B, N) ndarray
-        Sums over the steps of a bin: of rows, seconds, and parts of the shard computed.
+        Sums over the steps of a bin: rows, seconds, and fractions of the shard computed.
     present : (B, N) ndarray
-        In how many of them a machine was available.
-    whys : (B, N) ndarray
-        Why it was away, the state that matters most.
+        Number of steps of the bin in which a machine was available.
+    away_states : (B, N) ndarray
+        Why it was away; the most important state of the bin.
     """
 
     def __init__(self, most: int = MOST_BINS) -> None:
         self.width, self.count = 1, 0
-        self._limit, self._most = most, 0
-        self._set(0, 0)
+        self._limit, self._most_bins = most, 0
+        self._allocate(0, 0)
 
     @property
     def bins(self) -> int:
-        """How many bins have steps."""
+        """The number of bins with steps."""
         return -(-self.count // self.width)
 
     @property
     def machines(self) -> int:
-        """N."""
+        """The number of machines."""
         return int(self.present.shape[1])
 
     def add(self, chunk: Chunk, rows_per_shard: int) -> None:
-        """Take the steps of a chunk, which follow those before."""
+        """Add the steps of the next chunk."""
         machines = chunk.seconds.shape[1]
         if machines > self.present.shape[1]:
-            self._widen(machines)
-        while -(-(self.count + chunk.steps) // self.width) > self._most:
-            self._merge()
+            self._add_machines(machines)
+        while -(-(self.count + chunk.steps) // self.width) > self._most_bins:
+            self._merge_pairs()
         first = self.count
         self.count += chunk.steps
         lowest = first // self.width
-        self.seconds[lowest : self.bins, :machines] += self._sums(chunk.seconds, first, lowest)
+        self.seconds[lowest : self.bins, :machines] += self._sum_seconds(
+            chunk.seconds, first, lowest
+        )
         if not chunk.steps:
             return
-        # Pieces lie in one stretch and in one bin.
+        # Each piece lies in one stretch and in one bin.
         starts = np.arange(lowest, self.bins) * self.width - first
-        edges = np.union1d(chunk.begins_of, np.maximum(starts, 0))
-        which = chunk.stretch_of[edges]
+        edges = np.union1d(chunk.stretch_begins, np.maximum(starts, 0))
+        stretch_of_piece = chunk.stretch_index[edges]
         steps = np.diff(edges, append=chunk.steps)[:, None]
-        where = np.searchsorted(edges, np.maximum(starts, 0))
+        pieces_of_bin = np.searchsorted(edges, np.maximum(starts, 0))
 
-        def add(sums: Floats, values: NDArray[Any]) -> None:
-            found = np.add.reduceat(values[which] * steps, where, axis=0)
-            sums[lowest : self.bins, :machines] += found
+        def accumulate(sums: Floats, values: NDArray[Any]) -> None:
+            totals = np.add.reduceat(values[stretch_of_piece] * steps, pieces_of_bin, axis=0)
+            sums[lowest : self.bins, :machines] += totals
 
-        add(self.rows, chunk.rows)
-        add(self.shares, chunk.rows / rows_per_shard)
-        add(self.present, chunk.here)
+        accumulate(self.rows, chunk.rows)
+        accumulate(self.shares, chunk.rows / rows_per_shard)
+        accumulate(self.present, chunk.available)
         away: Away | None = None
         for stretch in chunk.stretches:
             bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
             if stretch.step["away"] is not away:
                 away = stretch.step["away"]
                 states = [
-                    (_STATE_OF_WHY[why], np.fromiter(those, np.int64) - 1)
+                    (_ABSENCE_STATES[why], np.fromiter(those, np.int64) - 1)
                     for why, those in away.items()
                     if why != "preempted"
                 ]
             for state, which_machines in states:
-                cells = self.whys[bins[0] : bins[1] + 1]
+                cells = self.reason_by_machine[bins[0] : bins[1] + 1]
                 cells[:, which_machines] = np.minimum(cells[:, which_machines], state)
             for kind, machine in map(kind_and_machine, stretch.step["events"]):
-                if kind in _OF_EVENTS and machine <= machines:
+                if kind in _EVENT_STATES and machine <= machines:
                     marks = self.marks[bins[0]]
-                    marks[machine - 1] = min(_OF_EVENTS[kind], marks[machine - 1])
+                    marks[machine - 1] = min(_EVENT_STATES[kind], marks[machine - 1])
 
     def cells(self) -> str:
         """Return the map in base64: a byte for each machine and bin, machine by machine."""
@@ -110,10 +112,12 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
-        whys = self.whys[:bins]
-        cells = np.where((self.present[:bins] == 0) & (whys < _NONE), whys, cells)
+        reason_by_machine = self.reason_by_machine[:bins]
+        cells = np.where(
+            (self.present[:bins] == 0) & (reason_by_machine < _NO_STATE), reason_by_machine, cells
+        )
         marked = self.marks[:bins]
-        cells = np.where(marked < _NONE, marked, cells)
+        cells = np.where(marked < _NO_STATE, marked, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
 
     def steps_of_bins(self) -> NDArray[np.int64]:
@@ -121,8 +125,8 @@ class MachineBins:
         ends = np.minimum((np.arange(self.bins) + 1) * self.width, self.count)
         return np.diff(ends, prepend=0)
 
-    def _sums(self, seconds: Floats, first: int, lowest: int) -> Floats:
-        """By bins from the lowest one on, of steps from the first one on."""
+    def _sum_seconds(self, seconds: Floats, first: int, lowest: int) -> Floats:
+        """Return sums by bins, from bin `lowest` on, for steps that begin with step `first`."""
         steps, machines = seconds.shape
         if self.bins == lowest + 1:
             return np.asarray(seconds.sum(axis=0, keepdims=True))
@@ -131,14 +135,14 @@ class MachineBins:
         starts = np.arange(lowest, self.bins) * self.width - first
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
-    def _widen(self, machines: int) -> None:
-        self._most = max(_FEWEST, min(self._limit, _MOST_CELLS // machines)) // 2 * 2
-        while self.bins > self._most:
-            self._merge()
+    def _add_machines(self, machines: int) -> None:
+        self._most_bins = max(_FEWEST, min(self._limit, _MOST_CELLS // machines)) // 2 * 2
+        while self.bins > self._most_bins:
+            self._merge_pairs()
         before = self._arrays()
-        self._set(self._most, machines)
+        self._allocate(self._most_bins, machines)
         for new, old in zip(self._arrays(), before, strict=True):
-            filled = min(len(old), self._most)
+            filled = min(len(old), self._most_bins)
             new[:filled, : old.shape[1]] = old[:filled]
 
     def _arrays(self) -> list[NDArray[Any]]:
@@ -147,39 +151,39 @@ class MachineBins:
             self.seconds,
             self.shares,
             self.present,
-            self.whys,
+            self.reason_by_machine,
             self.marks,
         ]
 
-    def _set(self, bins: int, machines: int) -> None:
+    def _allocate(self, bins: int, machines: int) -> None:
         self.rows: Floats = np.zeros((bins, machines))
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
-        self.whys = np.full((bins, machines), _NONE, np.uint8)
-        self.marks = np.full((bins, machines), _NONE, np.uint8)
+        self.reason_by_machine = np.full((bins, machines), _NO_STATE, np.uint8)
+        self.marks = np.full((bins, machines), _NO_STATE, np.uint8)
 
-    def _merge(self) -> None:
+    def _merge_pairs(self) -> None:
         """Merge pairs of bins."""
         half = len(self.rows) // 2
         for array in self._arrays():
             states = array.dtype == np.uint8
             merge = np.minimum if states else np.add
             array[:half] = merge(array[: 2 * half : 2], array[1 : 2 * half : 2])
-            array[half:] = _NONE if states else 0
+            array[half:] = _NO_STATE if states else 0
         self.width *= 2
 
 
-def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
-    """Return a series by bins: its values, or the least, the median and the largest of each.
+def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
+    """Return a series by bins: its values, or the minimum, median and maximum of each bin.
 
-    NaN is left out. Numbers keep six digits.
+    NaN is ignored. Numbers are rounded to six digits.
 
     Examples
     --------
-    >>> binned(np.array([1.0, 5.0, np.nan]), 1)
+    >>> bin_series(np.array([1.0, 5.0, np.nan]), 1)
     {'value': [1.0, 5.0, None]}
-    >>> binned(np.array([1.0, 5.0, 2.0, np.nan, 4.0]), 3)
+    >>> bin_series(np.array([1.0, 5.0, 2.0, np.nan, 4.0]), 3)
     {'min': [1.0, 4.0], 'mid': [2.0, 4.0], 'max': [5.0, 4.0]}
     """
     if width == 1:
@@ -200,5 +204,5 @@ def binned(values: Floats, width: int) -> dict[str, list[float | None]]:
 
 
 def listed(values: Floats) -> list[float | None]:
-    """Return numbers for JSON with six digits; null if they are not finite."""
-    return [float(f"{each:.6g}") if each - each == 0 else None for each in values.tolist()]
+    """Return numbers rounded to six digits for JSON, None if not finite."""
+    return [float(f"{value:.6g}") if value - value == 0 else None for value in values.tolist()]

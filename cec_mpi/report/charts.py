@@ -1,50 +1,50 @@
-"""The charts of a page, which one script draws."""
+"""The charts of a page, all drawn by one script."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cec_mpi.report.summary import PARTS, letter_of
+from cec_mpi.report.summary import PARTS, run_letter
 
 Run = Mapping[str, Any]
 Line = dict[str, Any]
 
 _MEASURED, _HINDSIGHT, _FAINT = "var(--measured)", "var(--hindsight)", "var(--muted)"
-_COLOURS = 8  # of runs beside each other
+_COLOURS = 8  # of runs in one chart
 
 
-def charts_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def build_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the charts of a page, in their order.
 
     Parameters
     ----------
     runs : sequence of mapping
-        As `data_of` gives them.
+        From `page_data`.
 
     Returns
     -------
     list of dict
         ``title``, ``note``, ``unit`` (seconds, bytes, rate, percent or number), ``lines``, and
-        where they are ``log`` (the axis is logarithmic), ``layers`` (lines on one another) or
-        ``height`` (pixels). A line has ``run`` (its number), ``label``, ``paint`` (a colour of
-        CSS) and ``y``, and may have what the script's `chart` says. A chart of speeds has ``run``
-        in place of lines: which are drawn depends on the machine that is picked.
+        optionally ``log`` (logarithmic axis), ``layers`` (stacked lines) and ``height`` (pixels).
+        A line has ``run`` (its number), ``label``, ``paint`` (a CSS colour) and ``y``, and may
+        have the options of `chart` in the script. A chart of speeds has ``run`` in place of
+        lines, which depend on the selected machine.
     """
-    return [chart for chart in _all(runs) if chart.get("lines") or chart.get("run")]
+    return [chart for chart in _charts(runs) if chart.get("lines") or chart.get("run")]
 
 
-def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    binned = any(run["bin"] > 1 for run in runs)
-    spread = " A line is the median of each bin, the shade around it the range."
+def _charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    has_bins = any(run["bin"] > 1 for run in runs)
+    spread = " A line shows the median of each bin, the shading its range."
     yield {
         "title": "Makespan",
-        "note": f"Time of the machine that takes longest.{spread * binned}",
+        "note": f"Time of the slowest machine.{spread * has_bins}",
         "unit": "seconds",
         "height": 230,
         "lines": [
             *_lines(runs, "measured", "measured", width=1.75),
-            *_lines(runs, "predicted", "predicted", _FAINT, dash=[2, 3], beside=True),
+            *_lines(runs, "predicted", "predicted", _FAINT, dash=[2, 3], scales=False),
             *_lines(runs, "hindsight", "best in hindsight", _HINDSIGHT, dash=[7, 3]),
         ],
     }
@@ -55,44 +55,43 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             "lines": [_line(runs, run, "", _MEASURED, y=run["time"]) for run in runs],
         }
     for number, run in enumerate(runs, start=1):
-        which = f", run {letter_of(number)}" if len(runs) > 1 else ""
+        which = f", run {run_letter(number)}" if len(runs) > 1 else ""
         yield {
             "title": f"Where the time of steps went{which}",
-            "note": "Of each bin the step that took longest."
+            "note": "The longest step of each bin."
             if run["bin"] > 1
-            else "The parts of each step on one another.",
+            else "The parts of each step, stacked.",
             "unit": "seconds",
             "layers": True,
-            "lines": _parts(number, run, "top"),
+            "lines": _part_lines(number, run, "top"),
         }
         if run["bin"] > 1:
             yield {
-                "title": f"Where a usual step's time went{which}",
-                "note": "Medians of each bin, part by part.",
+                "title": f"Where the time of a typical step went{which}",
+                "note": "The median of each part, by bin.",
                 "unit": "seconds",
                 "layers": True,
-                "lines": _parts(number, run, "mid"),
+                "lines": _part_lines(number, run, "mid"),
             }
         if run["speeds"]:
             yield {
                 "title": f"Speeds{which}",
-                "note": "Rows per second that machines showed; a line has a gap where its machine "
-                "was away.",
+                "note": "Measured rows per second; a line has a gap while its machine was away.",
                 "unit": "rate",
                 "run": number,
             }
-    yield from _progress(runs)
+    yield from _progress_charts(runs)
     yield {
         "title": "Bytes",
-        "note": "What the master sends and receives in a step.",
+        "note": "Bytes that the master sends and receives in a step.",
         "unit": "bytes",
         "lines": _lines(runs, "bytes", "bytes per step"),
     }
     yield {
         "title": "Digits",
-        "note": "Largest condition number of the decoding, and how much larger the terms of the "
-        "product are than the result. The possible relative error is the product of both and the "
-        "machine epsilon of the shards; logarithmic.",
+        "note": "Largest condition number of the decoding, and cancellation: the size of the "
+        "product's terms over that of the result. The possible relative error is the product of "
+        "both and the machine epsilon of the shards; logarithmic.",
         "unit": "number",
         "log": True,
         "lines": [
@@ -103,10 +102,10 @@ def _all(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **more: Any) -> Line:
-    """Return a line; with several runs it has the colour and the letter of its run."""
-    number = next(n for n, each in enumerate(runs, start=1) if each is run)
+    """Return a line; with several runs, in the colour and with the letter of its run."""
+    number = next(n for n, other in enumerate(runs, start=1) if other is run)
     if len(runs) > 1:
-        label = f"{letter_of(number)} {label}".rstrip()
+        label = f"{run_letter(number)} {label}".rstrip()
         paint = f"var(--series-{(number - 1) % _COLOURS})"
     return {"run": number, "label": label, "paint": paint, **more}
 
@@ -114,19 +113,19 @@ def _line(runs: Sequence[Run], run: Run, label: str, paint: str, **more: Any) ->
 def _lines(
     runs: Sequence[Run], name: str, label: str, paint: str = _MEASURED, **more: Any
 ) -> list[Line]:
-    """Return a line of each run that has this series, with its range unless it is dashed."""
-    found = []
+    """Return a line for each run with this series, with its range unless it is dashed."""
+    curves = []
     for run in runs:
         series = run["series"].get(name, {})
         values: dict[str, Any] = {"y": series.get("value", series.get("mid"))}
         if "min" in series and "dash" not in more:
             values |= {"low": series["min"], "high": series["max"]}
         if values["y"]:
-            found.append(_line(runs, run, label, paint, **values, **more))
-    return found
+            curves.append(_line(runs, run, label, paint, **values, **more))
+    return curves
 
 
-def _parts(number: int, run: Run, key: str) -> list[Line]:
+def _part_lines(number: int, run: Run, key: str) -> list[Line]:
     lines = []
     for name, label in PARTS.items():
         part = run["parts"].get(name, {})
@@ -138,19 +137,19 @@ def _parts(number: int, run: Run, key: str) -> list[Line]:
     return lines
 
 
-def _progress(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield a chart for each number that solvers told."""
-    found = [(run, its) for run in runs for its in run["progress"]]
-    for name in dict.fromkeys(its["name"] for _, its in found):
-        mine = [(run, its) for run, its in found if its["name"] == name]
-        log = any(its["log"] for _, its in mine)
+def _progress_charts(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield a chart for each quantity that solvers recorded."""
+    all_curves = [(run, curve) for run in runs for curve in run["progress"]]
+    for name in dict.fromkeys(curve["name"] for _, curve in all_curves):
+        curves = [(run, curve) for run, curve in all_curves if curve["name"] == name]
+        log = any(curve["log"] for _, curve in curves)
         yield {
             "title": f"Solver: {name}",
             "note": "Logarithmic." if log else "",
             "unit": "number",
             "log": log,
             "lines": [
-                _line(runs, run, name, _MEASURED, x=its["step"], y=its["value"], span=True)
-                for run, its in mine
+                _line(runs, run, name, _MEASURED, x=curve["step"], y=curve["value"], span=True)
+                for run, curve in curves
             ],
         }

@@ -1,4 +1,4 @@
-"""Steps of a record in chunks of arrays, with the stretches in which only times changed."""
+"""Recorded steps in chunks of arrays, with the stretches in which only times changed."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ NUMBERS = (
 """Fields of a step that are numbers; null is NaN."""
 
 
-def _ints(found: Sequence[int]) -> Ints:
-    return np.fromiter(found, np.int64, len(found))
+def _ints(values: Sequence[int]) -> Ints:
+    return np.fromiter(values, np.int64, len(values))
 
 
-_CHANGES: dict[str, Callable[[Any], Any]] = {
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "rows": _ints,
     "available": _ints,
-    "load_seconds": lambda found: np.fromiter(found, np.float64, len(found)),
+    "load_seconds": lambda values: np.fromiter(values, np.float64, len(values)),
     "load_bytes": _ints,
     "assignment": Bounds.of,
-    "bytes": lambda found: sum(found.values()),
-    "away": lambda found: found,
+    "bytes": lambda values: sum(values.values()),
+    "away": lambda values: values,
 }
-"""Fields with which another stretch begins, and what they become; ``bytes`` are their sum."""
+"""Fields whose change begins a stretch, and how they are converted; ``bytes`` are summed."""
 
 MOST_STEPS = 512
 _MOST_CELLS = 1 << 20  # of a chunk: steps by machines
-_numbers_of = attrgetter(*NUMBERS)
-_changes_of = attrgetter(*_CHANGES)
+_get_numbers = attrgetter(*NUMBERS)
+_get_converted = attrgetter(*_CONVERTERS)
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Stretch:
     Attributes
     ----------
     begin, end : int
-        Which steps of the chunk.
+        First step, and one past the last, in the chunk.
     step : dict
-        Of its first one: ``step``, and the fields that begin a stretch.
+        Of its first step: ``step``, and the fields whose change begins a stretch.
     """
 
     begin: int
@@ -81,16 +81,16 @@ class Stretch:
 
 @dataclass
 class Chunk:
-    """Some hundred steps of one part of a run.
+    """Several hundred steps of one part of a run.
 
     Attributes
     ----------
     header : dict
-        Of its part.
-    begins : bool
-        Whether it is the first of its part.
-    first : int
-        How many steps of the run came before.
+        The header of its part.
+    is_first : bool
+        Whether it is the first chunk of its part.
+    steps_before : int
+        Number of earlier steps of the run.
     numbers : dict of (K,) ndarray
         By the names of `NUMBERS`.
     times : list of str
@@ -101,12 +101,12 @@ class Chunk:
     unanswered : list of (int, list of int)
         Steps of the chunk that did not wait for the answers of machines.
     notes : list of (int, Note)
-        After so many steps of the run.
+        Number of steps of the run made before, and the note.
     """
 
     header: dict[str, Any]
-    begins: bool
-    first: int = 0
+    is_first: bool
+    steps_before: int = 0
     numbers: dict[str, Floats] = field(default_factory=dict)
     times: list[str] = field(default_factory=list)
     seconds: Floats = field(default_factory=lambda: np.empty((0, 0)))
@@ -117,18 +117,18 @@ class Chunk:
 
     @property
     def steps(self) -> int:
-        """How many it has."""
+        """The number of steps."""
         return len(self.times)
 
     @cached_property
-    def begins_of(self) -> Ints:
-        """(S,) where its stretches begin."""
+    def stretch_begins(self) -> Ints:
+        """(S,) the first step of each stretch."""
         return np.array([stretch.begin for stretch in self.stretches], np.int64)
 
     @cached_property
-    def stretch_of(self) -> Ints:
+    def stretch_index(self) -> Ints:
         """(K,) the stretch of each step."""
-        lengths = np.diff(self.begins_of, append=self.steps)
+        lengths = np.diff(self.stretch_begins, append=self.steps)
         return np.repeat(np.arange(len(self.stretches)), lengths)
 
     @cached_property
@@ -137,12 +137,12 @@ class Chunk:
         return np.array([stretch.step["rows"] for stretch in self.stretches], np.float64)
 
     @cached_property
-    def here(self) -> NDArray[np.bool_]:
-        """(S, N) which machines are available."""
-        here = np.zeros(self.rows.shape, np.bool_)
-        for mine, stretch in zip(here, self.stretches, strict=True):
-            mine[stretch.step["available"] - 1] = True
-        return here
+    def available(self) -> NDArray[np.bool_]:
+        """(S, N) whether each machine is available."""
+        available = np.zeros(self.rows.shape, np.bool_)
+        for of_stretch, stretch in zip(available, self.stretches, strict=True):
+            of_stretch[stretch.step["available"] - 1] = True
+        return available
 
 
 class _ChunkBuilder:
@@ -154,7 +154,7 @@ class _ChunkBuilder:
         Of the part.
     most_steps : int
     before : _ChunkBuilder or None
-        The chunk before it, perhaps of another part.
+        The builder of the previous chunk, possibly of another part.
     """
 
     def __init__(
@@ -171,16 +171,16 @@ class _ChunkBuilder:
 
     @property
     def header(self) -> dict[str, Any]:
-        """The header of its part."""
+        """The header of the chunk's part."""
         return self._chunk.header
 
     @property
     def end(self) -> int:
-        """Number of steps of the run up to here."""
-        return self._chunk.first + self._chunk.steps
+        """The number of steps of the run so far."""
+        return self._chunk.steps_before + self._chunk.steps
 
-    def can_take(self, step: StepRecord) -> bool:
-        """Whether the chunk is empty, or has space for a step of as many machines as the others."""
+    def has_space_for(self, step: StepRecord) -> bool:
+        """Return whether the step fits: the chunk is empty, or not full and of as many machines."""
         count = len(self._chunk.times)
         return not count or (count < self._most and len(step.seconds) == self._machines)
 
@@ -191,11 +191,11 @@ class _ChunkBuilder:
         if not at:
             self._machines = len(step.seconds)
             self._most = min(self._most, _MOST_CELLS // self._machines)
-        changes = last is None or not all(map(is_, _changes_of(step), _changes_of(last)))
+        changes = last is None or not all(map(is_, _get_converted(step), _get_converted(last)))
         if changes:
             self._fields = self._fields | {
                 name: convert(getattr(step, name))
-                for name, convert in _CHANGES.items()
+                for name, convert in _CONVERTERS.items()
                 if last is None or getattr(step, name) is not getattr(last, name)
             }
         if changes or not at or step.events or (last is not None and last.events):
@@ -208,7 +208,7 @@ class _ChunkBuilder:
         if step.unanswered:
             chunk.unanswered.append((at, step.unanswered))
         chunk.times.append(step.time)
-        self._numbers.append(_numbers_of(step))
+        self._numbers.append(_get_numbers(step))
         self._seconds.fromlist(step.seconds)
         self._last = step
 
@@ -227,20 +227,20 @@ class _ChunkBuilder:
 
 
 def read_chunks(path: Path, most_steps: int = MOST_STEPS) -> Iterator[Chunk]:
-    """Yield the steps of a run in chunks, at least one for each part, perhaps without steps.
+    """Yield the steps of a run in chunks, at least one (possibly empty) for each part.
 
-    A last line that was cut off is ignored, because a run may be writing it.
+    An incomplete last line is ignored, because a run may be writing it.
 
     Raises
     ------
     InputError
-        Names the file, the line, the field, what was found and what was expected.
+        If a line is invalid. The message names the file, line and field.
     """
     builder: _ChunkBuilder | None = None  # once there is a header, with which a record begins
     for line in iterate_lines(path):
         if isinstance(line, StepRecord):
             assert builder is not None
-            if not builder.can_take(line):
+            if not builder.has_space_for(line):
                 yield builder.finish()
                 builder = _ChunkBuilder(builder.header, most_steps, builder)
             builder.add(line)

@@ -8,12 +8,12 @@ from cec_mpi.report.gathered import Run
 from cec_mpi.text import duration
 
 
-def against(mine: float, other: float) -> str:
-    """Return by how much a time is above or below another one.
+def compare_times(mine: float, other: float) -> str:
+    """Return the difference of two times as text, absolute and relative.
 
     Examples
     --------
-    >>> against(1.1, 1.0), against(1.0, 2.0), against(1.0, 1.0)
+    >>> compare_times(1.1, 1.0), compare_times(1.0, 2.0), compare_times(1.0, 1.0)
     ('100 ms (10.0 %) more', '1.00 s (50.0 %) less', 'as long')
     """
     lost = mine - other
@@ -23,36 +23,36 @@ def against(mine: float, other: float) -> str:
     return f"{duration(abs(lost))} {share} {'more' if lost > 0 else 'less'}"
 
 
-def cyclic_of(run: Run) -> dict[str, Any] | None:
-    """Return what the cyclic assignment would have taken; None if no step tells it.
+def cyclic_comparison(run: Run) -> dict[str, Any] | None:
+    """Compare the run with the cyclic assignment; return None if no step allows it.
 
     Returns
     -------
     dict or None
-        ``steps`` (how many tell), ``theirs`` and ``mine`` (seconds of computing) and ``text`` (by
-        how much this run took more or less).
+        ``steps`` (number of steps compared), ``cyclic`` and ``measured`` (seconds of computing)
+        and ``text`` (the difference).
     """
     costs = run.costs
     if not costs.compared or run.header.get("copies") is not None:
         return None
     return {
         "steps": costs.compared,
-        "theirs": costs.cyclic,
-        "mine": costs.measured,
-        "text": against(costs.measured, costs.cyclic),
+        "cyclic": costs.cyclic,
+        "measured": costs.measured,
+        "text": compare_times(costs.measured, costs.cyclic),
     }
 
 
-def unknown_of(run: Run) -> list[str]:
-    """Return why that is not known."""
-    if run.costs.uncounted:
+def unknown_reasons(run: Run) -> list[str]:
+    """Return why the comparison is unknown, as sentences; empty if it is known."""
+    if run.costs.stragglers:
         return [
-            "With stragglers the records lack the answers that did not count, so what the cyclic "
-            "assignment would have taken, and which machine cost most, is not known."
+            "With stragglers the records lack the answers that were not used, so the time of the "
+            "cyclic assignment, and the machine that cost most, are unknown."
         ]
     if not run.costs.compared:
         return [
-            "What equal loads would have taken is not known: in no step did all available machines "
-            "compute enough rows."
+            "The time of equal loads is unknown: in no step did all available machines compute "
+            "enough rows."
         ]
     return []

@@ -1,4 +1,4 @@
-"""The data of a page."""
+"""The data of a report page."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.assignments import shown
-from cec_mpi.report.bins import binned, listed
+from cec_mpi.report.assignments import assignment_data
+from cec_mpi.report.bins import bin_series, listed
 from cec_mpi.report.chunks import Floats
-from cec_mpi.report.cyclic import cyclic_of
+from cec_mpi.report.cyclic import cyclic_comparison
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
-from cec_mpi.report.sums import longest_of, sum_of, usual_and_longest
-from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
+from cec_mpi.report.sums import longest_steps, parts_by_bin, time_breakdown
+from cec_mpi.report.words import (
+    key_figures,
+    machine_table,
+    run_facts,
+    run_warnings,
+    status_sentences,
+)
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, few
 
 _VERSION = 1
-_SPEEDS = 60_000  # numbers of speeds: bins by machines
+_SPEEDS = 60_000  # speeds in a page: bins by machines
 _SERIES = {
     "measured": "measured_makespan",
     "predicted": "predicted_makespan",
@@ -43,14 +49,14 @@ class About:
     ----------
     title : str
     refresh : float or None
-        Seconds after which it looks for a newer one.
+        Seconds between reloads.
     """
 
     title: str
     refresh: float | None = None
 
 
-def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
+def page_data(runs: Sequence[Run], about: About) -> dict[str, Any]:
     """Return the data of a page of these runs."""
     return {
         "version": _VERSION,
@@ -66,17 +72,17 @@ def data_of(runs: Sequence[Run], about: About) -> dict[str, Any]:
 def _run(run: Run) -> dict[str, Any]:
     n, width = run.numbers, run.bins.width
     starts = np.arange(0, run.steps, width)
-    chosen, given = run.assignments.chosen(), _given(run)
+    selected, given = run.assignments.select(), _given(run)
     return {
         "name": run.name,
         "state": run.state,
-        "facts": facts_of(run),
-        "words": words_of(run),
-        "figures": [each._asdict() for each in figures_of(run)],
-        "sum": sum_of(run) if run.steps else None,
-        "cyclic": cyclic_of(run),
-        "longest": longest_of(run),
-        "warnings": [*warnings_of(run), *_too_large(run)],
+        "facts": run_facts(run),
+        "words": status_sentences(run),
+        "figures": [figure._asdict() for figure in key_figures(run)],
+        "sum": time_breakdown(run) if run.steps else None,
+        "cyclic": cyclic_comparison(run),
+        "longest": longest_steps(run),
+        "warnings": [*run_warnings(run), *_too_large(run)],
         "machines": run.machines,
         "recovery": run.header["recovery"],
         "rows": run.header["rows_per_shard"],
@@ -88,14 +94,14 @@ def _run(run: Run) -> dict[str, Any]:
         "at": n["step"][starts].astype(int).tolist(),
         "time": listed(n["time"][starts]),
         "seconds": float(n["time"][-1]) if run.steps else None,
-        "by_machine": machines_of(run) if run.steps else None,
+        "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
-        "parts": usual_and_longest(run, width),
+        "parts": parts_by_bin(run, width),
         "map": {"rows": run.machines, "bins": run.bins.bins, "cells": run.bins.cells()},
         "speeds": _speeds(run),
         "events": [list(event) for event in run.events],
-        "assignments": [shown(held, _until(run, held.index), given) for held in chosen],
-        "left_out": len(run.assignments.made) - len(chosen),
+        "assignments": [assignment_data(held, _until(run, held.index), given) for held in selected],
+        "left_out": len(run.assignments.first_steps) - len(selected),
         "progress": _progress(run),
         "checkpoints": [_step_at(run, after) for after in run.checkpoints],
         "resumes": [_step_at(run, after + 1) for after in run.resumes],
@@ -105,11 +111,14 @@ def _run(run: Run) -> dict[str, Any]:
 def _names(run: Run) -> list[str]:
     """Return the known hosts of each machine."""
     hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
-    return [few(each, _NAMED)[:_LONGEST] if each else "" for each in hosts]
+    return [
+        few(hosts_of_machine, _NAMED)[:_LONGEST] if hosts_of_machine else ""
+        for hosts_of_machine in hosts
+    ]
 
 
 def _series(run: Run) -> dict[str, Any]:
-    return {name: binned(run.numbers[each], run.bins.width) for name, each in _SERIES.items()}
+    return {name: bin_series(run.numbers[field], run.bins.width) for name, field in _SERIES.items()}
 
 
 def _given(run: Run) -> Floats | None:
@@ -127,26 +136,26 @@ def _speeds(run: Run) -> dict[str, Any] | None:
     count = max(1, min(bins, _SPEEDS // machines))
     edges = np.unique(np.arange(count) * bins // count)
     rows, seconds = (
-        np.add.reduceat(each[:bins], edges, axis=0) for each in (run.bins.rows, run.bins.seconds)
+        np.add.reduceat(sums[:bins], edges, axis=0) for sums in (run.bins.rows, run.bins.seconds)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = rows / seconds
-    return {"bins": edges.tolist(), "machines": [listed(each) for each in rates.T]}
+    return {"bins": edges.tolist(), "machines": [listed(sums) for sums in rates.T]}
 
 
 def _too_large(run: Run) -> list[str]:
     count = run.assignments.too_large
-    return [f"{counted(count, 'assignment')} too large to be shown."] if count else []
+    return [f"{counted(count, 'assignment')} too large to show."] if count else []
 
 
 def _until(run: Run, index: int) -> int:
-    made = run.assignments.made
-    place = int(np.searchsorted(made, index, side="right"))
-    return _step_at(run, made[place] if place < len(made) else run.steps)
+    first_steps = run.assignments.first_steps
+    place = int(np.searchsorted(first_steps, index, side="right"))
+    return _step_at(run, first_steps[place] if place < len(first_steps) else run.steps)
 
 
 def _step_at(run: Run, after: int) -> int:
-    """Return the number of the last of so many steps."""
+    """Return the number of the last of the first `after` steps."""
     if not run.steps or after <= 0:
         return 0
     return int(run.numbers["step"][min(after, run.steps) - 1])

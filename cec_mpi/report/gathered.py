@@ -1,4 +1,4 @@
-"""What a report needs of a run, gathered while its records are read once."""
+"""A run as a report needs it, collected in one pass over its records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MOST_BINS, MachineBins
 from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.kinds import said_of
+from cec_mpi.report.kinds import describe_event
 from cec_mpi.report.live.words import host_words
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
@@ -26,33 +26,34 @@ from cec_mpi.store.files.paths import as_path
 
 Floats = NDArray[np.float64]
 
-DONE, STOPPED, BROKEN, GOING = "done", "stopped", "broke off", "still going"
+DONE, STOPPED, INTERRUPTED, RUNNING = "done", "stopped", "interrupted", "running"
 
 
 class Run:
-    """A run, from its directory.
+    """A run, read from its directory.
 
     Parameters
     ----------
     name : str
         The directory.
-    asked : set of int
-        Steps whose assignments are to be shown.
+    requested : set of int
+        Steps whose assignments the page must show.
     most_bins : int
-        Steps from which on bins have several.
+        The largest number of bins; a run with more steps has several steps in a bin.
 
     Attributes
     ----------
     headers : list of dict
-        Of its parts.
+        The header of each part of the run.
     summary : dict
-        Empty where the run has not come to its end.
+        Empty if the run has not finished.
     state : str
-        `DONE`, `STOPPED` (with a checkpoint after its last step), `BROKEN` or `GOING`.
+        `DONE`, `STOPPED` (with a checkpoint after its last step), `INTERRUPTED` or `RUNNING`.
     numbers : dict of (T,) ndarray
         By step: the names of `NUMBERS`, and ``load_seconds`` (by which reading delayed it),
-        ``bytes``, ``available`` (how many), ``stall_seconds`` and ``short_seconds`` (see `Costs`),
-        and ``time`` (when it ended, in seconds of the run, without the time between parts).
+        ``bytes``, ``available`` (how many), ``stall_seconds`` and ``shortage_seconds`` (see
+        `Costs`), and ``time`` (when it ended, in seconds of the run, without the time between
+        parts).
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
     progress : list of (int, dict)
@@ -64,18 +65,18 @@ class Run:
     """
 
     def __init__(
-        self, name: str, asked: frozenset[int] = frozenset(), most_bins: int = MOST_BINS
+        self, name: str, requested: frozenset[int] = frozenset(), most_bins: int = MOST_BINS
     ) -> None:
         self.name, path = name, as_path(name)
         if not path.is_dir():
-            what = "is no directory" if path.exists() else "is missing"
+            what = "is not a directory" if path.exists() else "does not exist"
             raise InputError(f"{name} {what}: expected the directory of results of a run")
         self.headers: list[dict[str, Any]] = []
         self.bins, self.costs = MachineBins(most_bins), Costs()
-        self.assignments = Assignments(asked)
+        self.assignments = Assignments(requested)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
-        self._placed: dict[tuple[int, int, int, str], None] = {}  # part, machine, rank and host
+        self._placements: dict[tuple[int, int, int, str], None] = {}  # part, machine, rank and host
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
@@ -93,20 +94,20 @@ class Run:
             )
         }
         self.last_time = ""  # when its last step ended
-        self._over = 0.0  # seconds of the parts before this one
+        self._seconds_before = 0.0  # seconds of the parts before this one
         going = is_locked(path)
         try:
             os.lstat(path / STEPS)
         except FileNotFoundError:
             if not going:
-                raise InputError(f"{name} holds no run: expected {STEPS} in it") from None
+                raise InputError(f"{name} contains no run: expected {STEPS} in it") from None
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from None
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
         summary = None if going else read_summary(path)
         if summary is None and not going and os.path.lexists(path / SUMMARY):
-            raise InputError(f"{path / SUMMARY} cannot be read: expected what a run leaves")
+            raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
         merged = {**self._parts, **self._more}
         self.numbers: dict[str, Floats] = {
@@ -116,35 +117,35 @@ class Run:
             if after < self.steps:
                 self.costs.wait(float(self.numbers["waited_seconds"][after]), missing)
         is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
-        over = DONE if self.summary else STOPPED if is_saved else BROKEN
-        self.state = GOING if going else over
+        over = DONE if self.summary else STOPPED if is_saved else INTERRUPTED
+        self.state = RUNNING if going else over
 
     @property
     def header(self) -> dict[str, Any]:
-        """Of its first part."""
+        """The header of its first part."""
         return self.headers[0]
 
     @property
     def steps(self) -> int:
-        """How many steps it made, with those made again after a resume."""
+        """The number of steps, including those repeated after a resume."""
         return len(self.numbers["step"])
 
     @property
     def machines(self) -> int:
-        """How many machines the store has, or the most that it had."""
+        """The largest number of machines that the store had."""
         return self.bins.machines or int(self.header["machines"])
 
     def _add(self, chunk: Chunk) -> None:
-        if chunk.begins:
+        if chunk.is_first:
             if self.headers:
-                self.resumes.append(chunk.first)
-                self._over = self._more["time"][-1][-1] if self._more["time"] else 0.0
+                self.resumes.append(chunk.steps_before)
+                self._seconds_before = self._more["time"][-1][-1] if self._more["time"] else 0.0
             self.headers.append(chunk.header)
-            for placed in _placed(chunk.header):
-                self._settle(*placed)
+            for placement in _initial_hosts(chunk.header):
+                self._record_host(*placement)
             for name in ("started", "machines", "recovery", "rows_per_shard"):
                 if name not in chunk.header:
-                    raise InputError(f'a header of the records has no "{name}"')
+                    raise InputError(f'{self.name}: a header in {STEPS} has no field "{name}"')
         if chunk.steps:
             self._add_steps(chunk)
         for after, note in chunk.notes:
@@ -153,7 +154,7 @@ class Run:
             elif isinstance(note, Progress):
                 self.progress.append((after, note.known))
             elif isinstance(note, Unfinished) and after:
-                self._happen(note.events, self._last_step)
+                self._add_events(note.events, self._last_step)
                 self.absences.end(note.events, self._last_step)
             elif isinstance(note, Waiting):
                 self.waits[after] = note
@@ -166,51 +167,53 @@ class Run:
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
         sizes, here = np.zeros((2, chunk.steps))
-        for stretch, paces in zip(chunk.stretches, self.costs.paces, strict=True):
+        for stretch, seconds_per_row in zip(
+            chunk.stretches, self.costs.seconds_per_row, strict=True
+        ):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
             here[steps] = len(step["available"])
-            self._happen(step["events"], step["step"])
-            self.assignments.add(chunk.first, stretch, paces)
+            self._add_events(step["events"], step["step"])
+            self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
-        self._more["load_seconds"].append(self.costs.held_up)
+        self._more["load_seconds"].append(self.costs.read_delays)
         self._more["stall_seconds"].append(self.costs.stall_seconds)
-        self._more["short_seconds"].append(self.costs.short_seconds)
+        self._more["short_seconds"].append(self.costs.shortage_seconds)
         self._more["available"].append(here)
         self._more["bytes"].append(sizes)
-        self._more["time"].append(self._times(chunk))
+        self._more["time"].append(self._times_since_start(chunk))
 
-    def _happen(self, events: Sequence[Event], step: int) -> None:
+    def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
-            self.events.append((step, *said_of(event)))
-            self._settle(event.get("joined"), event.get("rank"), event.get("host"))
+            self.events.append((step, *describe_event(event)))
+            self._record_host(event.get("joined"), event.get("rank"), event.get("host"))
 
-    def _settle(self, machine: Any, rank: Any, host: Any) -> None:
-        """Note the host of a machine, if there is one."""
+    def _record_host(self, machine: Any, rank: Any, host: Any) -> None:
+        """Record the host of a machine, if it is known."""
         if type(machine) is type(rank) is int and isinstance(host, str):
-            self._placed[len(self.headers), machine, rank, host] = None
+            self._placements[len(self.headers), machine, rank, host] = None
 
     @property
     def hosts(self) -> dict[int, list[str]]:
-        """Where each machine was, as far as it is known, and the master under 0, in order."""
-        carried = Counter((part, rank) for part, _, rank, _ in self._placed)
+        """The known hosts of each machine, in the order of use; the master is machine 0."""
+        carried = Counter((part, rank) for part, _, rank, _ in self._placements)
         found: dict[int, list[str]] = {}
-        for part, machine, rank, host in self._placed:
+        for part, machine, rank, host in self._placements:
             words = host_words(rank, host, carried[part, rank])
             if words not in found.setdefault(machine, []):
                 found[machine].append(words)
         return found
 
-    def _times(self, chunk: Chunk) -> Floats:
+    def _times_since_start(self, chunk: Chunk) -> Floats:
         began = moment(chunk.header["started"])
         found = np.array(list(map(moment, chunk.times)))
         last = self._more["time"][-1][-1] if self._more["time"] else 0.0
-        since = np.maximum.accumulate(np.maximum(self._over + found - began, last))
+        since = np.maximum.accumulate(np.maximum(self._seconds_before + found - began, last))
         return np.asarray(np.round(since, 3), np.float64)
 
 
-def _placed(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any]]:
-    """Yield machines, ranks and hosts with which a part of a run began."""
+def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any]]:
+    """Yield each machine with its rank and host at the start of a part of a run."""
     hosts, machines = header.get("hosts"), header.get("machine_of_rank")
     if machines and hosts:
         for rank, machine in enumerate(machines):

@@ -1,4 +1,4 @@
-"""States of machines in a step, and events, as a page shows them."""
+"""States of machines in a step, and descriptions of events, for a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cec_mpi.runtime.records.events import KINDS, Event, kind_and_machine
 from cec_mpi.text import shown
 
-_LONGEST = 300  # characters of what an event says
+_LONGEST = 300  # characters of a description
 
 
 class State(NamedTuple):
@@ -29,20 +29,20 @@ STATES = (
     State("excluded", "excluded", "#a1887f", "#6d4c41"),
     State("not joined", "not joined yet", "#b9a8c4", "#5d4d69"),
 )
-"""What a cell of the map can be; those further down matter less where a cell has several steps."""
+"""States of a cell of the map; of several in one cell the first in this list is shown."""
 
 PREEMPTED, IDLE = 0, 1
 _INDEX = {kind.kind: index for index, kind in enumerate(KINDS)}
 STATE_OF = {state.state: index for index, state in enumerate(STATES) if index > IDLE}
-"""States other than those of a machine that is preempted or has no rows."""
+"""Indices of the states of a machine that is neither preempted nor idle."""
 
 
-def said_of(event: Event) -> tuple[int, int, str]:
+def describe_event(event: Event) -> tuple[int, int, str]:
     """Return the index of the kind of an event, the machine, and the details.
 
     Examples
     --------
-    >>> said_of({"lost": 3, "reason": "its process ended"})
+    >>> describe_event({"lost": 3, "reason": "its process ended"})
     (0, 3, 'its process ended')
     """
     name, machine = kind_and_machine(event)

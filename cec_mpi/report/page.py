@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no other file and no network."""
+"""A report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 import msgspec
 
-from cec_mpi.report.charts import charts_of
-from cec_mpi.report.summary import summary_of
+from cec_mpi.report.charts import build_charts
+from cec_mpi.report.summary import summary_html
 from cec_mpi.text import printable
 
 _STYLES = ("uPlot.min.css", "report.css")
-# In this order, since each uses what is before it.
+# The order matters: later scripts use earlier ones.
 _SCRIPTS = ("base.js", "steps.js", "chart.js", "map.js", "assignment.js", "events.js", "page.js")
-# Of a run: what is read as HTML, and what charts have taken.
-_READ = {"facts", "figures", "words", "sum", "cyclic", "longest", "warnings", "by_machine"}
-_CHARTED = {"series", "parts", "progress", "time"}
+# Keys of a run that the HTML contains, and those that charts contain.
+_HTML_KEYS = {"facts", "figures", "words", "sum", "cyclic", "longest", "warnings", "by_machine"}
+_CHART_KEYS = {"series", "parts", "progress", "time"}
 _LARGE = 500_000  # characters
-# What would end the script that the data are in, or a line of it.
+# Characters that would end the script element with the data, or a line of it.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -34,16 +34,16 @@ def page(data: dict[str, Any]) -> str:
     Parameters
     ----------
     data : dict
-        What it shows: ``title``, ``runs``, ``kinds`` of events, ``states`` of machines. All
-        text in it is shown as text, and control characters as their escapes.
+        From `page_data`: ``title``, ``runs``, ``kinds`` of events, ``states`` of machines. Text
+        is escaped, including control characters.
 
     Returns
     -------
     str
-        HTML. Its Content-Security-Policy forbids what would ask a network.
+        HTML. Its Content-Security-Policy forbids network access.
     """
-    data = _escaped(data)
-    kind, packed = _packed(data)
+    data = _escape_controls(data)
+    kind, packed = _encode_data(data)
     styles = "\n".join(_asset(name) for name in _STYLES)
     scripts = _scripts()
     policy = (
@@ -55,42 +55,42 @@ def page(data: dict[str, Any]) -> str:
         title=html.escape(data["title"]),
         made=f"Made {data['made'][:16].replace('T', ' ')} UTC",
         styles=styles,
-        summary=summary_of(data),
+        summary=summary_html(data),
         data=packed,
         kind=kind,
         scripts=scripts,
     )
 
 
-def _packed(data: dict[str, Any]) -> tuple[str, str]:
-    """Return the type of the data in the page, and the data, compressed if they are large."""
+def _encode_data(data: dict[str, Any]) -> tuple[str, str]:
+    """Return the media type of the data in the page, and the data, compressed if large."""
     drawn = data | {
-        "charts": charts_of(data["runs"]),
-        "runs": [_drawn(run) for run in data["runs"]],
+        "charts": build_charts(data["runs"]),
+        "runs": [_chart_data(run) for run in data["runs"]],
     }
-    text = msgspec.json.encode(drawn, enc_hook=float).decode()  # also those of NumPy
+    text = msgspec.json.encode(drawn, enc_hook=float).decode()  # `float` converts numbers of NumPy
     if len(text) <= _LARGE:
         return "application/json", text.translate(_ESCAPES)
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return "application/gzip", base64.b64encode(packed).decode()
 
 
-def _drawn(run: dict[str, Any]) -> dict[str, Any]:
-    """Return what scripts draw of a run."""
+def _chart_data(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a run that scripts draw."""
     table = run["by_machine"]
     first = table["rows"][0][0] if table and table["rows"] else 1
-    kept = {key: value for key, value in run.items() if key not in _READ | _CHARTED}
+    kept = {key: value for key, value in run.items() if key not in _HTML_KEYS | _CHART_KEYS}
     return kept | {"costliest": first}
 
 
-def _escaped(value: Any) -> Any:
-    """Return data with escapes for what would change how the text around it is shown."""
+def _escape_controls(value: Any) -> Any:
+    """Return the data with control characters in strings escaped."""
     if isinstance(value, str):
         return printable(value, kept="\n")
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(each) for key, each in value.items()}
+        return {_escape_controls(key): _escape_controls(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(each) for each in value]
+        return [_escape_controls(item) for item in value]
     return value
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a run went, in parts that add up."""
+"""The time of a run, divided into parts."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.away import GOING
-from cec_mpi.report.bins import binned, listed
+from cec_mpi.report.away import DEPARTURES
+from cec_mpi.report.bins import bin_series, listed
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.gathered import Run
 from cec_mpi.text import counted, duration, plural
 from cec_mpi.text import listed as listed_names
 
-_LONGEST = 10  # steps that have a table of their own
+_LONGEST = 10  # steps in the table of the longest
 _PARTS = {
-    "compute": ("Computing", "the machine that takes longest in each step"),
-    "load": ("Reading shards", "as far as steps waited for it"),
-    "talk": ("Passing on", "announcing, sharing, collecting and decoding"),
-    "stall": ("Stalls", "machines were lost, given up, wrong, or answered late"),
+    "compute": ("Computing", "the slowest machine of each step"),
+    "load": ("Reading shards", "the time for which steps waited"),
+    "talk": ("Communication", "announcing, sharing, collecting and decoding"),
+    "stall": ("Stalls", "machines were lost, given up, wrong or late"),
     "waiting": ("Waiting for machines", ""),
     "outside": ("Outside of steps", "start, the task's own work, checkpoints"),
 }
-_TALK = ("announce", "share", "collect", "decode")
+_COMMUNICATION = ("announce", "share", "collect", "decode")
 
 
-def parts_of(run: Run) -> dict[str, Floats]:
-    """Return the parts of the time of each step, in seconds.
+def step_parts(run: Run) -> dict[str, Floats]:
+    """Return the seconds of each part of each step.
 
-    Machines compute and load while rank 0 collects; the rest of that is the wire, stalls and
-    waiting. Times of machines count as far as rank 0 waited, so that parts do not exceed the step.
+    Machines compute and load while rank 0 collects; the rest of that time is communication, stalls
+    and waiting. Times of machines are capped by the time that rank 0 waited for them.
     """
     n = run.numbers
     compute = np.minimum(n["measured_makespan"], n["collect_seconds"])
@@ -49,21 +49,21 @@ def parts_of(run: Run) -> dict[str, Floats]:
     }
 
 
-def sum_of(run: Run) -> dict[str, Any]:
-    """Return the parts of a run until its last step ended, which add up.
+def time_breakdown(run: Run) -> dict[str, Any]:
+    """Return the parts of the time of a run until the end of its last step.
 
     Returns
     -------
     dict
         ``parts``: dicts of ``part``, ``label``, ``note``, ``seconds``, ``text`` and ``share``,
-        without those whose text is 0.
+        without parts that round to 0.
     """
-    spent = {name: float(values.sum()) for name, values in parts_of(run).items()}
-    notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waits(run)}
-    spent["talk"] = sum(spent.pop(name) for name in _TALK)
+    spent = {name: float(values.sum()) for name, values in step_parts(run).items()}
+    notes = {name: note for name, (_, note) in _PARTS.items()} | {"waiting": _waiting_note(run)}
+    spent["talk"] = sum(spent.pop(name) for name in _COMMUNICATION)
     spent["outside"] = max(float(run.numbers["time"][-1]) - sum(spent.values()), 0.0)
     found = {name: spent[name] for name in _PARTS if spent[name] > 0}
-    _, texts = added(list(found.values()))
+    _, texts = format_sum(list(found.values()))
     total = sum(found.values())
     return {
         "parts": [
@@ -81,32 +81,32 @@ def sum_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _waits(run: Run) -> str:
-    """Say for which steps the run waited, and for what."""
-    waited = parts_of(run)["waiting"]
+def _waiting_note(run: Run) -> str:
+    """Describe for which steps the run waited, and for which machines."""
+    waited = step_parts(run)["waiting"]
     at = int(waited.argmax())
     text = f"too few were available for {counted(int((waited > 0).sum()), 'step')}"
     text += f"; longest {duration(float(waited[at]))} for step {int(run.numbers['step'][at]):,}"
     if at in run.waits:
         missing = run.waits[at]
-        gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in GOING]
+        gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in DEPARTURES]
         text += f", which needed {plural(missing.missing, 'more machine')}"
         text += f"; without machine {listed_names(gone, 5)}" if gone else ""
     return text
 
 
-def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
-    """Return a sum and its parts as texts that add up in their digits.
+def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
+    """Format a sum and its parts so that the rounded parts add up to the rounded sum.
 
     Examples
     --------
-    >>> added([1.004, 2.0046, 0.004])
+    >>> format_sum([1.004, 2.0046, 0.004])
     ('3.01 s', ['1.00 s', '2.01 s', '0.00 s'])
-    >>> added([0.0123, 0.0005])
+    >>> format_sum([0.0123, 0.0005])
     ('12.80 ms', ['12.30 ms', '0.50 ms'])
-    >>> added([3600.0, 125.4])
+    >>> format_sum([3600.0, 125.4])
     ('1 h 2 min 5 s', ['1 h 0 min 0 s', '2 min 5 s'])
-    >>> added([])
+    >>> format_sum([])
     ('0.00 ms', [])
     """
     total = sum(seconds)
@@ -132,12 +132,12 @@ def added(seconds: Sequence[float]) -> tuple[str, list[str]]:
     return text(float(units.sum())), [text(float(each)) for each in units]
 
 
-def usual_and_longest(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
-    """Return the parts by bins: the median of each, and those of the longest step.
+def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:
+    """Return the parts by bins: medians (``mid``), and those of the longest step (``top``).
 
-    If a bin is one step, there is ``value`` alone.
+    If a bin is one step, each part has ``value`` only.
     """
-    parts = parts_of(run)
+    parts = step_parts(run)
     if width == 1 or not run.steps:
         return {name: {"value": listed(values)} for name, values in parts.items()}
     total = sum(parts.values(), np.zeros(run.steps))
@@ -147,13 +147,13 @@ def usual_and_longest(run: Run, width: int) -> dict[str, dict[str, list[float | 
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
     found = {}
     for name, values in parts.items():
-        found[name] = {"mid": binned(values, width)["mid"], "top": listed(values[longest])}
+        found[name] = {"mid": bin_series(values, width)["mid"], "top": listed(values[longest])}
     return found
 
 
-def longest_of(run: Run) -> list[dict[str, Any]]:
-    """Return the longest steps and their parts, the longest first."""
-    parts = parts_of(run)
+def longest_steps(run: Run) -> list[dict[str, Any]]:
+    """Return the longest steps with their parts, in descending order."""
+    parts = step_parts(run)
     total = sum(parts.values(), np.zeros(run.steps))
     most = np.argsort(-total, kind="stable")[:_LONGEST].tolist()
     return [

@@ -1,4 +1,4 @@
-"""A run as a table with a row for each step."""
+"""Runs as CSV with a row for each step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import parts_of
+from cec_mpi.report.sums import step_parts
 from cec_mpi.text import printable
 
 _PARTS = ("announce", "share", "compute", "collect", "stall", "decode", "load", "waiting")
@@ -32,18 +32,18 @@ _WHOLE = {"step", "tick", "waited_ticks", "adjoint", "columns", "bytes", "plan_c
 _WHOLE |= {"available"}
 
 
-def table_of(runs: Sequence[Run]) -> bytes:
-    """Return CSV with a header; the first column tells several runs apart.
+def steps_csv(runs: Sequence[Run]) -> bytes:
+    """Return CSV with a header and a row for each step; the first column names the run.
 
-    Times are in seconds; ``time`` is that of the run, without the time between its parts. Unknown
-    numbers are empty.
+    Times are in seconds; ``time`` is since the start of the run, without the time between its
+    parts. Unknown numbers are empty.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     parts = [f"{name}_seconds" for name in _PARTS]
     writer.writerow(["run", *_COLUMNS, *parts, "events"])
     for run in runs:
-        spent = parts_of(run)
+        spent = step_parts(run)
         found = [run.numbers[name].tolist() for name in _COLUMNS]
         found += [spent[name].tolist() for name in _PARTS]
         events: dict[int, int] = {}
@@ -53,7 +53,7 @@ def table_of(runs: Sequence[Run]) -> bytes:
         for values in zip(*found, strict=True):
             cells = [_cell(name, value) for name, value in zip(names, values, strict=True)]
             step = int(values[0])
-            writer.writerow([_plain(run.name), *cells, events.get(step, 0)])
+            writer.writerow([_safe_name(run.name), *cells, events.get(step, 0)])
     return text.getvalue().encode("utf-8", "backslashreplace")
 
 
@@ -63,7 +63,7 @@ def _cell(name: str, value: float) -> str:
     return str(int(value)) if name in _WHOLE else repr(value)
 
 
-def _plain(name: str) -> str:
-    """Return a name that no spreadsheet takes for a formula, and that no terminal interprets."""
+def _safe_name(name: str) -> str:
+    """Return a name that neither a spreadsheet nor a terminal interprets."""
     name = printable(name)
     return f"'{name}" if name[:1] in "=+-@\t\r" else name

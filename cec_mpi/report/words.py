@@ -1,4 +1,4 @@
-"""What a report says at the top: what ran, three figures, and what each machine did and cost."""
+"""The top of a report: facts of the run, three key figures, and the table of machines."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 
 from cec_mpi.report.away import Absence
 from cec_mpi.report.chunks import Floats
-from cec_mpi.report.cyclic import unknown_of
-from cec_mpi.report.gathered import BROKEN, DONE, GOING, STOPPED, Run
+from cec_mpi.report.cyclic import unknown_reasons
+from cec_mpi.report.gathered import DONE, INTERRUPTED, RUNNING, STOPPED, Run
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, duration, few, listed, plural
 
-_NAMED = 5  # machines, hosts or parts
-_LEAST = 5e-10  # seconds that are worth saying
-_ABSENCES = 3  # of a machine that are told
+_MOST_NAMED = 5  # machines, hosts or parts
+_SHORTEST = 5e-10  # seconds; shorter times are left out
+_MOST_ABSENCES = 3  # of a machine that are listed
 
 
 class Figure(NamedTuple):
-    """A number that is read first.
+    """A key figure.
 
     Attributes
     ----------
     label, value : str
     note : str
-        What it is made of.
+        Its parts.
     """
 
     label: str
@@ -35,31 +35,31 @@ class Figure(NamedTuple):
     note: str
 
 
-def _enough(run: Run) -> dict[str, str]:
-    """Return the code or the copies, and how many machines are enough."""
+def _threshold_fact(run: Run) -> dict[str, str]:
+    """Return the code or the number of copies, and how many machines suffice."""
     copies, machines = run.header.get("copies"), counted(run.machines, "machine")
     if isinstance(copies, int):
         enough = run.machines - copies + 1
         where = plural(copies, "machine")
-        return {"Copies": f"each row is on {where}: any {enough} of {machines} are enough"}
+        return {"Copies": f"each row is on {where}: any {enough} of {machines} suffice"}
     family, enough = _text(run.header, "code"), run.header["recovery"]
-    return {"Code": f"{family}: any {enough} of {machines} are enough"}
+    return {"Code": f"{family}: any {enough} of {machines} suffice"}
 
 
-def facts_of(run: Run) -> list[dict[str, str]]:
-    """Return what ran, as labels and texts."""
+def run_facts(run: Run) -> list[dict[str, str]]:
+    """Return facts of a run, each with ``label`` and ``text``."""
     header, summary = run.header, run.summary
     options = summary.get("run", {}).get("options")
     happened = Counter(kind for _, kind, _, _ in run.events)
     found = {
         "Options": _options(options) if isinstance(options, dict) else "",
         "X": f"{_whole(header, 'rows')} x {_whole(header, 'columns')}, {_text(header, 'dtype')}",
-        **_enough(run),
+        **_threshold_fact(run),
         "Scheme": _text(header, "scheme"),
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),
         "Simulated": _simulated(header),
-        "Hosts": few(_hosts(run), _NAMED) if _hosts(run) else "",
+        "Hosts": few(_hosts(run), _MOST_NAMED) if _hosts(run) else "",
         "Begin": str(header["started"]),
         "End": run.last_time,
         "MPI": _text(header, "mpi_library").splitlines()[0] if header.get("mpi_library") else "",
@@ -71,40 +71,40 @@ def facts_of(run: Run) -> list[dict[str, str]]:
     return [{"label": label, "text": text} for label, text in found.items() if text]
 
 
-def words_of(run: Run) -> list[str]:
-    """Return how the run ended, and what its records cannot tell."""
+def status_sentences(run: Run) -> list[str]:
+    """Return sentences on how the run ended, and on what its records lack."""
     task = str(run.summary.get("task") or _text(run.header, "task"))
     if not run.steps:
         return ["No step has been recorded yet."]
     how = {
         DONE: "is done",
         STOPPED: "stopped, and --resume continues it",
-        BROKEN: "broke off",
-        GOING: "is still going",
+        INTERRUPTED: "was interrupted",
+        RUNNING: "is running",
     }[run.state]
     converged = run.summary.get("converged")
     if run.state == DONE and converged is not None:
         how = "converged" if converged else "ended without convergence"
     simulated = ["All times are simulated."] if "simulated" in run.header else []
-    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *unknown_of(run)]
+    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *unknown_reasons(run)]
 
 
-def figures_of(run: Run) -> list[Figure]:
-    """Return three figures: duration, time lost to waiting and losses, and imbalance."""
+def key_figures(run: Run) -> list[Figure]:
+    """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
     if not run.steps:
         return []
     n, costs = run.numbers, run.costs
     whole = float(n["time"][-1])
     steps = counted(run.steps, "step")
     if run.resumes:
-        after = listed((f"{each:,}" for each in run.resumes), _NAMED)
+        after = listed((f"{each:,}" for each in run.resumes), _MOST_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {after} steps"
     lost = {
         "waiting for machines": float((n["waited_seconds"] + n["short_seconds"]).sum()),
         "stalls": float(n["stall_seconds"].sum()),
         "slower steps without lost machines (estimate)": costs.slower,
     }
-    of = [f"{duration(seconds)} {name}" for name, seconds in lost.items() if seconds >= _LEAST]
+    of = [f"{duration(seconds)} {name}" for name, seconds in lost.items() if seconds >= _SHORTEST]
     total = sum(lost.values())
     share = f" ({100 * total / whole:.1f} %)" if of and whole else ""
     return [
@@ -112,7 +112,7 @@ def figures_of(run: Run) -> list[Figure]:
         Figure(
             "Lost to waiting and losses",
             f"{duration(total)}{share}",
-            listed(of, _NAMED) if of else "",
+            listed(of, _MOST_NAMED) if of else "",
         ),
         _imbalance(run),
     ]
@@ -120,69 +120,73 @@ def figures_of(run: Run) -> list[Figure]:
 
 def _imbalance(run: Run) -> Figure:
     costs = run.costs
-    label = "Imbalance over the best"
-    if not costs.known or not costs.hindsight:
-        return Figure(label, "not known", "")
+    label = "Imbalance over the optimum"
+    if not costs.hindsight_steps or not costs.hindsight:
+        return Figure(label, "unknown", "")
     over = max(0.0, 100 * (costs.computing / costs.hindsight - 1))
-    where = "" if costs.known == run.steps else f" in {counted(costs.known, 'step')}"
+    where = (
+        ""
+        if costs.hindsight_steps == run.steps
+        else f" in {counted(costs.hindsight_steps, 'step')}"
+    )
     return Figure(
         label,
         f"{over:.1f} %",
-        f"Computing took {duration(costs.computing)}{where}; with the best shares of rows for the "
-        f"speeds that machines turned out to have, {duration(costs.hindsight)}.",
+        f"Computing took {duration(costs.computing)}{where}; the optimal assignment for the "
+        f"measured speeds takes {duration(costs.hindsight)}.",
     )
 
 
-def warnings_of(run: Run) -> list[str]:
-    """Return what a user should act on."""
+def run_warnings(run: Run) -> list[str]:
+    """Return the warnings of the run."""
     found = run.summary.get("warnings")
     return [str(each) for each in found] if isinstance(found, list) else []
 
 
-def machines_of(run: Run) -> dict[str, Any]:
-    """Return a table of machines: what each did and cost, the one that cost most first.
+def machine_table(run: Run) -> dict[str, Any]:
+    """Return the table of machines, in descending order of the time lost to them.
 
     Returns
     -------
     dict
         ``caption``, ``columns`` (each ``label`` and ``unit``: seconds, whole, percent or text) and
-        ``rows``: the number of a machine and a value for each column. Columns of nothing but zeros
-        are left out.
+        ``rows``: the number of a machine and a value for each column. Columns of zeros are left
+        out.
     """
-    costs, known = run.costs, run.absences
+    costs, absences = run.costs, run.absences
     numbers = range(1, run.machines + 1)
     rows, seconds = (
-        each[: run.bins.bins].sum(axis=0) for each in (run.bins.rows, run.bins.seconds)
+        absence[: run.bins.bins].sum(axis=0) for absence in (run.bins.rows, run.bins.seconds)
     )
     left: dict[int, list[Absence]] = {}
-    for each in known.known:
-        left.setdefault(each.machine, []).append(each)
-    held_up = costs.cost
+    for absence in absences.entries:
+        left.setdefault(absence.machine, []).append(absence)
+    delay = costs.cost
     table: dict[str, tuple[str, Any]] = {
-        "Held the run up": ("seconds", held_up),
-        "of it last": ("seconds", costs.excess),
-        "of it reading": ("seconds", costs.loads),
-        "of it stalls": ("seconds", costs.stalls),
-        "of it away": ("seconds", costs.away),
-        "Not answered": ("whole", [known.unanswered[n] for n in numbers]),
-        "Late": ("whole", [known.late[n] for n in numbers]),
+        "Delay": ("seconds", delay),
+        "while last": ("seconds", costs.excess),
+        "while reading": ("seconds", costs.loads),
+        "in stalls": ("seconds", costs.stalls),
+        "while away": ("seconds", costs.away),
+        "Unanswered steps": ("whole", [absences.unanswered[n] for n in numbers]),
+        "Late in steps": ("whole", [absences.late[n] for n in numbers]),
         "Last in steps": ("whole", costs.slowest),
         "Over plan": ("seconds", np.maximum(costs.over_plan, 0)),
-        "Computed": ("seconds", seconds),
+        "Computing": ("seconds", seconds),
         "Rows": ("whole", rows),
-        "Available": ("percent", present_of(run) / run.steps),
-        "Left": ("text", [_absences(left.get(n, []), run) for n in numbers]),
+        "Available": ("percent", available_steps(run) / run.steps),
+        "Absences": ("text", [_absences(left.get(n, []), run) for n in numbers]),
     }
-    kept = {name: each for name, each in table.items() if any(map(bool, each[1]))}
-    first = held_up if "Held the run up" in kept else np.zeros(len(held_up))
-    answers = np.array([known.unanswered[n] + known.late[n] for n in numbers])
+    kept = {name: absence for name, absence in table.items() if any(map(bool, absence[1]))}
+    first = delay if "Delay" in kept else np.zeros(len(delay))
+    answers = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
     order = (
-        np.lexsort((-answers, -first)) if not costs.uncounted else np.lexsort((-first, -answers))
+        np.lexsort((-answers, -first)) if not costs.stragglers else np.lexsort((-first, -answers))
     )
     return {
-        "caption": "Machines, the one with the fewest answers first"
-        if costs.uncounted
-        else "Machines, the one that held the run up longest first",
+        "caption": "Machines, in descending order of missing answers"
+        if costs.stragglers
+        else "Machines, in descending order of delay",
         "columns": [{"label": name, "unit": unit} for name, (unit, _) in kept.items()],
         "rows": [
             [int(n) + 1, *(v[n] if unit == "text" else float(v[n]) for unit, v in kept.values())]
@@ -191,23 +195,24 @@ def machines_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _absences(left: list[Absence], run: Run) -> str:
-    """Say when a machine left, why, and when it came back."""
-    said = []
-    for each in left[:_ABSENCES]:
-        back = "not back" if each.back is None else f"back in step {each.back:,}"
-        if each.back == each.step:
-            back = "back in the same step"
-        if each.back is None and run.state == GOING:
-            back = "not back so far"
-        said.append(f"step {each.step:,} ({each.why}), {back}")
-    if len(left) > len(said):
-        said.append(f"{len(left) - len(said):,} times more")
-    return "; ".join(said)
+def _absences(absences: list[Absence], run: Run) -> str:
+    """Describe when a machine left, why, and when it returned."""
+    sentences = []
+    for absence in absences[:_MOST_ABSENCES]:
+        if absence.return_step is None:
+            end = "no return yet" if run.state == RUNNING else "no return"
+        elif absence.return_step == absence.step:
+            end = "returned in the same step"
+        else:
+            end = f"returned in step {absence.return_step:,}"
+        sentences.append(f"step {absence.step:,} ({absence.reason}), {end}")
+    if len(absences) > len(sentences):
+        sentences.append(f"{len(absences) - len(sentences):,} more")
+    return "; ".join(sentences)
 
 
-def present_of(run: Run) -> Floats:
-    """Return in how many steps each machine was available from begin to end."""
+def available_steps(run: Run) -> Floats:
+    """Return the number of steps in which each machine was available throughout."""
     present = run.bins.present[: run.bins.bins].sum(axis=0)
     for machine, steps in run.absences.cut_short.items():
         present[machine - 1] -= steps
@@ -215,12 +220,12 @@ def present_of(run: Run) -> Floats:
 
 
 def _simulated(header: Mapping[str, Any]) -> str:
-    """Return what the rows of a simulated run stand for; an empty text if it was not simulated."""
+    """Return what a simulated run represents; empty if the run was not simulated."""
     stands_for = header.get("simulated")
     if not isinstance(stands_for, dict):
         return ""
     rows, columns = _whole(stands_for, "rows"), _whole(stands_for, "columns")
-    return f"the times and bytes of X with {rows} x {columns} numbers, not measured"
+    return f"times and bytes are modelled for X with {rows} x {columns} numbers, not measured"
 
 
 def _hosts(run: Run) -> list[str]:

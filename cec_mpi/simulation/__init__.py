@@ -1,1 +1,1 @@
-"""Simulated runs: the objects of a run, on a clock that jumps, with machines timed by a model."""
+"""Simulated runs: the objects of a real run on a simulated clock, with modelled machine times."""

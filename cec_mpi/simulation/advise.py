@@ -1,4 +1,4 @@
-"""Advice before a store is made: code or replicas, how many of what, and whether at all."""
+"""Recommend a store for given machines: a code or copies, with which N, L or J, or none."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import counted, duration, listed, plural, size_words
 
 SEEDS = 8
-_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # sets of L machines that are measured; times L**3
-_MOST_RECOVERIES = 16  # different L for each number of machines
+_FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
+_MOST_RECOVERIES = 16  # values of L tried for each number of machines
 _MOST_COPIES = 6
 _MOST_CARRIED = 8  # machines of a computer
 _MOST_STRAGGLERS = 2
-_SIMULATED = 3  # choices that are simulated
-_MOMENTS = 2  # from which they are
-_STEPS, _FEWEST_STEPS, _MACHINE_STEPS = 30, 2, 3000  # of each; steps times machines
-_MOST_DECODING = 2e9  # N L**3: with more, decoders take longer than all else
-_MOST_COPIED = 300  # machines of copies that are simulated: a step takes them seconds
-_MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run, the most times its machines
-_LEAST_PROBABILITY = 1e-3  # with which a machine is up
-_DENSE = 0.5  # from which density on copies of rows are not better than dense
-_CLOSE = 1.05  # times the shortest: as good, if it needs less room
+_MOST_SIMULATED = 3  # choices that are simulated
+_STARTS = 2  # start times in the trace for each simulated choice
+_STEPS, _FEWEST_STEPS, _MACHINE_STEPS = 30, 2, 3000  # steps of each; steps times machines
+_MOST_DECODING = 2e9  # N L**3; above it, preparing decoders would dominate
+_MOST_WITH_COPIES = 300  # machines; above it, simulating a step with copies takes seconds
+_MOST_TICKS, _FEWEST_TICKS = 200_000, 200  # of a replayed run; the former times machines
+_LEAST_PROBABILITY = 1e-3  # that a machine is available
+_DENSE = 0.5  # density from which copies of sparse rows have no advantage
+_TOLERANCE = 1.05  # times the shortest time: still as good if the store is smaller
 _MOST_WAITING = 0.9
-_LOOKED_AT = 1000  # ticks of a random model
-_SIMPLER = 3.0  # times as long may one machine take that stays: it is simpler
+_SAMPLED_TICKS = 1000  # of a random model
+_SINGLE_MACHINE_BONUS = 3.0  # a reliable single machine may take this many times as long
 _T = (0.0, 0.0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # Student, 95 %
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Some machines that are alike.
+class MachineGroup:
+    """A group of equal machines.
 
     Attributes
     ----------
     count : int
     speed : float
-        Relative.
+        Relative speed.
     memory : int, optional
-        Bytes for its shards; None if they always fit, and it carries one.
+        Bytes for the shards of a computer; None if they always fit, and it carries one machine.
     price : float, optional
-        Of a machine for an hour.
+        Price of a machine per hour.
     """
 
     count: int
@@ -65,8 +65,8 @@ class Kind:
     price: float | None = None
 
     @property
-    def is_possible(self) -> bool:
-        """Whether its numbers are in range."""
+    def is_valid(self) -> bool:
+        """Whether all numbers are in range."""
         return (
             self.count >= 1
             and values.LEAST <= self.speed <= values.MOST
@@ -77,41 +77,41 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is known before a store is made.
+    """The problem for which a store is recommended.
 
     Attributes
     ----------
     rows, columns : int
         Shape (q, r) of X.
     density : float
-        Share of nonzeros.
+        Fraction of nonzeros.
     dtype : {"float64", "float32"}
-    kinds : sequence of Kind
+    groups : sequence of MachineGroup
         Machines, in the order of their numbers.
     availability : callable, optional
-        Returns the availability of machines 1..N for N. By default all machines stay.
+        Returns the availability of machines 1..N given N. By default all are always available.
     probability : float, optional
-        With which each machine is up in each tick, instead.
+        Instead, the probability that a machine is available in a tick.
     tick_seconds : float, optional
-        Length of a tick. By default that of the trace, or five minutes.
+        Length of a tick, by default that of the trace, or five minutes.
     steps : int
     error : float, optional
         Largest acceptable error of results, relative to |X| |w|.
     noise : float
-        Standard deviation of the logarithm of each machine's speed in each step; only simulated
-        choices have it.
+        Standard deviation of the logarithm of each machine's speed in each step; only simulation
+        models it.
     rate : float
-        Bytes per second that a machine of speed 1 multiplies.
+        Bytes of its shard that a machine of speed 1 multiplies per second.
     costs : Costs
     seeds : int
-        Replayed runs of each choice.
+        Number of replayed runs of each choice.
     """
 
     rows: int
     columns: int
     density: float = 1.0
     dtype: str = "float64"
-    kinds: Sequence[Kind]
+    groups: Sequence[MachineGroup]
     availability: Callable[[int], Availability] | None = None
     probability: float | None = None
     tick_seconds: float | None = None
@@ -123,30 +123,30 @@ class Question:
     seeds: int = SEEDS
 
     @cached_property
-    def machines(self) -> list[Kind]:
-        """Each machine, as a kind of one."""
-        return [replace(kind, count=1) for kind in self.kinds for _ in range(kind.count)]
+    def machines(self) -> list[MachineGroup]:
+        """Each machine, as a group of one."""
+        return [replace(kind, count=1) for kind in self.groups for _ in range(kind.count)]
 
     @property
-    def stays(self) -> bool:
-        """Whether all machines stay."""
+    def always_available(self) -> bool:
+        """Whether all machines are always available."""
         return self.availability is None and self.probability in (None, 1)
 
 
 class Interval(NamedTuple):
-    """A mean over seeds, and its 95 % interval."""
+    """A mean over seeds, with its 95 % confidence interval."""
 
     mean: float
     low: float
     high: float
 
 
-_NONE = Interval(0.0, 0.0, 0.0)
+_ZERO = Interval(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A store, and what comes of it.
+    """A store, and the predictions for it.
 
     Attributes
     ----------
@@ -161,23 +161,23 @@ class Choice:
     storage, largest : int
         Bytes of the store, and on the computer with most of it.
     gone : int
-        Computers, whichever they are, that may be gone at once.
+        The number of computers, whichever they are, that may be away at the same time.
     digits : float
-        Decimal digits that decoding costs: of the worst sets of L machines that were measured.
+        Decimal digits lost in decoding with the worst measured set of L machines.
     error : float
-        The largest error to expect, relative to |X| |w|.
+        Largest expected error, relative to |X| |w|.
     step : Interval
         Seconds of a step, without waiting.
     waiting : Interval
-        Share of the time in which too few machines are up.
+        Fraction of the time with too few available machines.
     wait : float
-        Seconds that it lasts each time, on average.
+        Mean seconds of such a period.
     total : Interval
         Seconds of all steps, in closed form.
     simulated : Interval or None
-        The same with steps as long as simulated ones, of the best few choices.
+        The same with simulated step times, for the best few choices.
     cost : float or None
-        Of all machines that are up meanwhile.
+        Cost of all available machines during the run.
     """
 
     machines: int
@@ -190,35 +190,35 @@ class Choice:
     gone: int = 0
     digits: float = 0.0
     error: float = 0.0
-    step: Interval = _NONE
-    waiting: Interval = _NONE
+    step: Interval = _ZERO
+    waiting: Interval = _ZERO
     wait: float = 0.0
-    total: Interval = _NONE
+    total: Interval = _ZERO
     simulated: Interval | None = None
     cost: float | None = None
 
     @property
     def expected(self) -> Interval:
-        """Seconds of all steps, as simulated if they are."""
+        """Seconds of all steps, simulated if available."""
         return self.simulated or self.total
 
     @property
     def threshold(self) -> str:
-        """L of a code, or J of replicas."""
+        """L of a code, or J of copies, as text."""
         return f"L = {self.recovery}" if self.copies is None else f"J = {self.copies}"
 
     @property
     def family(self) -> str:
-        """What choices of different L or J have in common."""
+        """N, and S if any, as text."""
         late = f", S = {self.stragglers}" if self.stragglers else ""
         return f"N = {self.machines}{late}"
 
     def encode(self, dtype: str, speeds: Sequence[float]) -> str:
-        """Return the command that makes the store, for machines of these speeds."""
+        """Return the command that makes the store for machines of these speeds."""
         return f"cec-mpi encode X store --dtype {dtype} {self.options(speeds)}"
 
     def options(self, speeds: Sequence[float]) -> str:
-        """Return the options of encode that tell choices apart."""
+        """Return the options of encode that distinguish choices."""
         if self.copies is not None:
             words = f"--machines {self.machines} --copies {self.copies}"
             if len(set(speeds)) > 1:
@@ -228,25 +228,25 @@ class Choice:
         return f"--machines {self.machines} --recovery {self.recovery}"
 
     def run(self) -> str:
-        """Return the options of a run with the store, which are not the defaults."""
+        """Return the options of a run that are not the defaults."""
         return f"--stragglers {self.stragglers}" if self.stragglers else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to do.
+    """The result of `advise`.
 
     Attributes
     ----------
     front : list of Choice
-        Choices of which no other is better in everything, by storage.
+        The Pareto front, by storage.
     recommended : Choice
     sentence : str
-        About the recommended choice.
+        A summary of the recommended choice.
     instead : str
-        Why none of them is worth it, and what is better; empty if one is.
+        What is better than any of these stores, and why; empty if nothing is.
     rejected : dict of str to str
-        What cannot work, and why.
+        Infeasible choices, with the reason.
     machines : list of Kind
     """
 
@@ -255,7 +255,7 @@ class Advice:
     sentence: str
     instead: str
     rejected: dict[str, str]
-    machines: list[Kind]
+    machines: list[MachineGroup]
 
     @property
     def speeds(self) -> list[float]:
@@ -264,7 +264,7 @@ class Advice:
 
 
 def advise(question: Question) -> Advice:
-    """Return choices of a store on the Pareto front, and recommend one.
+    """Return the Pareto front of stores, and recommend one.
 
     Parameters
     ----------
@@ -273,66 +273,76 @@ def advise(question: Question) -> Advice:
     Raises
     ------
     InputError
-        A number is out of range.
+        If a number is out of range.
     InfeasibleError
-        No choice can work; the message says why.
+        If no choice is feasible; the message gives the reasons.
 
     Notes
     -----
-    A choice is better than another if it is not worse in storage, in the time of all steps with
-    waiting, in machines that may be gone at once and in digits, and better in one of these; with
-    prices, cost counts too. Times are those of `replay`; the best few choices are then simulated,
-    with noise also with stragglers. Recommended is the one of these that takes the shortest time,
-    or at most 5 % longer with less room; with prices, time multiplied by cost.
+    A choice dominates another if it is no worse in storage, in the total time, in machines that
+    may be away at the same time, in digits and, with prices, in cost, and better in one of them.
+    Times are those of `replay`. The best few choices are then simulated, with noise also with
+    stragglers, and the one with the shortest time (with prices, time multiplied by cost) is
+    recommended, or one that takes at most 5 % longer and needs less storage.
     """
     _check(question)
     rejected = _Rejected()
-    found = []
+    choices = []
     for choice in _choices(question):
-        held = Coded(Model(_scenario(question, choice))).held
-        sized = _sized(question, choice, held)
-        rejected.tried(sized)
-        if reason := _impossible(question, sized, held):
-            rejected.add(sized, *reason)
+        bytes_held = Coded(Model(_scenario(question, choice))).bytes_held
+        sized_choice = _with_sizes(question, choice, bytes_held)
+        rejected.record_choice(sized_choice)
+        if reason := _rejection_reason(question, sized_choice, bytes_held):
+            rejected.add(sized_choice, *reason)
             continue
-        outcomes = [_replayed(question, choice, seed) for seed in range(question.seeds)]
+        outcomes = [_replay_from(question, choice, seed) for seed in range(question.seeds)]
         if any(outcome is None for outcome in outcomes):
-            rejected.add(sized, "too few machines are ever up", "")
+            rejected.add(sized_choice, "too few machines are ever available", "")
             continue
-        found.append(_filled(question, sized, [each for each in outcomes if each is not None]))
-        if found[-1].waiting.mean > _MOST_WAITING:
-            waits = percent(found[-1].waiting.mean)
-            rejected.add(found.pop(), "it would wait for machines most of the time", waits)
-    if not found:
-        reasons = "; ".join(f"{what}: {why}" for what, why in rejected.told().items())
-        alone = _alone(question)
-        instead = "" if alone is None else f". {alone.fits}: a step takes {duration(alone.seconds)}"
-        raise InfeasibleError(f"no choice can work: {reasons}{instead}")
-    front = pareto(found)
-    few: list[Choice] = []
+        choices.append(
+            _with_times(
+                question, sized_choice, [outcome for outcome in outcomes if outcome is not None]
+            )
+        )
+        if choices[-1].waiting.mean > _MOST_WAITING:
+            waiting = percent(choices[-1].waiting.mean)
+            rejected.add(choices.pop(), "it would wait for machines most of the time", waiting)
+    if not choices:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in rejected.summary().items())
+        single = _best_single_machine(question)
+        instead = (
+            ""
+            if single is None
+            else f". {single.description}: a step takes {duration(single.seconds)}"
+        )
+        raise InfeasibleError(f"no choice is feasible: {reasons}{instead}")
+    front = pareto(choices)
+    candidates: list[Choice] = []
     rest = list(front)
-    while rest and len(few) < _SIMULATED:
-        few.append(recommend(rest))
-        rest.remove(few[-1])
-    simulated = [each for choice in few for each in _simulated(question, choice)]
-    best = recommend(simulated)
+    while rest and len(candidates) < _MOST_SIMULATED:
+        candidates.append(recommend(rest))
+        rest.remove(candidates[-1])
+    simulated = [
+        simulated for choice in candidates for simulated in _simulate_choice(question, choice)
+    ]
+    recommended = recommend(simulated)
     return Advice(
         front=sorted([*rest, *simulated], key=_order),
-        recommended=best,
-        sentence=_sentence(question, best),
-        instead=_instead(question, best),
-        rejected=rejected.told(),
+        recommended=recommended,
+        sentence=_sentence(question, recommended),
+        instead=_find_alternative(question, recommended),
+        rejected=rejected.summary(),
         machines=question.machines,
     )
 
 
 def pareto(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the choices of which no other is better, by storage."""
-    different = {_figures(each): each for each in reversed(choices)}  # of equal ones the first
+    """Return the choices that no other dominates, by storage."""
+    distinct = {_figures(choice): choice for choice in reversed(choices)}  # first of equals
     front = [
-        each
-        for figures, each in different.items()
-        if not any(is_better(other, figures) for other in different)
+        choice
+        for figures, choice in distinct.items()
+        if not any(dominates(other, figures) for other in distinct)
     ]
     return sorted(front, key=_order)
 
@@ -341,8 +351,8 @@ def _order(choice: Choice) -> tuple[float, ...]:
     return choice.storage, choice.total.mean, choice.stragglers
 
 
-def is_better(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether figures, of which less is better, are nowhere above others and once below them."""
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether figures, to be minimised, are nowhere above others and once below."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
@@ -352,49 +362,49 @@ def _figures(choice: Choice) -> tuple[float, ...]:
 
 
 def recommend(front: Sequence[Choice]) -> Choice:
-    """Return the choice to take: the shortest, or one that is nearly as good and needs less room.
+    """Return the choice with the shortest time, or a slightly slower one that needs less storage.
 
-    With prices, time is multiplied by cost, unless a choice costs nothing.
+    With prices, time is multiplied by cost, unless a choice is free.
     """
 
     def price(choice: Choice) -> float:
         return choice.expected.mean * (choice.cost or 1.0)
 
-    free = [each for each in front if not each.cost] or front
+    free = [choice for choice in front if not choice.cost] or front
     least = min(map(price, free))
-    close = [each for each in free if price(each) <= _CLOSE * least]
-    return min(close, key=lambda each: (each.storage, -each.gone, price(each)))
+    close = [choice for choice in free if price(choice) <= _TOLERANCE * least]
+    return min(close, key=lambda choice: (choice.storage, -choice.gone, price(choice)))
 
 
 class _Rejected:
-    """Choices that cannot work, by reason."""
+    """Infeasible choices, by reason."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], dict[int, str]] = {}
         self._tried: dict[str, set[int]] = {}
 
-    def tried(self, choice: Choice) -> tuple[str, int]:
-        """Note that a choice is tried; returns the name of its L or J, and that number."""
+    def record_choice(self, choice: Choice) -> tuple[str, int]:
+        """Record that a choice was tried; return the name of its L or J, and the number."""
         name = f"N = {choice.machines}, {choice.threshold[0]} ="
         number = choice.recovery or choice.copies or 0
         self._tried.setdefault(name, set()).add(number)
         return name, number
 
     def add(self, choice: Choice, reason: str, figure: str) -> None:
-        """Note why a choice cannot work, and a figure of it."""
-        name, number = self.tried(choice)
+        """Record why a choice is infeasible, with a figure."""
+        name, number = self.record_choice(choice)
         self._found.setdefault((reason, name), {})[number] = figure
 
-    def told(self) -> dict[str, str]:
-        """Return what was rejected, with the reason and the figure of the last one."""
-        told: dict[str, str] = {}
-        for (reason, name), each in self._found.items():
-            last = max(each)
-            figure = each[last] + (" with the last" if len(each) > 1 else "")
-            key = f"{name} {_ranges(each, sorted(self._tried[name]))}"
-            why = f"{reason} ({figure})" if each[last] else reason
-            told[key] = f"{told[key]}; {why}" if key in told else why
-        return told
+    def summary(self) -> dict[str, str]:
+        """Return the rejected choices, with the reason and the figure of the last one."""
+        summary: dict[str, str] = {}
+        for (reason, name), figures in self._found.items():
+            last = max(figures)
+            figure = figures[last] + (" with the last" if len(figures) > 1 else "")
+            key = f"{name} {_ranges(figures, sorted(self._tried[name]))}"
+            text = f"{reason} ({figure})" if figures[last] else reason
+            summary[key] = f"{summary[key]}; {text}" if key in summary else text
+        return summary
 
 
 def _check(question: Question) -> None:
@@ -414,11 +424,11 @@ def _check(question: Question) -> None:
             f"probability {question.probability:g}: expected at least {_LEAST_PROBABILITY:g}, "
             "because runs are replayed until enough machines are up"
         )
-    prices = {kind.price is None for kind in question.kinds}
-    if not question.kinds or len(prices) > 1:
+    prices = {kind.price is None for kind in question.groups}
+    if not question.groups or len(prices) > 1:
         raise InputError("machines: expected at least one, and a price for all of them or for none")
-    for kind in question.kinds:
-        if not kind.is_possible:
+    for kind in question.groups:
+        if not kind.is_valid:
             raise InputError(
                 f"machines {kind}: expected a positive number, speed and memory, and a price of at "
                 "least 0"
@@ -426,19 +436,19 @@ def _check(question: Question) -> None:
 
 
 def _choices(question: Question) -> Iterator[Choice]:
-    """Yield what is tried: numbers of machines, and L or J."""
+    """Yield the choices to try: numbers of machines, and L or J."""
     total = len(question.machines)
     counts = {total}
-    if len(question.kinds) == 1:  # which machines are left out makes no difference
+    if len(question.groups) == 1:  # all machines are equal
         counts |= {-(-3 * total // 4), -(-total // 2)}
     for count in sorted(counts):
-        for recovery in _spread_out(count):
+        for recovery in _sample_range(count):
             yield Choice(machines=count, recovery=recovery)
         if question.density < _DENSE:
             for copies in range(1, min(count, _MOST_COPIES) + 1):
                 yield Choice(machines=count, copies=copies)
     if carried := _carried(question):
-        for recovery in _spread_out(sum(carried)):
+        for recovery in _sample_range(sum(carried)):
             yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
 
 
@@ -454,8 +464,8 @@ def _carried(question: Question) -> tuple[int, ...]:
     return carried if len(set(carried)) > 1 else ()
 
 
-def _spread_out(most: int) -> list[int]:
-    """Return some of the numbers 1 to `most`, with both ends."""
+def _sample_range(most: int) -> list[int]:
+    """Return an even sample of the numbers 1 to `most`, with both ends."""
     return sorted({round(k) for k in np.linspace(1, most, min(most, _MOST_RECOVERIES))})
 
 
@@ -467,7 +477,7 @@ def _scenario(question: Question, choice: Choice) -> Scenario:
         emulate_noise=question.noise,
         speeds=speeds,
         stragglers=choice.stragglers,
-        elastic=not question.stays,
+        elastic=not question.always_available,
         wait=True,
     )
     return Scenario(
@@ -486,12 +496,12 @@ def _scenario(question: Question, choice: Choice) -> Scenario:
 
 
 def _all_carried(choice: Choice) -> tuple[int, ...]:
-    """Return how many machines each computer carries that the choice uses."""
+    """Return how many machines each computer that the choice uses carries."""
     return choice.carried or (1,) * choice.machines
 
 
-def _sized(question: Question, choice: Choice, held: NDArray[np.float64]) -> Choice:
-    """Return a choice with what does not depend on time, given the bytes of each machine."""
+def _with_sizes(question: Question, choice: Choice, held: NDArray[np.float64]) -> Choice:
+    """Return a choice with its sizes and errors, given the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
     largest = round(_by_computer(choice, held).max())
     sized = replace(choice, storage=round(held.sum()), largest=largest)
@@ -525,10 +535,10 @@ def _condition(machines: int, recovery: int) -> float:
     return float(condition_numbers(matrix[sets]).max())
 
 
-def _impossible(
+def _rejection_reason(
     question: Question, choice: Choice, held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
-    """Return why a choice cannot work, and a figure; None if it can."""
+    """Return why a choice is infeasible, and a figure; None if it is feasible."""
     sizes = _by_computer(choice, held).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
@@ -541,8 +551,8 @@ def _impossible(
     return None
 
 
-def _from_moment(question: Question, choice: Choice, seed: int) -> Scenario:
-    """Return a run with a choice from a moment of the trace, as long as it can be replayed."""
+def _scenario_from(question: Question, choice: Choice, seed: int) -> Scenario:
+    """Return the scenario of a choice from a random start time in the trace."""
     scenario, machines = _scenario(question, choice), choice.machines
     availability, length = _availability(question, len(_all_carried(choice)), seed)
     if choice.carried:
@@ -552,46 +562,48 @@ def _from_moment(question: Question, choice: Choice, seed: int) -> Scenario:
     return replace(scenario, options=options, seconds=limit)
 
 
-def _replayed(question: Question, choice: Choice, seed: int) -> Outcome | None:
-    """Replay a run from a moment of the trace; None if machines are never enough."""
-    model = Model(_from_moment(question, choice, seed))
+def _replay_from(question: Question, choice: Choice, seed: int) -> Outcome | None:
+    """Replay a run from a random start time; return None if too few machines are available."""
+    model = Model(_scenario_from(question, choice, seed))
     outcome = replay(model, Coded(model))
     return outcome if outcome.steps and not outcome.ended else None
 
 
-def _simulated(question: Question, choice: Choice) -> list[Choice]:
-    """Return a choice with its simulated time, and those of its stragglers that are shorter."""
+def _simulate_choice(question: Question, choice: Choice) -> list[Choice]:
+    """Return a choice with its simulated time, and faster variants of it with stragglers."""
     is_large = choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING
-    if is_large or (choice.copies and choice.machines > _MOST_COPIED):
+    if is_large or (choice.copies and choice.machines > _MOST_WITH_COPIES):
         return [choice]
-    late, spare = [choice], choice.gone
+    variants, spare = [choice], choice.gone
     if question.noise:
         most = min(_MOST_STRAGGLERS, spare)
-        late += [replace(choice, stragglers=count) for count in range(1, most + 1)]
-    closed = _busy(question, choice, is_simulated=False)
-    found = []
-    for each in late:
-        ratio = float(np.mean(_busy(question, each, is_simulated=True) / closed))
-        factor = ratio + (1 - ratio) * choice.waiting.mean  # waiting takes as long
+        variants += [replace(choice, stragglers=count) for count in range(1, most + 1)]
+    closed = _step_seconds(question, choice, is_simulated=False)
+    simulated = []
+    for variant in variants:
+        ratio = float(np.mean(_step_seconds(question, variant, is_simulated=True) / closed))
+        factor = ratio + (1 - ratio) * choice.waiting.mean  # waiting times do not change
         time = Interval(*(factor * bound for bound in choice.total))
         cost = None if choice.cost is None else factor * choice.cost
-        found.append(replace(each, simulated=time, cost=cost))
-    best = found[0].expected.mean
-    return [each for each in found if not each.stragglers or each.expected.mean < best]
+        simulated.append(replace(variant, simulated=time, cost=cost))
+    best = simulated[0].expected.mean
+    return [
+        variant for variant in simulated if not variant.stragglers or variant.expected.mean < best
+    ]
 
 
-def _busy(question: Question, choice: Choice, is_simulated: bool) -> NDArray[np.float64]:
-    """Return the seconds of some steps from each of some moments, without waiting and reading."""
+def _step_seconds(question: Question, choice: Choice, is_simulated: bool) -> NDArray[np.float64]:
+    """Return the mean seconds of a step from each start time, without waiting and reading."""
     steps = max(_FEWEST_STEPS, min(_STEPS, question.steps, _MACHINE_STEPS // choice.machines))
-    found = []
-    for seed in range(min(_MOMENTS, question.seeds)):
-        scenario = _from_moment(question, choice, seed)
+    seconds = []
+    for seed in range(min(_STARTS, question.seeds)):
+        scenario = _scenario_from(question, choice, seed)
         costs = replace(question.costs, disk=math.inf)
         scenario = replace(scenario, steps=steps, costs=costs)
         model = Model(scenario)
         outcome = simulate(scenario) if is_simulated else replay(model, Coded(model))
-        found.append((outcome.seconds - outcome.waiting) / outcome.steps)
-    return np.array(found)
+        seconds.append((outcome.seconds - outcome.waiting) / outcome.steps)
+    return np.array(seconds)
 
 
 def _availability(question: Question, machines: int, seed: int) -> tuple[Availability, float]:
@@ -601,7 +613,7 @@ def _availability(question: Question, machines: int, seed: int) -> tuple[Availab
         return RandomAvailability(machines, question.probability, seed), length or 300.0
     if question.availability is None:
         return everyone(machines), length or 300.0
-    given = _for_fewer(question.availability, machines, len(question.machines))
+    given = _restrict_to_first(question.availability, machines, len(question.machines))
     if not isinstance(given, Listed):
         return given, length or 300.0
     ticks = [given.at(tick) for tick in range(len(given))]
@@ -609,10 +621,10 @@ def _availability(question: Question, machines: int, seed: int) -> tuple[Availab
     return Listed(ticks[start:] + ticks[:start], repeat=True), length or given.gap_seconds or 300.0
 
 
-def _for_fewer(
+def _restrict_to_first(
     availability: Callable[[int], Availability], machines: int, total: int
 ) -> Availability:
-    """Return the availability of the first machines; tables and lists have that of all."""
+    """Return the availability of the first machines; tables and lists describe all."""
     try:
         return availability(machines)
     except InputError:
@@ -621,35 +633,34 @@ def _for_fewer(
         return availability(total).among(range(1, machines + 1))
 
 
-def _filled(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
-    """Return a choice with its times."""
-    busy = [(each.seconds - each.waiting) / each.steps for each in outcomes]
-    waiting = [each.waiting / each.seconds for each in outcomes]
-    total = [each.seconds * question.steps / each.steps for each in outcomes]
-    waits = sum(each.events.get(WAITS, 0) for each in outcomes)
+def _with_times(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
+    """Return a choice with its times and cost."""
+    busy = [(outcome.seconds - outcome.waiting) / outcome.steps for outcome in outcomes]
+    waiting = [outcome.waiting / outcome.seconds for outcome in outcomes]
+    total = [outcome.seconds * question.steps / outcome.steps for outcome in outcomes]
+    waits = sum(outcome.events.get(WAITS, 0) for outcome in outcomes)
     cost = None
     machines = machines_of(_all_carried(choice))
     prices = [kind.price for kind in question.machines[: len(machines)]]
     if prices[0] is not None:
-        seconds = [np.array(each.machine_seconds) / each.steps for each in outcomes]
-        hours = np.mean(seconds, axis=0) * question.steps / 3600
-        first = [each.start - 1 for each in machines]  # machine of each computer
-        cost = float(hours[first] @ [price or 0.0 for price in prices])
+        seconds = [np.array(outcome.machine_seconds) / outcome.steps for outcome in outcomes]
+        machine_hours = np.mean(seconds, axis=0) * question.steps / 3600
+        first = [carried.start - 1 for carried in machines]  # machine of each computer
+        cost = float(machine_hours[first] @ [price or 0.0 for price in prices])
     return replace(
         choice,
         step=mean_interval(busy),
         waiting=mean_interval(waiting),
-        wait=sum(each.waiting for each in outcomes) / waits if waits else 0.0,
+        wait=sum(outcome.waiting for outcome in outcomes) / waits if waits else 0.0,
         total=mean_interval(total),
         cost=cost,
     )
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of values, and where it lies with 95 %.
+    """Return the mean of values, and its 95 % confidence interval for normal values.
 
-    Values are taken as normal; of more than ten, the interval is up to 15 % wider than need be.
-    Its lower end is at least 0.
+    With more than ten values the interval is up to 15 % too wide. Its lower end is at least 0.
     """
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
@@ -678,74 +689,76 @@ def _sentence(question: Question, choice: Choice) -> str:
             "memory (cec-mpi join --machines)."
         )
     return (
-        f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be gone at once, and the "
+        f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be away at once, and the "
         f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.expected.mean)} ({duration(choice.expected.low)} to "
         f"{duration(choice.expected.high)}){waiting}{cost}.{carried}"
     )
 
 
-class _Alone(NamedTuple):
-    """A machine without others: average seconds of a step, and divided if it is simpler."""
+class _SingleMachine(NamedTuple):
+    """A single machine with all of X: seconds of a step, with and without the bonus."""
 
-    worth: float
+    weighted_seconds: float
     seconds: float
-    fits: str
+    description: str
 
 
 def _model(question: Question) -> Model:
-    """Return the model of a store with all rows on all machines, or copies of a sparse X."""
+    """Return the model of X on all machines: with L = 1, or copies of a sparse X."""
     recovery = None if question.density < _DENSE else 1
     return Model(_scenario(question, Choice(machines=len(question.machines), recovery=recovery)))
 
 
-def _sets(question: Question) -> list[frozenset[int]]:
-    """Return the machines that are up in the ticks of a trace, or in some of a model."""
+def _sampled_machine_sets(question: Question) -> list[frozenset[int]]:
+    """Return the available machines in all ticks of a trace, or in a sample of a model."""
     availability, _ = _availability(question, len(question.machines), 0)
-    ticks = len(availability) if isinstance(availability, Listed) else _LOOKED_AT
+    ticks = len(availability) if isinstance(availability, Listed) else _SAMPLED_TICKS
     return [frozenset(availability.at(tick)) for tick in range(ticks)]
 
 
-def _alone(question: Question) -> _Alone | None:
-    """Return the machine that is best without others; None if X fits on none."""
-    size, sets = _model(question).size, _sets(question)
-    found = []
+def _best_single_machine(question: Question) -> _SingleMachine | None:
+    """Return the best single machine; None if X fits on none."""
+    size, sets = _model(question).size, _sampled_machine_sets(question)
+    single_machines = []
     for n, kind in enumerate(question.machines, start=1):
-        up = sum(n in each for each in sets) / len(sets)
+        up = sum(n in available for available in sets) / len(sets)
         if up and (kind.memory is None or kind.memory >= size):
             seconds = size / (question.rate * kind.speed) / up
-            simpler = _SIMPLER if up == 1 and kind.memory is not None else 1.0
-            may = "may fit" if kind.memory is None else "fits"
-            stays = ", which stays" if up == 1 else ""
-            fits = f"X has {size_words(size)} and {may} on machine {n}{stays}"
-            found.append(_Alone(seconds / simpler, seconds, fits))
-    return min(found, key=lambda each: each.worth, default=None)
+            simpler = _SINGLE_MACHINE_BONUS if up == 1 and kind.memory is not None else 1.0
+            fit = "may fit" if kind.memory is None else "fits"
+            stays = ", which is always available" if up == 1 else ""
+            fits = f"X has {size_words(size)} and {fit} on machine {n}{stays}"
+            single_machines.append(_SingleMachine(seconds / simpler, seconds, fits))
+    return min(single_machines, key=lambda available: available.weighted_seconds, default=None)
 
 
-def _instead(question: Question, choice: Choice) -> str:
-    """Return what is better than any store; an empty text if nothing is."""
+def _find_alternative(question: Question, choice: Choice) -> str:
+    """Return what is better than any of the stores, as text; empty if nothing is."""
     step = choice.expected.mean / question.steps
-    alone = _alone(question)
-    if alone and alone.worth <= step:
+    single = _best_single_machine(question)
+    if single and single.weighted_seconds <= step:
         return (
-            f"None of this is worth it: {alone.fits}. There a step takes "
-            f"{duration(alone.seconds)} on average, and {duration(step)} with this store."
+            f"A single machine is better: {single.description}. There a step takes "
+            f"{duration(single.seconds)} on average, and {duration(step)} with this store."
         )
     speeds = [kind.speed for kind in question.machines]
     model, total = _model(question), len(speeds)
     size = model.size
-    if not question.noise and all(len(each) == total for each in _sets(question)):
+    if not question.noise and all(
+        len(available) == total for available in _sampled_machine_sets(question)
+    ):
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0)
         return (
-            "None of this is worth it: all machines stay. Shares of X in proportion to speeds, "
-            f"without a code, take {duration(seconds)} for a step and {size_words(size)}, and this "
-            f"store {duration(step)} and {size_words(choice.storage)}."
+            "No code is needed, because all machines are always available. Shares of X in "
+            f"proportion to speeds take {duration(seconds)} for a step and {size_words(size)}, "
+            f"this store {duration(step)} and {size_words(choice.storage)}."
         )
     return ""
 
 
 def percent(share: float) -> str:
-    """Return a share as text.
+    """Return a fraction as a percentage.
 
     Examples
     --------
@@ -756,19 +769,19 @@ def percent(share: float) -> str:
 
 
 def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
-    """Return those numbers of all that were tried, ascending, as text.
+    """Return a subset of the ascending numbers that were tried as text, with ranges.
 
     Examples
     --------
     >>> _ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
     '2 to 6 and 12'
     """
-    found: list[list[int]] = [[]]
+    runs: list[list[int]] = [[]]
     for number in tried:
         if number in numbers:
-            found[-1].append(number)
-        elif found[-1]:
-            found.append([])
-    found = [each for each in found if each]
-    spans = [f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in found]
+            runs[-1].append(number)
+        elif runs[-1]:
+            runs.append([])
+    runs = [run for run in runs if run]
+    spans = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
     return listed(spans, most=len(spans))

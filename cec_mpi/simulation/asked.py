@@ -1,4 +1,4 @@
-"""The scenario that the options of a command ask for."""
+"""Scenarios from the options of a command."""
 
 from __future__ import annotations
 
@@ -25,46 +25,50 @@ from cec_mpi.text import plural
 _COSTS = ("latency", "bandwidth", "disk", "decode")
 
 
-def asked(given: SimulateOptions, options: SessionOptions) -> Scenario:
-    """Return the scenario that options ask for.
+def build_scenario(given: SimulateOptions, options: SessionOptions) -> Scenario:
+    """Return the scenario that options describe.
 
     Raises
     ------
     InputError
-        They do not fit together, or a file cannot be read.
+        If options contradict each other, or a file cannot be read.
     """
     steps = given.steps
     if steps is None and given.seconds is None:
         steps = USUAL_STEPS
-    rate, costs = model_of(given)
-    more: dict[str, Any] = {
+    rate, costs = rates_and_costs(given)
+    common: dict[str, Any] = {
         "steps": steps,
         "seconds": given.seconds,
         "adjoint": given.adjoint,
         "rate": rate,
         "costs": costs,
-        "happenings": given.happenings,
+        "machine_events": given.machine_events,
         "loses": given.loses,
         "options": options,
     }
-    scenario = _of_store(given, more) if given.store is not None else _of_shape(given, more)
+    scenario = (
+        _scenario_of_store(given, common)
+        if given.store is not None
+        else _scenario_of_shape(given, common)
+    )
     computers = scenario.machines if given.memory is None else len(given.memory)
     options = _with_ticks(_with_speeds(scenario, given, computers), computers)
     scenario = replace(scenario, options=options)
     return scenario if given.memory is None else _on_computers(scenario, given.memory)
 
 
-def model_of(given: SimulateOptions) -> tuple[float, Costs]:
-    """Return how many bytes a machine of speed 1 multiplies in a second, and all other costs."""
-    chosen = {name: getattr(given, name) for name in _COSTS}
+def rates_and_costs(given: SimulateOptions) -> tuple[float, Costs]:
+    """Return the bytes that a machine of speed 1 multiplies per second, and all other costs."""
+    values = {name: getattr(given, name) for name in _COSTS}
     rate, costs = RATE, Costs()
     if given.rates_of is not None:
         rate, costs = recorded_rates(as_path(given.rates_of))
-    named = {name: value for name, value in chosen.items() if value is not None}
+    named = {name: value for name, value in values.items() if value is not None}
     return given.rate or rate, replace(costs, **named)
 
 
-def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
+def _scenario_of_store(given: SimulateOptions, common: dict[str, Any]) -> Scenario:
     for flag, value in (
         ("--shape", given.shape),
         ("--machines", given.count),
@@ -74,71 +78,71 @@ def _of_store(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
         ("--dtype", given.dtype),
     ):
         if value is not None:
-            raise InputError(f"{flag} describes X without a store, and {given.store} is a store")
+            raise InputError(f"{flag} cannot be combined with a store ({given.store})")
     assert given.store is not None
-    return Scenario.of_store(open_store(node_directory(given.store)).manifest, **more)
+    return Scenario.from_store(open_store(node_directory(given.store)).manifest, **common)
 
 
-def _of_shape(given: SimulateOptions, more: dict[str, Any]) -> Scenario:
+def _scenario_of_shape(given: SimulateOptions, common: dict[str, Any]) -> Scenario:
     if given.shape is None or given.count is None:
         raise InputError("expected a store, or --shape Q,R and --machines N")
     if given.recovery is not None and given.copies is not None:
-        raise InputError("--recovery and --copies exclude each other: a code, or replicas")
+        raise InputError("--recovery and --copies cannot be combined: a code, or copies")
     rows, columns = given.shape
-    chosen = {"copies": given.copies, "density": given.density, "dtype": given.dtype}
-    more |= {name: value for name, value in chosen.items() if value is not None}
+    values = {"copies": given.copies, "density": given.density, "dtype": given.dtype}
+    common |= {name: value for name, value in values.items() if value is not None}
     return Scenario(
         machines=given.count,
         recovery=given.recovery,
         rows=rows,
         columns=columns,
-        **more,
+        **common,
     )
 
 
 def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
-    """Return the scenario of machines, given what happens to computers with so much memory."""
+    """Return the scenario of machines, given that of computers with this memory."""
     options, computers = scenario.options, len(memory)
-    size = Coded(Model(replace(scenario, options=SessionOptions()))).held.max()
-    carried = share_out([int(each // size) for each in memory], scenario.machines)
+    size = Coded(Model(replace(scenario, options=SessionOptions()))).bytes_held.max()
+    carried = share_out([int(bytes_ // size) for bytes_ in memory], scenario.machines)
     speeds: dict[str, Any] = {}
     for name in ("speeds", "emulate_speeds"):
-        found = getattr(options, name)
-        if isinstance(found, tuple):
-            if len(found) != computers:
+        given = getattr(options, name)
+        if isinstance(given, tuple):
+            if len(given) != computers:
                 raise InputError(
-                    f"{name.replace('_', ' ')}: {len(found)}, expected one for each of "
+                    f"{name.replace('_', ' ')}: {len(given)}, expected one for each of "
                     f"{plural(computers, 'computer')}"
                 )
-            speeds[name] = share_speeds(found, carried)
+            speeds[name] = share_speeds(given, carried)
     machines = machines_of(carried)
     availability = Available.found(options, computers)["availability"]
-    for each in scenario.happenings:
-        if each.machine > computers:
-            raise InputError(f"computer {each.machine}: expected a computer from 1 to {computers}")
+    for event in scenario.machine_events:
+        if event.machine > computers:
+            raise InputError(f"computer {event.machine}: expected a computer from 1 to {computers}")
     return replace(
         scenario,
         options=replace(options, availability=OnComputers(availability, machines), **speeds),
-        happenings=tuple(
-            replace(each, machine=machine)
-            for each in scenario.happenings
-            for machine in machines[each.machine - 1]
+        machine_events=tuple(
+            replace(event, machine=machine)
+            for event in scenario.machine_events
+            for machine in machines[event.machine - 1]
         ),
         carried=carried,
     )
 
 
 def _with_speeds(scenario: Scenario, given: SimulateOptions, machines: int) -> SessionOptions:
-    """Return the options of a scenario with the speeds that machines or computers really have."""
+    """Return the options of a scenario with the true speeds of machines or computers."""
     options = scenario.options
-    told: dict[str, object] = {
+    sources: dict[str, object] = {
         "--emulate-speeds": options.emulate_speeds,
         "--draw-speeds": given.drawn,
         "--speeds-of": given.speeds_of,
     }
-    named = [flag for flag, value in told.items() if value is not None]
+    named = [flag for flag, value in sources.items() if value is not None]
     if len(named) > 1:
-        raise InputError(f"{named[0]} and {named[1]} exclude each other")
+        raise InputError(f"{named[0]} and {named[1]} cannot be combined")
     if given.drawn is not None:
         random = np.random.default_rng(options.seed)
         drawn = random.uniform(*given.drawn, size=machines)
@@ -154,7 +158,7 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions, machines: int) -> S
 
 
 def _with_ticks(options: SessionOptions, machines: int) -> SessionOptions:
-    """Return options in which a trace with times is replayed at its own pace."""
+    """Return options with the tick length of the trace, if it has one and none is given."""
     if options.tick_seconds is not None:
         return options
     availability = Available.found(options, machines)["availability"]

@@ -1,4 +1,4 @@
-"""A clock that jumps to what happens next."""
+"""A clock that jumps to the next scheduled action."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from cec_mpi.runtime.processes.waiting import JumpingClock, never
 
 
 class SimulatedClock(JumpingClock):
-    """A clock on which sleeping takes no time, with what is to happen.
+    """A simulated clock with scheduled actions, on which sleeping takes no real time.
 
     Examples
     --------
     >>> clock = SimulatedClock()
-    >>> clock.schedule(2.0, lambda: print("it happens"))
+    >>> clock.schedule(2.0, lambda: print("done"))
     >>> clock.jump(5.0)
     >>> clock.monotonic()
     2.0
     >>> for happen in clock.due():
     ...     happen()
-    it happens
+    done
     """
 
     def __init__(self) -> None:
         self._now = 0.0
-        self._coming: list[tuple[float, int, Callable[[], object]]] = []
+        self._scheduled: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = count()
 
     def monotonic(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the simulated seconds since the start."""
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
-        """Let this number of seconds pass."""
+        """Advance the clock."""
         self._now += seconds
 
-    def schedule(self, moment: float, happen: Callable[[], object]) -> None:
-        """Have something happen at a moment."""
-        heapq.heappush(self._coming, (moment, next(self._numbers), happen))
+    def schedule(self, moment: float, action: Callable[[], object]) -> None:
+        """Schedule an action."""
+        heapq.heappush(self._scheduled, (moment, next(self._numbers), action))
 
     def due(self) -> Iterator[Callable[[], object]]:
-        """Yield what happens up to now, in order; each once."""
-        while self._coming and self._coming[0][0] <= self._now:
-            yield heapq.heappop(self._coming)[2]
+        """Yield the actions that are due, in order, and remove them."""
+        while self._scheduled and self._scheduled[0][0] <= self._now:
+            yield heapq.heappop(self._scheduled)[2]
 
     def jump(self, until: float) -> None:
         """See `JumpingClock.jump`.
@@ -54,12 +54,12 @@ class SimulatedClock(JumpingClock):
         Raises
         ------
         MachineError
-            Nothing will happen any more.
+            If no action is scheduled.
         """
-        coming = self._coming[0][0] if self._coming else never()
-        if coming <= self._now:
+        next_moment = self._scheduled[0][0] if self._scheduled else never()
+        if next_moment <= self._now:
             return
-        moment = min(coming, max(until, self._now + RESOLUTION))
+        moment = min(next_moment, max(until, self._now + RESOLUTION))
         if moment == never():
             raise MachineError("the run waits for a machine that never answers (see --deadline)")
         self._now = moment

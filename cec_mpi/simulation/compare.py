@@ -1,4 +1,4 @@
-"""The same machines with other schemes."""
+"""Comparison of schemes on the same machines."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import plural
 
-Compared = dict[str, Outcome | InputError | InfeasibleError]
+Outcomes = dict[str, Outcome | InputError | InfeasibleError]
 
 
-def name_of(scenario: Scenario) -> str:
-    """Return what the scheme of a scenario is called."""
+def scheme_name(scenario: Scenario) -> str:
+    """Return the name of the scheme of a scenario."""
     if scenario.recovery is None:
         return plural(scenario.copies, "copy")
     return scenario.options.scheme
 
 
-def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Compared:
-    """Return what comes of a scenario, and of other schemes with the same machines.
+def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Outcomes:
+    """Simulate a scenario, and other schemes on the same machines.
 
-    Schemes are equal shares with the code, replicas that survive as many losses (or a code instead
-    of replicas), and the simpler ones of `BASELINES`, without noise. An error says why a scheme is
-    not possible.
+    The others are equal loads with the code, copies that survive as many losses (or a code instead
+    of copies), and the `BASELINES`, without noise. An error in the result says why a scheme is not
+    possible.
 
     Parameters
     ----------
@@ -36,7 +36,9 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
     out : path, optional
         Directory for the records of the scenario itself.
     """
-    runs: dict[str, Callable[[], Outcome]] = {name_of(scenario): partial(simulate, scenario, out)}
+    runs: dict[str, Callable[[], Outcome]] = {
+        scheme_name(scenario): partial(simulate, scenario, out)
+    }
     options = scenario.options
     if scenario.recovery is None:
         recovery = scenario.machines - scenario.copies + 1
@@ -53,7 +55,7 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
         runs[plural(copies, "copy")] = partial(simulate, without)
     for name, baseline in BASELINES.items():
         runs[name] = partial(_baseline, baseline, scenario)
-    found: Compared = {}
+    found: Outcomes = {}
     for name, run in runs.items():
         try:
             found[name] = run()
@@ -66,8 +68,8 @@ def compare(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Co
 
 def _baseline(baseline: Callable[[Scenario], Outcome], scenario: Scenario) -> Outcome:
     options = scenario.options
-    if scenario.happenings or options.inject or options.emulate_changes:
+    if scenario.machine_events or options.inject or options.emulate_changes:
         raise InputError(
-            "baselines know availability only: no --lost, --joins, --inject or --emulate-change"
+            "baselines support availability only: no --lost, --joins, --inject or --emulate-change"
         )
     return baseline(scenario)

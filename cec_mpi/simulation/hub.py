@@ -1,4 +1,4 @@
-"""A hub without a wire, whose machines answer at the moments that a model says."""
+"""A hub without a wire, whose machines answer at modelled times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Re
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
-from cec_mpi.simulation.scenario import Costs, Happening
+from cec_mpi.simulation.scenario import Costs, MachineEvent
 from cec_mpi.simulation.store import SimulatedStore
 
 _INTERVAL = 16  # bytes
@@ -34,7 +34,7 @@ _LEAVING = Reported._fields.index("leaving")
 
 
 class SimulatedHub(LocalHub):
-    """Machines whose answers, losses and arrivals come at simulated moments.
+    """A hub of machines that answer, are lost and join at simulated times.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class SimulatedHub(LocalHub):
     elastic : bool
         Whether machines get jobs.
     waits : bool
-        Whether machines that may still join are waited for.
-    happenings : sequence of Happening
+        Whether the run waits for machines that may still join.
+    machine_events : sequence of MachineEvent
 
     Attributes
     ----------
@@ -53,9 +53,9 @@ class SimulatedHub(LocalHub):
     is_elastic : bool
         Whether machines get jobs.
     timeline : SimulatedClock
-        The clock, with what is to happen.
-    there : deque of (float, frozenset of int)
-        The machines that were there, and from when on; the recorder takes away what is over.
+        The clock, with scheduled actions.
+    presence : deque of (float, frozenset of int)
+        Times of changes, and the machines present from then on; the recorder removes old entries.
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class SimulatedHub(LocalHub):
         costs: Costs,
         elastic: bool,
         waits: bool,
-        happenings: Sequence[Happening] = (),
+        machine_events: Sequence[MachineEvent] = (),
     ) -> None:
         self.timeline = SimulatedClock()
         super().__init__(elastic=elastic, clock=self.timeline)
         self.costs, self.store, self.is_elastic = costs, store, elastic
-        self.roster = Roster(self._note)
-        self.there: deque[tuple[float, frozenset[int]]] = deque()
-        self._waits = waits
-        self._sent = self._received = 0.0  # until when the master sends and receives
-        first: dict[int, Happening] = {}
-        for each in sorted(happenings, key=lambda each: each.seconds):
-            first.setdefault(each.machine, each)
-            happen = self._lose_one if each.kind == "lost" else self._join_one
-            self.timeline.schedule(each.seconds, partial(happen, each.machine))
-        self._absent = {n for n, each in first.items() if each.kind == "joins"}
-        self._to_join = [each.machine for each in happenings if each.kind == "joins"]
+        self.roster = Roster(self._record_change)
+        self.presence: deque[tuple[float, frozenset[int]]] = deque()
+        self._waits_for_joins = waits
+        self._sent = self._received = 0.0  # end of the master's last message in each direction
+        first_events: dict[int, MachineEvent] = {}
+        for event in sorted(machine_events, key=lambda event: event.seconds):
+            first_events.setdefault(event.machine, event)
+            action = self._lose_machine if event.kind == "lost" else self._join_machine
+            self.timeline.schedule(event.seconds, partial(action, event.machine))
+        self._absent = {n for n, event in first_events.items() if event.kind == "joins"}
+        self._joining_later = [event.machine for event in machine_events if event.kind == "joins"]
 
     def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
@@ -92,7 +92,7 @@ class SimulatedHub(LocalHub):
         assert self._opening is not None
         end = super().admit(emulation)
         self.roster.expect(self._opening.expected)
-        self.there.append((self.clock.monotonic(), frozenset(self.roster.available)))
+        self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
         return end
 
     def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
@@ -102,8 +102,8 @@ class SimulatedHub(LocalHub):
     def machine_of(self, number: int, opening: Opening) -> Machine:
         """See `LocalHub.machine_of`."""
         shard = self.store.open_shard(number)
-        manifest, tall = self.store.manifest, self.store.tall
-        given = shard, manifest.columns, opening.arithmetic, tall, self.costs.call
+        manifest, row_scale = self.store.manifest, self.store.row_scale
+        given = shard, manifest.columns, opening.arithmetic, row_scale, self.costs.call
         machine = SimulatedMachine(number, *given)
         options = opening.options
         machine.faults = read_faults(options.inject, manifest.machines, options.seed)
@@ -112,54 +112,58 @@ class SimulatedHub(LocalHub):
     # Jobs.
 
     def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
-        """See `ElasticHub.ask`; what the machine answers is known now, and told later."""
+        """See `ElasticHub.ask`; the answer is computed now and delivered later."""
         super().ask(rank, jobs)
-        self.clock.sleep(self.costs.each)
+        self.clock.sleep(self.costs.per_machine)
         (job,), store = jobs, self.store
-        scale = store.tall if job.product.adjoint else store.wide
+        scale = store.row_scale if job.product.adjoint else store.column_scale
         size = _INTERVAL * len(job.intervals) + scale * job.content.nbytes
-        begins = self._through(self.clock.monotonic(), size, "_sent") + self.costs.latency
+        begins = self._transfer(self.clock.monotonic(), size, "_sent") + self.costs.latency
         machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
         kinds = {fault.kind for fault in faults}
         if "kill" in kinds:
-            self.timeline.schedule(begins, partial(self._end, rank))
+            self.timeline.schedule(begins, partial(self._end_process, rank))
         elif "stop" not in kinds:
             self.compute(rank, job)
             if "leave" in kinds:
                 job.report[_LEAVING] = True
-            told = job.reported
-            seconds = 0.0 if told.failed else told.load_seconds + told.seconds
-            self.timeline.schedule(begins + seconds, partial(self._answer, rank, job))
+            report = job.reported
+            seconds = 0.0 if report.failed else report.load_seconds + report.seconds
+            self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
 
     def awaited(self) -> set[int]:
         """See `ElasticHub.awaited`."""
         joining = self.roster.opening
-        return joining | set(self.roster.vacant) & set(self._to_join) if self._waits else joining
+        return (
+            joining | set(self.roster.vacant) & set(self._joining_later)
+            if self._waits_for_joins
+            else joining
+        )
 
     def events(self) -> Iterator[Event]:
-        """See `Hub.events`: what has happened up to now."""
-        for happen in self.timeline.due():
-            happen()
+        """See `Hub.events`: run the actions that are due."""
+        for action in self.timeline.due():
+            action()
             yield from StaticHub.events(self)
         yield from StaticHub.events(self)
 
-    def _through(self, begins: float, size: float, direction: str) -> float:
-        """Return when bytes are through the network of the master, one message after the other."""
+    def _transfer(self, begins: float, size: float, direction: str) -> float:
+        """Return when the master's network has transferred bytes; messages are serialised."""
         ends = max(begins, getattr(self, direction)) + size / self.costs.bandwidth
         setattr(self, direction, ends)
         return float(ends)
 
-    def _answer(self, rank: int, job: Job) -> None:
-        """A machine sends its answer."""
+    def _send_answer(self, rank: int, job: Job) -> None:
+        """Let a machine send its answer."""
         if rank not in self.roster:
             return
-        scale = self.store.wide if job.product.adjoint else self.store.tall
-        ends = self._through(self.clock.monotonic(), scale * job.values.nbytes, "_received")
-        self.timeline.schedule(ends + self.costs.latency, partial(self._take, rank, job))
+        scale = self.store.column_scale if job.product.adjoint else self.store.row_scale
+        ends = self._transfer(self.clock.monotonic(), scale * job.values.nbytes, "_received")
+        self.timeline.schedule(ends + self.costs.latency, partial(self._deliver, rank, job))
 
-    def _take(self, rank: int, job: Job) -> None:
-        """The master has an answer."""
+    def _deliver(self, rank: int, job: Job) -> None:
+        """Deliver an answer to the master."""
         if rank not in self.roster:
             return
         self._jobs.pop(rank, None)
@@ -171,53 +175,55 @@ class SimulatedHub(LocalHub):
             self.roster.exclude(rank, WARNED, Left)
         else:
             self.roster.answer(rank, job.machine)
-        self._fill()
+        self._assign_spares()
 
     # Processes.
 
-    def _note(self, change: Change) -> None:
+    def _record_change(self, change: Change) -> None:
         self._events.append(change)
-        self.there.append((self.clock.monotonic(), frozenset(self.roster.available)))
+        self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
 
-    def _end(self, rank: int) -> None:
+    def _end_process(self, rank: int) -> None:
         if rank not in self.roster:
             return
         self._jobs.pop(rank, None)
         self.roster.lose(rank, "its process has ended")
-        self._fill()
+        self._assign_spares()
 
-    def _lose_one(self, machine: int) -> None:
+    def _lose_machine(self, machine: int) -> None:
         for host in self.roster.processes:
             if machine in host.machines:
-                self._end(host.rank)
+                self._end_process(host.rank)
 
-    def _join_one(self, machine: int) -> None:
-        self._to_join.remove(machine)
+    def _join_machine(self, machine: int) -> None:
+        self._joining_later.remove(machine)
         if self.roster.state_of(machine) is State.GIVEN_UP:
             self.roster.hand_over(machine)
         rank = self.roster.add().rank
         if machine in self.roster.vacant:
-            self._become(rank, machine)
+            self._take_over(rank, machine)
 
-    def _fill(self) -> None:
+    def _assign_spares(self) -> None:
         for spare in self.roster.spares():
             if self.roster.vacant:
-                self._become(spare.rank, self.roster.vacant[0])
+                self._take_over(spare.rank, self.roster.vacant[0])
 
-    def _become(self, rank: int, machine: int) -> None:
+    def _take_over(self, rank: int, machine: int) -> None:
         self.roster.join(rank, machine)
-        opened = self.clock.monotonic() + self.costs.start
-        self.timeline.schedule(opened, partial(self._open_one, rank, machine))
+        open_simulation = self.clock.monotonic() + self.costs.start
+        self.timeline.schedule(open_simulation, partial(self._finish_opening, rank, machine))
 
-    def _open_one(self, rank: int, number: int) -> None:
+    def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
             machine = self.open_for(rank, number)
-            machine.faults = replace(machine.faults, ordered=())  # others were for the one before
+            machine.faults = replace(
+                machine.faults, ordered=()
+            )  # faults given by a user were for its predecessor
             self.roster.joined(rank, number)
 
 
 class SimulatedEnd(LocalMasterEnd):
-    """The master's end for steps that all machines make together, at simulated costs."""
+    """The master's end for lockstep runs, at simulated costs."""
 
     hub: SimulatedHub
 
@@ -229,37 +235,37 @@ class SimulatedEnd(LocalMasterEnd):
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
-        """Begin a step, by messages along a tree."""
+        """Begin a step, by broadcast along a tree."""
         size = 0
         if assignment is not self._assignment:
             size = _INTERVAL * sum(map(len, assignment.intervals_of_all().values()))
         super().announce(step, product, assignment, values)
-        self._pass(size + (self._size_of(values) if self._is_short(values) else 0))
-        self._happen()
+        self._broadcast(size + (self._scaled_bytes(values) if self._is_short(values) else 0))
+        self._run_due_actions()
         return size
 
     def share(self, values: NDArray[Any]) -> int:
-        """Keep the values, which all machines get along a tree, or each its part."""
+        """Broadcast w along a tree, or scatter v."""
         super().share(values)
         if not self._is_short(values):
-            self._pass(0)
-            self.hub.clock.sleep(self._size_of(values) / self._costs.bandwidth)
+            self._broadcast(0)
+            self.hub.clock.sleep(self._scaled_bytes(values) / self._costs.bandwidth)
         return values.nbytes
 
     def collect(self) -> Answers:
-        """Make the machines compute; their answers are there when the last one has computed."""
+        """Compute on all machines, and return when the last answer has arrived."""
         leaving = self._faults()
         answers = super().collect()
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
-        scale = self._store.wide if self._product.adjoint else self._store.tall
+        scale = self._store.column_scale if self._product.adjoint else self._store.row_scale
         size = scale * answers.values.nbytes
         messages = 1 if size <= SHORT_ANSWERS else 2
         self.hub.clock.sleep(messages * self._costs.latency + size / self._costs.bandwidth)
-        self._happen()
+        self._run_due_actions()
         return self.hub.exclude_leaving(replace(answers, leaving=leaving))
 
     def _faults(self) -> list[int]:
-        """Raise for faults that end a lockstep run; returns the machines that must leave."""
+        """Raise for faults that end a lockstep run; return the machines that must leave."""
         found: list[Fault] = []
         for machine in self._machines:
             if machine.faults and machine.count:
@@ -272,18 +278,18 @@ class SimulatedEnd(LocalMasterEnd):
                 )
         return [fault.machine for fault in found if fault.kind == "leave"]
 
-    def _happen(self) -> None:
-        for happen in self.hub.timeline.due():
-            happen()
+    def _run_due_actions(self) -> None:
+        for action in self.hub.timeline.due():
+            action()
 
-    def _size_of(self, values: NDArray[Any]) -> float:
-        scale = self._store.tall if self._product.adjoint else self._store.wide
+    def _scaled_bytes(self, values: NDArray[Any]) -> float:
+        scale = self._store.row_scale if self._product.adjoint else self._store.column_scale
         return scale * values.nbytes
 
     def _is_short(self, values: NDArray[Any]) -> bool:
-        return not self._product.adjoint and self._size_of(values) <= SHORT_VECTOR
+        return not self._product.adjoint and self._scaled_bytes(values) <= SHORT_VECTOR
 
-    def _pass(self, size: float) -> None:
-        """Let a message pass along the tree."""
+    def _broadcast(self, size: float) -> None:
+        """Advance the clock by the time of a broadcast along the tree."""
         costs = self._costs
         self.hub.clock.sleep(self._depth * (costs.latency + size / costs.bandwidth))

@@ -1,4 +1,4 @@
-"""A machine that computes few rows, and takes as long as those that they stand for."""
+"""A machine that computes a few rows, and takes the time of those that they represent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cec_mpi.store.shard import Shard
 
 
 class SimulatedMachine(Machine):
-    """A machine whose times are those of its emulated speed.
+    """A machine whose times follow from its emulated speed.
 
     Parameters
     ----------
     number, shard, columns, arithmetic
         See `Machine`.
-    tall : float
-        Rows that a row stands for.
+    row_scale : float
+        Number of rows that each simulated row represents.
     call : float
-        Seconds of a product, whatever its rows.
+        Fixed seconds of each product.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class SimulatedMachine(Machine):
         shard: Shard | None,
         columns: int,
         arithmetic: DTypeLike,
-        tall: float,
+        row_scale: float,
         call: float,
     ) -> None:
         super().__init__(number, shard, columns, arithmetic)
-        self._tall, self._call = tall, call
+        self._tall, self._call = row_scale, call
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
-        """See `Machine.compute`; nothing is waited for."""
+        """See `Machine.compute`; does not wait."""
         shard = self._shard
         if not self.count or shard is None or self.emulation is None:
             return 0.0

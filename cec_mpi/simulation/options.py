@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import option
-from cec_mpi.simulation.scenario import RATE, Costs, Happening
+from cec_mpi.simulation.scenario import RATE, Costs, MachineEvent
 from cec_mpi.store.format.manifest import DTYPES
 
-_X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that come and go"
+_X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that join and leave"
 STEPS = 100
 
 
@@ -18,15 +18,15 @@ def _range(text: str) -> tuple[float, float]:
     """Parse ``1:4``."""
     low, _, high = text.partition(":")
     try:
-        found = float(low), float(high)
-        if not values.LEAST <= found[0] <= found[1] <= values.MOST:
+        bounds = float(low), float(high)
+        if not values.LEAST <= bounds[0] <= bounds[1] <= values.MOST:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected two positive numbers ({values.LEAST:.0e} to "
             f"{values.MOST:.0e}), such as 1:4"
         ) from None
-    return found
+    return bounds
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def _moment(text: str) -> tuple[float, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
-    """What is simulated, for how long, and what is written."""
+    """Options of ``cec-mpi simulate``."""
 
     store: str | None = None
     shape: tuple[int, int] | None = option(
@@ -59,7 +59,7 @@ class SimulateOptions:
     recovery: int | None = option(
         None,
         "--recovery L",
-        "number of machines from which any row is decoded, without a store",
+        "number of machines that suffice to decode, without a store",
         values.positive,
         below=_X,
     )
@@ -79,7 +79,7 @@ class SimulateOptions:
         below=_X,
     )
     density: float | None = option(
-        None, "--density D", "share of nonzeros of X (default: 1)", values.number, below=_X
+        None, "--density D", "fraction of nonzeros of X (default: 1)", values.number, below=_X
     )
     dtype: str | None = option(
         None, "--dtype", "dtype of shards (default: float64)", choices=DTYPES, below=_X
@@ -103,7 +103,7 @@ class SimulateOptions:
     price: float | None = option(
         None,
         "--price P",
-        "price of a machine for an hour; prints what the run costs",
+        "price of a machine per hour, to print the cost of the run",
         values.amount,
     )
     lost: tuple[tuple[float, int], ...] = option(
@@ -116,40 +116,40 @@ class SimulateOptions:
     joins: tuple[tuple[float, int], ...] = option(
         (),
         "--joins TIME:MACHINE",
-        "let a process join as a machine at this time; a machine that is not lost before is not "
-        "there at first; implies --elastic",
+        "let a process join as a machine at this time; the machine is absent before, unless it was "
+        "lost; implies --elastic",
         _moment,
         below=_EVENTS,
     )
     loses: bool = option(
         False,
         "--lost-when-away",
-        "end the process of a machine when availability takes it away, and let a new one join when "
-        "it comes back, which reads its shards again; implies --elastic",
+        "end the process of a machine when it becomes unavailable; when it returns, a new process "
+        "joins and reads the shard again; implies --elastic",
         below=_EVENTS,
     )
     drawn: tuple[float, float] | None = option(
-        None, "--draw-speeds LOW:HIGH", "draw the speeds of machines evenly", _range, below=_MODEL
+        None, "--draw-speeds LOW:HIGH", "draw uniform random speeds", _range, below=_MODEL
     )
     speeds_of: str | None = option(
         None,
         "--speeds-of DIR",
-        "use speeds, and their noise, that machines had in the run in DIR",
+        "use the speeds of machines, and their noise, from the run in DIR",
         values.path,
         below=_MODEL,
     )
     rates_of: str | None = option(
         None,
         "--rates-of DIR",
-        "use the rates that the run in DIR had: bytes that its machines multiplied and read in a "
-        "second, messages and decoding; the options below come first",
+        "use the rates of the run in DIR: bytes that machines multiply and read per second, "
+        "messages and decoding; the options below override them",
         values.path,
         below=_MODEL,
     )
     rate: int | None = option(
         None,
         "--rate SIZE",
-        f"bytes that a machine of speed 1 multiplies in a second (default: {RATE:.0e})",
+        f"bytes that a machine of speed 1 multiplies per second (default: {RATE:.0e})",
         values.size,
         below=_MODEL,
     )
@@ -170,22 +170,22 @@ class SimulateOptions:
     disk: int | None = option(
         None,
         "--disk SIZE",
-        "bytes per second with which a machine reads shards (default: 1e9)",
+        "bytes per second that a machine reads from shards (default: 1e9)",
         values.size,
         below=_MODEL,
     )
     decode: float | None = option(
         None,
         "--decode TIME",
-        "time of each of the L multiplications by which a number of X w is decoded; to read and "
-        f"write it takes as long as 25 (default: {Costs.decode:g})",
+        "time of each of the L multiplications that decode a number of X w; reading and writing it "
+        f"takes as long as 25 (default: {Costs.decode:g})",
         values.seconds,
         below=_MODEL,
     )
 
     @property
-    def happenings(self) -> tuple[Happening, ...]:
-        """What happens to processes."""
-        lost = (Happening(seconds, machine, "lost") for seconds, machine in self.lost)
-        joins = (Happening(seconds, machine, "joins") for seconds, machine in self.joins)
+    def machine_events(self) -> tuple[MachineEvent, ...]:
+        """The events of processes."""
+        lost = (MachineEvent(seconds, machine, "lost") for seconds, machine in self.lost)
+        joins = (MachineEvent(seconds, machine, "joins") for seconds, machine in self.joins)
         return (*lost, *joins)

@@ -1,4 +1,4 @@
-"""Recording simulated steps, with what the master computes and what the run comes to."""
+"""A recorder of simulated steps that adds the master's time and collects totals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cec_mpi.simulation.scenario import Outcome
 
 
 class SimulatedRecorder(Recorder):
-    """A recorder that lets the time of the master pass, and sums up what a run comes to.
+    """A recorder that advances the clock by the master's time, and collects totals of a run.
 
     Parameters
     ----------
@@ -40,20 +40,20 @@ class SimulatedRecorder(Recorder):
 
         self._changes = sorted({change.step for change in emulation.changes})
         self._optimum: Callable[[tuple[int, ...], int], float] = optimum
-        self._ended = 0.0  # when the step before ended
-        self._waiting = self._over = 0.0
+        self._previous_end = 0.0  # end of the previous step
+        self._waiting = self._above_optimum = 0.0
         self._machine_seconds = [0.0] * len(emulation.speeds)
         self._bytes_read = 0
 
     def step(self, record: StepRecord) -> None:
-        """Take one step."""
+        """Add a step."""
         costs, store, clock = self.hub.costs, self._store, self.hub.clock
         numbers = store.shape[0] * record.columns
         decoding = costs.decoding(numbers, store.manifest.code.recovery)
-        each = 0.0 if self.hub.is_elastic else costs.each * len(record.rows)
-        clock.sleep(decoding + costs.fixed + each)
-        tall, wide = store.tall, store.wide
-        share, collect = (tall, wide) if record.adjoint else (wide, tall)
+        per_machine = 0.0 if self.hub.is_elastic else costs.per_machine * len(record.rows)
+        clock.sleep(decoding + costs.fixed + per_machine)
+        row_scale, column_scale = store.row_scale, store.column_scale
+        share, collect = (row_scale, column_scale) if record.adjoint else (column_scale, row_scale)
         sizes = dict(record.bytes)
         for verb, scale in (("share", share), ("collect", collect)):
             if verb in sizes:
@@ -64,44 +64,44 @@ class SimulatedRecorder(Recorder):
             bytes=sizes,
             time=self.now(),
         )
-        self._sum_up(record)
+        self._add_totals(record)
         super().step(record)
 
-    def _sum_up(self, record: StepRecord) -> None:
+    def _add_totals(self, record: StepRecord) -> None:
         now = self.hub.clock.monotonic()
-        begin, self._ended = self._ended, now
+        begin, self._previous_end = self._previous_end, now
         took, waited = now - begin, record.waited_seconds
         begun = sum(step <= record.step for step in self._changes)
         since = self._changes[begun - 1] if begun else 0
         self._waiting += waited
-        self._over += took - waited - self._optimum(record.available, since)
+        self._above_optimum += took - waited - self._optimum(record.available, since)
         self._bytes_read += sum(record.load_bytes)
         ticks = range(record.tick - record.waited_ticks, record.tick)
-        if not ticks:  # it has waited for machines that join
+        if not ticks:  # waits for machines that join do not advance the tick
             ticks = range(record.tick, record.tick + 1)
         for tick in ticks:
-            self._pass(begin, begin := begin + waited / len(ticks), tick)
-        self._pass(begin, now, record.tick)
+            self._add_machine_seconds(begin, begin := begin + waited / len(ticks), tick)
+        self._add_machine_seconds(begin, now, record.tick)
 
-    def _pass(self, begin: float, end: float, tick: int) -> None:
-        """Count the time of the machines that are there, after all that was counted."""
+    def _add_machine_seconds(self, begin: float, end: float, tick: int) -> None:
+        """Add the time from `begin` to `end` to the machines that are present."""
         assert self.schedule is not None
-        listed, there = self.schedule.listed_at(tick), self.hub.there
+        listed, presence = self.schedule.listed_at(tick), self.hub.presence
         while begin < end:
-            while len(there) > 1 and there[1][0] <= begin:
-                there.popleft()
-            until = min(end, there[1][0]) if len(there) > 1 else end
-            for n in listed & there[0][1]:
+            while len(presence) > 1 and presence[1][0] <= begin:
+                presence.popleft()
+            until = min(end, presence[1][0]) if len(presence) > 1 else end
+            for n in listed & presence[0][1]:
                 self._machine_seconds[n - 1] += until - begin
             begin = until
 
     def outcome(self, ended: CecError | None) -> Outcome:
-        """Return what the run has come to by now, and why it has ended early if it has."""
+        """Return the totals so far; `ended` is the error that ended the run early, if any."""
         return Outcome(
             steps=self.steps,
             seconds=self.hub.clock.monotonic(),
             waiting=self._waiting,
-            over=self._over,
+            above_optimum=self._above_optimum,
             bytes_read=self._bytes_read,
             machine_seconds=self._machine_seconds,
             events={kind: count for kind, count in counts_of(self.events).items() if count},

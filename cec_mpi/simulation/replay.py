@@ -1,7 +1,7 @@
-"""Runs in closed form: Theorem 1 for each set of machines of a trace, without noise.
+"""Runs in closed form: Theorem 1 for each set of available machines of a trace, without noise.
 
-While machines stay, all steps are equally long, so that many are counted at once. What a master
-does with noise, stragglers and losses within steps is in `cec_mpi.simulation.simulate`.
+While the set stays the same, all steps take the same time, so many are counted at once. Noise,
+stragglers and losses during steps need `cec_mpi.simulation.simulate`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cec_mpi.runtime.availability.models import seconds_between
 from cec_mpi.runtime.options.available import Available
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.simulation.scenario import Outcome, Scenario
-from cec_mpi.simulation.store import bytes_of_row
+from cec_mpi.simulation.store import csr_row_bytes
 from cec_mpi.text import plural
 
 WAITS = "waits"  # event: a step waits for machines
@@ -30,51 +30,53 @@ Floats = NDArray[np.float64]
 Machines = frozenset[int]
 
 
-class Change(NamedTuple):
-    """What a change of the available machines takes.
+class Reconfiguration(NamedTuple):
+    """The effect of a change of the available machines.
 
     Attributes
     ----------
     seconds : float
-    read : float
-        Bytes that are read from files.
-    lost : bool
+    bytes_read : float
+        Bytes read from files.
+    loses_steps : bool
         Whether the steps since the last checkpoint are lost.
     event : str
     """
 
     seconds: float
-    read: float = 0.0
-    lost: bool = False
+    bytes_read: float = 0.0
+    loses_steps: bool = False
     event: str = ""
 
 
 class Scheme(Protocol):
-    """How rows are shared out among the available machines.
+    """A way to assign rows to the available machines.
 
     Attributes
     ----------
-    decoded : int
-        Answers of which each number of the result is made: L, and 1 without a code.
-    least : int
-        Number of machines without which no step is possible.
+    answers_per_row : int
+        Answers needed for each row of the result: L, or 1 without a code.
+    fewest_machines : int
+        Number of available machines that a step needs.
     """
 
-    decoded: int
-    least: int
+    answers_per_row: int
+    fewest_machines: int
 
     def rows(self, rates: Floats) -> Floats:
-        """Return the rows of machines, given the rows per second of each."""
+        """Return the number of rows of each machine, given its rows per second."""
 
-    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
-        """Return what it takes when machines come or leave; before the first step none were there.
+    def reconfigure(
+        self, before: Machines, left: Machines, now: Machines, rows: Floats
+    ) -> Reconfiguration:
+        """Return the effect of a change of machines; `before` is empty before the first step.
 
-        Those that have `left` since the step before may be back now.
+        Machines that have `left` since the previous step may have returned.
         """
 
 
 class Model:
-    """The figures of a scenario.
+    """The model of times of a scenario.
 
     Parameters
     ----------
@@ -84,11 +86,11 @@ class Model:
     ----------
     machines : int
     rows : int
-        Of X, q.
+        Rows of X, q.
     row_bytes : float
-        Of a row of a shard.
+        Bytes of a row of a shard.
     size : float
-        Bytes of X, as it is stored.
+        Bytes of X as stored.
     rates : (N,) ndarray
         Rows per second of each machine.
     """
@@ -98,7 +100,7 @@ class Model:
         self.machines, self.rows = scenario.machines, scenario.rows
         self.row_bytes = float(scenario.columns * np.dtype(scenario.dtype).itemsize)
         if scenario.recovery is None:
-            self.row_bytes = bytes_of_row(scenario.density * scenario.columns, scenario.dtype)
+            self.row_bytes = csr_row_bytes(scenario.density * scenario.columns, scenario.dtype)
         self.size = self.row_bytes * self.rows
         speeds = check_speeds(options.emulate_speeds or [1.0] * self.machines)
         if speeds.size != self.machines:
@@ -109,13 +111,13 @@ class Model:
         self.rates = speeds * (options.emulate_base or scenario.rate / self.row_bytes)
 
     def overhead(self, machines: int, decoded: int, adjoint: bool = False) -> float:
-        """Return the seconds of a step in addition to the products, as `simulate` has them.
+        """Return the seconds of a step in addition to the products, as in `simulate`.
 
         Parameters
         ----------
         machines : int
-        decoded : int
-            Answers of which each number of the result is made.
+        answers_per_row : int
+            Answers needed for each row of the result.
         adjoint : bool
         """
         costs, columns = self.scenario.costs, self.scenario.columns
@@ -124,7 +126,7 @@ class Model:
         return (
             costs.call
             + costs.fixed
-            + machines * costs.each
+            + machines * costs.per_machine
             + messages * costs.latency
             + sent / costs.bandwidth
             + costs.decoding(self.rows, decoded)
@@ -134,12 +136,12 @@ class Model:
 def traffic(
     machines: int, rows: int, columns: int, is_elastic: bool, adjoint: bool = False
 ) -> tuple[int, int]:
-    """Return the consecutive messages of a step, and the bytes that the master sends and receives.
+    """Return the sequential messages of a step, and the bytes that the master sends and receives.
 
-    In lockstep, messages to all machines go along a tree of depth d = ceil(log2(N + 1)), and
-    answers to X' v are added up along it. The order and a short w are one message. A long w is sent
-    once, because machines pass on its parts. Short answers are sent with the reports. In an elastic
-    run the master exchanges vectors with each machine.
+    In lockstep, messages to all machines follow a tree of depth d = ceil(log2(N + 1)), along which
+    answers to X'v are reduced. The order and a short w are one message. A long w is sent once,
+    because machines forward its parts. Short answers are sent with the reports. In an elastic run
+    the master exchanges vectors with each machine.
 
     Examples
     --------
@@ -149,7 +151,7 @@ def traffic(
     vector, answers = _NUMBER_BYTES * columns, _NUMBER_BYTES * rows
     if adjoint:
         vector, answers = answers, vector
-    if is_elastic:  # of v each machine gets its rows
+    if is_elastic:  # each machine gets its rows of v
         return 2, vector + machines * answers if adjoint else machines * vector + answers
     depth = math.ceil(math.log2(machines + 1))
     is_short = not adjoint and vector <= SHORT_VECTOR
@@ -160,9 +162,9 @@ def traffic(
 class Coded:
     """The scheme of this package: a code, or copies of rows.
 
-    Which copies are where is left out: any N - J + 1 machines are enough, and share all rows by
-    their speeds, because encode gives fast machines more rows. A machine that comes reads all that
-    it holds, also if it was there before: another computer may have taken its place.
+    The placement of copies is ignored: any N - J + 1 machines suffice and share all rows by their
+    speeds, because encode gives fast machines more rows. A machine that joins reads all of its
+    rows, even if it was present before, because it may be another computer.
 
     Parameters
     ----------
@@ -170,30 +172,32 @@ class Coded:
 
     Attributes
     ----------
-    held : (N,) ndarray
+    bytes_held : (N,) ndarray
         Bytes that each machine holds.
     """
 
     def __init__(self, model: Model) -> None:
         self._model, scenario = model, model.scenario
         if scenario.recovery is not None:
-            self.decoded = self.least = scenario.recovery
-            self.held = np.full(model.machines, model.size / scenario.recovery)
+            self.answers_per_row = self.fewest_machines = scenario.recovery
+            self.bytes_held = np.full(model.machines, model.size / scenario.recovery)
         else:
-            self.decoded, self.least = 1, model.machines - scenario.copies + 1
+            self.answers_per_row, self.fewest_machines = 1, model.machines - scenario.copies + 1
             held = fractional_load(model.rates, scenario.copies).mu
-            self.held = np.array(held, np.float64) * model.size
+            self.bytes_held = np.array(held, np.float64) * model.size
 
     def rows(self, rates: Floats) -> Floats:
         """Return the optimal load: Theorem 1."""
-        load = fractional_load(rates, self.decoded)
-        return np.array(load.mu, np.float64) * (self._model.rows / self.decoded)
+        load = fractional_load(rates, self.answers_per_row)
+        return np.array(load.mu, np.float64) * (self._model.rows / self.answers_per_row)
 
-    def change(self, before: Machines, left: Machines, now: Machines, rows: Floats) -> Change:
-        """Read what machines that come hold."""
-        sizes = self.held[[n - 1 for n in now - (before - left)]]
+    def reconfigure(
+        self, before: Machines, left: Machines, now: Machines, rows: Floats
+    ) -> Reconfiguration:
+        """Read all rows of the machines that join."""
+        sizes = self.bytes_held[[n - 1 for n in now - (before - left)]]
         seconds = float(sizes.max(initial=0.0)) / self._model.scenario.costs.disk
-        return Change(seconds, float(sizes.sum()))
+        return Reconfiguration(seconds, float(sizes.sum()))
 
 
 def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
@@ -204,12 +208,12 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     model : Model
     scheme : Scheme
     checkpoint_seconds : float
-        Least time between two checkpoints.
+        Least seconds between checkpoints.
 
     Raises
     ------
     InputError
-        The scenario has no end, or asks a command for availability.
+        If the scenario has no end, or its availability comes from a command.
     """
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
@@ -219,14 +223,14 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     if len(found["machines"]) < model.machines:
         up = up.among(found["machines"])
     if seconds_between(up):
-        raise InputError("a command cannot be asked for availability in a simulation")
+        raise InputError("--availability-command cannot be used in a simulation")
     length = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
     wanted = math.inf if scenario.steps is None else scenario.steps
     now = waiting = read = 0.0
     there_for = np.zeros(model.machines)
     tick = step = 0
-    optimum = since = saved_at = 0.0  # of the steps that count; of those since the last checkpoint
+    optimum = since = saved_at = 0.0  # of kept steps; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
     given: tuple[int, ...] | None = None
     machines, before, left = Machines(), Machines(), Machines()
@@ -240,11 +244,11 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             given, machines = there, frozenset(there)
             present = np.array(sorted(machines), np.intp) - 1
             left |= before - machines
-        if len(machines) < scheme.least:
-            if not options.wait or up.most_from(tick) < scheme.least:
+        if len(machines) < scheme.fewest_machines:
+            if not options.wait or up.most_from(tick) < scheme.fewest_machines:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
-                    f"step needs {scheme.least}"
+                    f"step needs {scheme.fewest_machines}"
                 )
                 break
             events[WAITS] += not is_waiting
@@ -263,15 +267,15 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
                 seconds = float((rows / rates).max()) + _overhead(model, scheme, present.size)
                 known[machines] = rows, seconds, model.rows / float(rates.sum())
             rows, seconds, best = known[machines]
-            change = scheme.change(before, left, machines, rows)
-            if change.lost:
+            change = scheme.reconfigure(before, left, machines, rows)
+            if change.loses_steps:
                 step, optimum = saved, optimum - since
             if change.event:
                 events[change.event] += 1
                 saved, saved_at, since = step, now + change.seconds, 0.0
             now += change.seconds
             there_for[present] += change.seconds
-            read += change.read
+            read += change.bytes_read
             before, left = machines, Machines()
         some = 1
         if length is not None:
@@ -292,7 +296,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         steps=step,
         seconds=now,
         waiting=waiting,
-        over=over,
+        above_optimum=over,
         bytes_read=round(read),
         machine_seconds=there_for.tolist(),
         events=dict(events),
@@ -301,6 +305,8 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
 
 
 def _overhead(model: Model, scheme: Scheme, machines: int) -> float:
-    """Return the seconds of an average step in addition to its products."""
+    """Return the mean seconds of a step in addition to its products."""
     kinds = (False, True) if model.scenario.adjoint else (False,)
-    return sum(model.overhead(machines, scheme.decoded, kind) for kind in kinds) / len(kinds)
+    return sum(model.overhead(machines, scheme.answers_per_row, kind) for kind in kinds) / len(
+        kinds
+    )

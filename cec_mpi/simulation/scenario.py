@@ -1,4 +1,4 @@
-"""What is simulated, and what came of it."""
+"""Scenarios to simulate, and their outcomes."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from cec_mpi.runtime.availability.models import Availability, is_settled
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.store.format.manifest import Manifest
 
-RATE = 5e9  # bytes per second, about what a core multiplies
-_READ_AND_WRITE = 25  # multiplications that take as long
+RATE = 5e9  # bytes per second that a core multiplies, approximately
+_READ_AND_WRITE = 25  # time to read and write a number, in multiplications
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds of everything but the products of machines.
+    """Costs of everything but the products of machines.
 
     Attributes
     ----------
     latency : float
         Seconds of a short message.
     bandwidth : float
-        Bytes per second that the master sends, and receives, to and from all machines together.
+        Bytes per second that the master sends to all machines, and receives from them.
     disk : float
-        Bytes per second with which each machine reads its shards.
+        Bytes per second that each machine reads from its shard.
     call : float
-        Seconds of a product on a machine, whatever its rows.
-    fixed, each : float
-        Seconds of the master in each step, and for each machine in it.
+        Fixed seconds of each product on a machine.
+    fixed, per_machine : float
+        Fixed seconds of the master in each step, and for each machine in it.
     decode : float
-        Seconds of each of the L multiplications by which the master decodes a number. To read and
-        write it takes as long as 25.
+        Seconds of each of the L multiplications by which the master decodes a number. Reading and
+        writing it takes as long as 25 of them.
     start : float
-        Seconds until a process that comes can be asked, without reading.
+        Seconds until a process that joins is ready, without reading.
 
     Notes
     -----
-    The defaults are those of cores of about 2.5 GHz. `fixed` is measured: 2 ranks, each on a core
-    of its own, take 0.22 to 0.36 ms for a step that computes next to nothing. `each` is estimated
-    for ranks on cores of their own: where up to 64 ranks share two cores, each machine makes a step
-    0.24 ms longer, as they take turns. `decode` is fitted to decoding 3 million numbers with
-    one core.
+    The defaults are for cores of about 2.5 GHz. `fixed` is measured: 2 ranks on one core each take
+    0.22 to 0.36 ms for a step with negligible computation. `per_machine` is an estimate for one
+    core per rank; with up to 64 ranks on two cores, each machine lengthens a step by 0.24 ms.
+    `decode` is fitted to decoding 3 million numbers on one core.
     """
 
     latency: float = 1e-4
@@ -52,12 +51,12 @@ class Costs:
     disk: float = 1e9
     call: float = 0.0
     fixed: float = 2.5e-4
-    each: float = 1e-5
+    per_machine: float = 1e-5
     decode: float = 4e-11
     start: float = 1.0
 
     def decoding(self, numbers: float, recovery: int) -> float:
-        """Return the seconds of decoding numbers from L answers each, or of coding v for X' v.
+        """Return the seconds to decode numbers from L answers each, or to encode v for X'v.
 
         Examples
         --------
@@ -68,19 +67,19 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Happening:
-    """What happens to the process of a machine.
+class MachineEvent:
+    """An event of the process of a machine.
 
-    A machine whose first happening is that it joins is not there at first.
+    A machine whose first event is "joins" is absent at first.
 
     Attributes
     ----------
     seconds : float
-        When, from the beginning of the run.
+        Time since the start of the run.
     machine : int
-        From 1.
+        Its number, from 1.
     kind : {"lost", "joins"}
-        Its process ends, or a process joins as this machine. With either the run is elastic.
+        Its process ends, or a process joins as this machine. Both need an elastic run.
     """
 
     seconds: float
@@ -88,10 +87,10 @@ class Happening:
     kind: Literal["lost", "joins"]
 
 
-def happenings_of(
+def machine_events(
     availability: Availability, tick_seconds: float, seconds: float = math.inf
-) -> tuple[Happening, ...]:
-    """Return when machines are lost and join, if processes end when a machine is not available.
+) -> tuple[MachineEvent, ...]:
+    """Return the events of machines whose processes end whenever they are not available.
 
     Parameters
     ----------
@@ -99,25 +98,25 @@ def happenings_of(
     tick_seconds : float
         Length of a tick.
     seconds : float
-        Time that counts; it may be infinite if the availability does not change for ever.
+        Duration; may be infinite if the availability becomes constant.
 
     Examples
     --------
     >>> from cec_mpi.runtime.availability.models import Listed
-    >>> happenings_of(Listed([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
-    Happening(seconds=120.0, machine=1, kind='lost')
+    >>> machine_events(Listed([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
+    MachineEvent(seconds=120.0, machine=1, kind='lost')
     """
-    found: list[Happening] = []
+    events: list[MachineEvent] = []
     before, tick = availability.at(0), 0
     while tick * tick_seconds < seconds and not is_settled(availability, tick):
         tick += 1
         if (now := availability.at(tick)) == before:
             continue
         moment = tick * tick_seconds
-        found += [Happening(moment, n, "lost") for n in sorted(set(before).difference(now))]
-        found += [Happening(moment, n, "joins") for n in sorted(set(now).difference(before))]
+        events += [MachineEvent(moment, n, "lost") for n in sorted(set(before).difference(now))]
+        events += [MachineEvent(moment, n, "joins") for n in sorted(set(now).difference(before))]
         before = now
-    return tuple(found)
+    return tuple(events)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,36 +128,37 @@ class Scenario:
     machines : int
         N.
     recovery : int or None
-        L of a code; None for replicas.
+        L of a code; None for copies.
     copies : int
-        Machines that hold each row of replicas, J.
+        J, the machines that hold each row.
     rows, columns : int
         Shape (q, r) of X.
     density : float
-        Share of nonzeros; only replicas take advantage of it.
+        Fraction of nonzeros; only copies exploit it.
     dtype : {"float64", "float32"}
     options : SessionOptions
-        Those of a run. Machines have the speeds `emulate_speeds` (1 by default) with
-        `emulate_base`, `emulate_noise` and `emulate_changes`; `speeds` is what the master knows.
+        Options of a run. Machines have the speeds `emulate_speeds` (1 by default) with
+        `emulate_base`, `emulate_noise` and `emulate_changes`; the master assumes `speeds`.
     rate : float
-        Bytes of its shard that a machine of speed 1 multiplies in a second, unless
-        `emulate_base` says how many rows.
+        Bytes of its shard that a machine of speed 1 multiplies per second, unless `emulate_base`
+        gives the number of rows.
     costs : Costs
     steps : int or None
-        Number of steps; None for as many as begin in `seconds`.
+        Number of steps; None for no limit but `seconds`.
     seconds : float or None
-        The run ends with the first step that ends after this time.
+        The run ends with the first step that finishes after this time.
     adjoint : bool
-        Whether every second step computes X' v, as in most solvers.
-    happenings : tuple of Happening
+        Whether every second step computes X'v, as in most solvers.
+    machine_events : tuple of MachineEvent
     loses : bool
-        Whether the processes of machines end when availability takes these away, and others join in
-        their place, as with spot instances. Otherwise they are only not asked.
-    carried: tuple[int, ...] = ()
+        Whether the process of a machine ends when the machine becomes unavailable, and a new one
+        joins when it returns, as with spot instances. Otherwise the process idles.
+    carried : tuple of int
+        Machines of each computer; empty if each is a computer of its own.
     code : MDSCode or None
-        Code of a store that exists; otherwise there is a random one.
+        Code of an existing store; by default a random one.
     holders : Holders or None
-        Machines of each part of a store of copies that exists; otherwise they are chosen.
+        Machines of each part of an existing store of copies; by default they are chosen.
     """
 
     machines: int
@@ -174,15 +174,15 @@ class Scenario:
     steps: int | None = None
     seconds: float | None = None
     adjoint: bool = False
-    happenings: tuple[Happening, ...] = ()
+    machine_events: tuple[MachineEvent, ...] = ()
     loses: bool = False
     carried: tuple[int, ...] = ()
     code: MDSCode | None = None
     holders: Holders | None = None
 
     @classmethod
-    def of_store(cls, manifest: Manifest, **more: Any) -> Scenario:
-        """Return a scenario with a store that exists; `more` are its other attributes."""
+    def from_store(cls, manifest: Manifest, **more: Any) -> Scenario:
+        """Return a scenario with an existing store; `more` are its other attributes."""
         return cls(
             machines=manifest.machines,
             rows=manifest.rows,
@@ -195,35 +195,36 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a simulated run.
+    """The outcome of a simulated run.
 
     Attributes
     ----------
     steps : int
-        Steps that ended.
+        Number of completed steps.
     seconds : float
-        From the beginning of the first step, with all waiting, to the end of the last.
+        From the start of the first step to the end of the last, including waiting.
     waiting : float
-        Of these, in which too few machines were available.
-    over : float
-        Of these, without waiting, above the optimum: the machines that were available to each step
-        sharing all rows of X by their speeds, each row computed once, in no other time.
+        The part of `seconds` with too few available machines.
+    above_optimum : float
+        The part of `seconds`, without waiting, in excess of the optimum, in which the available
+        machines share the rows of X by their speeds, compute each once, and nothing else takes
+        time.
     bytes_read : int
-        From shards.
+        Bytes read from shards.
     machine_seconds : list of float
-        Seconds for which each machine was there.
+        Seconds for which each machine was present.
     events : dict of str to int
-        How often each kind of event happened.
+        Number of events of each kind.
     ended : str
-        Why the run ended before all steps; empty if it did not.
+        Why the run ended early; empty if it did not.
     exit_code : int
-        That of ``cec-mpi run`` then.
+        The exit code of ``cec-mpi run`` in this case.
     """
 
     steps: int
     seconds: float
     waiting: float
-    over: float
+    above_optimum: float
     bytes_read: int
     machine_seconds: list[float]
     events: dict[str, int] = field(default_factory=dict)
@@ -232,9 +233,9 @@ class Outcome:
 
     @property
     def machine_hours(self) -> float:
-        """Hours for which machines were there, all of them added up."""
+        """Total hours for which machines were present."""
         return sum(self.machine_seconds) / 3600
 
     def cost(self, price: float) -> float:
-        """Return what the run costs if an hour of a machine costs `price`."""
+        """Return the cost of the run at this price of a machine per hour."""
         return price * self.machine_hours

@@ -1,4 +1,4 @@
-"""Simulate a run."""
+"""Simulation of runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from cec_mpi.runtime.records.directory import (
 from cec_mpi.runtime.session.session import Running, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
-from cec_mpi.simulation.scenario import Happening, Outcome, Scenario, happenings_of
-from cec_mpi.simulation.store import SimulatedStore, coded_store, replicated_store
+from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, machine_events
+from cec_mpi.simulation.store import SimulatedStore, coded_store, copies_store
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import open_lines, writing
@@ -41,20 +41,20 @@ HOST = "simulated"
 TASK = "simulate"
 
 
-class _OverError(Exception):
-    """The time of the run is over."""
+class _DurationReachedError(Exception):
+    """The duration of the run has been reached."""
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedRun:
     """A simulated run before its first step.
 
     Attributes
     ----------
     master : Master
-        Its products are those of `X`, and take simulated time.
+        Multiplies by `X`, in simulated time.
     X : (q, r) ndarray
-        The few rows that stand for those of the scenario.
+        The few rows that represent those of the scenario.
     recorder : SimulatedRecorder
     """
 
@@ -64,24 +64,24 @@ class Simulated:
 
 
 def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> Outcome:
-    """Simulate a run, and return what came of it.
+    """Simulate a run, and return its outcome.
 
     Parameters
     ----------
     scenario : Scenario
     out : path, optional
-        Directory for the records, which ``cec-mpi report`` shows.
+        Directory for records, for ``cec-mpi report``.
 
     Raises
     ------
     InputError
-        The scenario does not fit together.
+        If the scenario is inconsistent.
     InfeasibleError
-        Too few machines take part.
+        If too few machines take part.
 
     Examples
     --------
-    Six machines of which any three are enough; the fastest has twice the speed of the others:
+    Six machines, any three of which suffice; the fastest has twice the speed of the others:
 
     >>> from cec_mpi.runtime.options.session import SessionOptions
     >>> options = SessionOptions(speeds=(1, 1, 1, 1, 1, 2), emulate_speeds=(1, 1, 1, 1, 1, 2))
@@ -103,7 +103,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
 
 def _simulated(scenario: Scenario, directory: Path | None) -> Outcome:
     """Simulate a run, and write its records to a directory."""
-    with opened(scenario) as run:
+    with open_simulation(scenario) as run:
         if directory is not None:
             set_results_aside(directory)
             keep_results(directory)
@@ -123,22 +123,22 @@ def _simulated(scenario: Scenario, directory: Path | None) -> Outcome:
     return outcome
 
 
-def _make_steps(scenario: Scenario, run: Simulated) -> CecError | None:
-    """Make the steps of a scenario; returns the error that ended them before their time."""
+def _make_steps(scenario: Scenario, run: SimulatedRun) -> CecError | None:
+    """Make the steps of a scenario; return the error that ended them early, if any."""
     rng = np.random.default_rng(scenario.options.seed)
     w, v = (rng.standard_normal(size) for size in reversed(run.X.shape))
     limit = float("inf") if scenario.seconds is None else scenario.seconds
-    clock, made = run.recorder.hub.clock, 0
+    clock, steps = run.recorder.hub.clock, 0
     try:
-        while scenario.steps is None or made < scenario.steps:
-            if scenario.adjoint and made % 2:
+        while scenario.steps is None or steps < scenario.steps:
+            if scenario.adjoint and steps % 2:
                 run.master.rmatvec(v)
             else:
                 run.master.matvec(w)
-            made += 1
+            steps += 1
             if clock.monotonic() >= limit:
                 break
-    except _OverError:
+    except _DurationReachedError:
         pass
     except (InfeasibleError, MachineError) as error:
         return error
@@ -146,7 +146,7 @@ def _make_steps(scenario: Scenario, run: Simulated) -> CecError | None:
 
 
 @contextmanager
-def opened(scenario: Scenario) -> Iterator[Simulated]:
+def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     """Open the store of a scenario on simulated machines.
 
     Raises
@@ -154,31 +154,31 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
     CecError
         See `simulate`.
     """
-    store, options = store_of(scenario), scenario.options
+    store, options = simulated_store(scenario), scenario.options
     options = _with_speeds(scenario, options, store)
-    elastic = options.is_elastic or bool(scenario.happenings) or scenario.loses
-    for each in scenario.happenings:
-        if not 1 <= each.machine <= scenario.machines or not 0 <= each.seconds < float("inf"):
+    elastic = options.is_elastic or bool(scenario.machine_events) or scenario.loses
+    for event in scenario.machine_events:
+        if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < float("inf"):
             raise InputError(
-                f"machine {each.machine} at {each.seconds} seconds: expected a machine from 1 to "
+                f"machine {event.machine} at {event.seconds} seconds: expected a machine from 1 to "
                 f"{scenario.machines}, and a time of at least 0"
             )
     options = replace(options, elastic=elastic).checked(store.manifest)
     if seconds_between(options.availability):
-        raise InputError("a command cannot be asked for availability in a simulation")
-    happenings = scenario.happenings
+        raise InputError("--availability-command cannot be used in a simulation")
+    machine_events = scenario.machine_events
     if scenario.loses:
-        options, more = _lost_when_away(scenario, options)
-        happenings += more
+        options, more = _events_from_availability(scenario, options)
+        machine_events += more
     assert options.emulate_speeds is not None
     assert options.emulate_base is not None
-    hub = SimulatedHub(store, scenario.costs, elastic, options.wait, happenings)
+    hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
     given = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     recorder = SimulatedRecorder(hub, Emulation(*given))
     running = Running.ELASTIC if elastic else Running.ALONE
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]
-        session = Session(hub, places, "", kept, running=running)
+        session = Session(hub, places, "", stack, running=running)
         master = session.open(store, options, recorder)
         recorder.schedule = session.schedule
         rows, columns = scenario.rows, scenario.columns
@@ -186,35 +186,34 @@ def opened(scenario: Scenario) -> Iterator[Simulated]:
         recorder.common["simulated"] = {"rows": rows, "columns": columns}
         limit = float("inf") if scenario.seconds is None else scenario.seconds
 
-        def gate() -> None:
+        def check_duration() -> None:
             if hub.clock.monotonic() >= limit:
-                raise _OverError
+                raise _DurationReachedError
 
-        session.check_run = gate
-        yield Simulated(master, store.X, recorder)
+        session.check_run = check_duration
+        yield SimulatedRun(master, store.X, recorder)
 
 
-def _lost_when_away(
+def _events_from_availability(
     scenario: Scenario, options: SessionOptions
-) -> tuple[SessionOptions, tuple[Happening, ...]]:
-    """Return options with all machines that come at some time, and when they are lost and join."""
+) -> tuple[SessionOptions, tuple[MachineEvent, ...]]:
+    """Return options with all machines that are ever available, and their events."""
     length, limit = options.tick_seconds, scenario.seconds
     availability = options.availability.among(options.machines)
     if length is None:
         raise InputError(
-            "machines that are lost when they are away need ticks with a duration (--tick), or a "
-            "trace with times"
+            "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"
         )
     if limit is None and getattr(availability, "last", None) is None:
-        raise InputError("this availability changes for ever: expected a duration (--duration)")
-    found = happenings_of(availability, length, math.inf if limit is None else limit)
-    come = tuple(sorted({*availability.at(0), *(each.machine for each in found)}))
-    everyone = Listed([come])
-    return replace(options, availability=everyone, machines=come, tick_seconds=None), found
+        raise InputError("this availability never becomes constant: expected --duration")
+    events = machine_events(availability, length, math.inf if limit is None else limit)
+    machines = tuple(sorted({*availability.at(0), *(event.machine for event in events)}))
+    everyone = Listed([machines])
+    return replace(options, availability=everyone, machines=machines, tick_seconds=None), events
 
 
-def store_of(scenario: Scenario) -> SimulatedStore:
-    """Return the store in memory that stands for that of a scenario."""
+def simulated_store(scenario: Scenario) -> SimulatedStore:
+    """Return the store in memory that represents that of a scenario."""
     shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
     given, seed = (scenario.dtype, disk), scenario.options.seed
     if not 0 < scenario.density <= 1:
@@ -225,16 +224,14 @@ def store_of(scenario: Scenario) -> SimulatedStore:
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
     known = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds
-    known_speeds = speeds if isinstance(speeds, tuple) else None  # as encode is told
-    return replicated_store(
-        *known, nonzeros, *given, known_speeds, holders=scenario.holders, seed=seed
-    )
+    known_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
+    return copies_store(*known, nonzeros, *given, known_speeds, holders=scenario.holders, seed=seed)
 
 
 def _with_speeds(
     scenario: Scenario, options: SessionOptions, store: SimulatedStore
 ) -> SessionOptions:
-    """Return options with the true speeds of machines, and nothing that belongs to files."""
+    """Return options with the true speeds of machines, without options of files."""
     speeds, base = options.emulate_speeds, options.emulate_base
     return replace(
         options,

@@ -1,4 +1,4 @@
-"""A store in memory with few rows, which stands for one of any size."""
+"""A small store in memory that represents one of any size."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
 
 MOST_ROWS = 1_000
-"""Rows of a shard that are simulated; with more, each stands for several."""
+"""Most rows of a simulated shard; each may represent several rows."""
 _MOST_CELLS = 100_000
 _INDEX_BYTES = 4
-_FEWEST, _MOST, _WORK = 2, 32, 2e9  # sets of L machines, and times L**3
+_FEWEST, _MOST, _WORK = 2, 32, 2e9  # measured sets of L machines; sets times L**3
 
 
 class SimulatedCode(CodedManifest, frozen=True, kw_only=True, dict=True):
@@ -47,25 +47,25 @@ class SimulatedCode(CodedManifest, frozen=True, kw_only=True, dict=True):
 
 
 class SimulatedCopies(CopiesManifest, frozen=True, kw_only=True, dict=True):
-    """That of a store of copies."""
+    """The manifest of a simulated store of copies."""
 
     def __post_init__(self) -> None:
         """Accept sizes that do not fit."""
 
 
 class SimulatedShard(Shard):
-    """Rows in memory, of which it is known which were read.
+    """Rows in memory that record which of them were read.
 
     Parameters
     ----------
     path : Path
     rows : (R, r) ndarray
     row_bytes : float
-        Bytes that each of them stands for.
+        Bytes that each row represents.
     disk : float
         Bytes per second.
     held : (R,) ndarray of bool, optional
-        If these are all rows of X, those that the machine holds: as in a store of replicas.
+        In a store of copies, where `rows` are all of X, the rows that the machine holds.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SimulatedShard(Shard):
         self._read = np.zeros(len(rows), dtype=bool)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        """As `Shard.multiply`."""
+        """See `Shard.multiply`."""
         done = 0
         for start, stop in intervals:
             end = done + stop - start
@@ -91,7 +91,7 @@ class SimulatedShard(Shard):
     def multiply_transposed(
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
-        """As `Shard.multiply_transposed`."""
+        """See `Shard.multiply_transposed`."""
         out.fill(0)
         done = 0
         for start, stop in intervals:
@@ -100,22 +100,22 @@ class SimulatedShard(Shard):
             done = end
 
     def load(self, intervals: Intervals) -> Loaded:
-        """Return what is read for the first time.
+        """Mark rows as read; return the seconds and bytes of rows not read before.
 
         Raises
         ------
         MachineError
-            Rows that the machine does not hold.
+            If the machine does not hold the rows.
         """
-        fresh = 0
+        new_rows = 0
         for start, stop in intervals:
             if self._held is not None and not self._held[start:stop].all():
                 raise MachineError(f"rows {start}..{stop - 1} are not on this machine")
-            some = self._read[start:stop]
-            fresh += some.size - int(np.count_nonzero(some))
-            some[:] = True
-        size = round(fresh * self._row_bytes)
-        return Loaded(size / self._disk, size) if fresh else Loaded()
+            were_read = self._read[start:stop]
+            new_rows += were_read.size - int(np.count_nonzero(were_read))
+            were_read[:] = True
+        size = round(new_rows * self._row_bytes)
+        return Loaded(size / self._disk, size) if new_rows else Loaded()
 
 
 class SimulatedStore(Store):
@@ -129,22 +129,22 @@ class SimulatedStore(Store):
         That of the few rows.
     shape : tuple of int
         Shape (q, r) of X.
-    tall : float
+    row_scale : float
         Rows of X that a row stands for.
     row_bytes : float
         Bytes of a row of a shard of X.
     disk : float
-        Bytes per second with which a machine reads its shards.
+        Bytes per second that a machine reads from its shard.
     parts : Parts, optional
-        Those of replicas.
+        The parts of a store of copies.
     seed : int
-        Of the numbers of X.
+        Seed of the random X.
 
     Attributes
     ----------
     shape, tall, row_bytes
         As given.
-    wide : float
+    column_scale : float
         Columns of X that a column stands for.
     X : (q, r) ndarray
         The few rows.
@@ -155,14 +155,19 @@ class SimulatedStore(Store):
         path: Path,
         manifest: Manifest,
         shape: tuple[int, int],
-        tall: float,
+        row_scale: float,
         row_bytes: float,
         disk: float,
         parts: Parts | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(path, manifest)
-        self.shape, self.tall, self.wide, self.row_bytes = shape, tall, float(shape[1]), row_bytes
+        self.shape, self.row_scale, self.column_scale, self.row_bytes = (
+            shape,
+            row_scale,
+            float(shape[1]),
+            row_bytes,
+        )
         self._disk, self._parts = disk, parts
         rng = np.random.default_rng(seed)
         self.X = rng.standard_normal((manifest.rows, manifest.columns))
@@ -181,9 +186,9 @@ class SimulatedStore(Store):
         verify: Verify = "first-read",
         copy: Path | None = None,
     ) -> Shard:
-        """Return a shard of which nothing was read yet."""
+        """Return a shard with no rows read yet."""
         path = self.path / self.manifest.shards[machine - 1].file
-        given = self.row_bytes * self.tall, self._disk
+        given = self.row_bytes * self.row_scale, self._disk
         if self._parts is not None:
             held = np.zeros(self.manifest.rows, dtype=bool)
             for start, stop in self.manifest.rows_of_machine(machine):
@@ -196,7 +201,7 @@ class SimulatedStore(Store):
         return Scaling(None, np.abs(self.X).max(axis=0))
 
     def parts(self) -> Parts | None:
-        """Return the parts of a store of replicas."""
+        """Return the parts of a store of copies."""
         return self._parts
 
 
@@ -210,7 +215,7 @@ def coded_store(
     most_rows: int = MOST_ROWS,
     seed: int = 0,
 ) -> SimulatedStore:
-    """Return a store that stands for one that encode makes with a code.
+    """Return a store that represents a coded store.
 
     Parameters
     ----------
@@ -222,9 +227,9 @@ def coded_store(
     disk : float
         Bytes per second.
     code : MDSCode, optional
-        By default a random orthonormal one.
+        By default a random orthonormal code.
     most_rows : int
-        Rows of each shard.
+        Most rows of each simulated shard.
     seed : int
 
     Raises
@@ -232,17 +237,17 @@ def coded_store(
     InputError
         A number is out of range.
     """
-    itemsize = _checked(shape, machines, dtype)
+    itemsize = _check(shape, machines, dtype)
     if not 1 <= recovery <= machines:
         raise InputError(f"recovery {recovery}: expected 1 to {machines}, the number of machines")
     rows, columns = shape
     real = rows_per_shard(rows, recovery)
     few = min(real, most_rows)
-    # X is padded as the real one is, where all its rows are simulated.
+    # If all rows are simulated, X is padded like the real one.
     kept = rows if few == real else recovery * few
     size = real * columns * itemsize
     manifest = SimulatedCode.of(
-        code or _some_code(machines, recovery, seed),
+        code or _make_code(machines, recovery, seed),
         Grid(few, 1, few, 1),
         kept,
         dtype,
@@ -254,7 +259,7 @@ def coded_store(
     return SimulatedStore(Path("simulated"), manifest, *given, seed=seed)
 
 
-def replicated_store(
+def copies_store(
     shape: tuple[int, int],
     machines: int,
     copies: int,
@@ -265,7 +270,7 @@ def replicated_store(
     holders: Holders | None = None,
     seed: int = 0,
 ) -> SimulatedStore:
-    """Return a store that stands for one of replicas.
+    """Return a store that represents a store of copies.
 
     Parameters
     ----------
@@ -276,21 +281,21 @@ def replicated_store(
     nonzeros : int
         Nonzeros of X.
     speeds : (N,) sequence of float, optional
-        By which encode gave machines more or fewer parts.
+        Speeds by which encode distributes parts.
     holders : Holders, optional
-        The machines of each part, instead.
+        Instead, the machines that hold each part.
 
     Raises
     ------
     InputError
         A number is out of range.
     """
-    _checked(shape, machines, dtype)
+    _check(shape, machines, dtype)
     rows, columns = shape
     if not 1 <= copies <= machines:
         raise InputError(f"copies {copies}: expected 1 to {machines}, the number of machines")
     if not 1 <= nonzeros <= rows * columns:
-        raise InputError(f"{nonzeros} nonzeros: expected 1 to {rows * columns}, the numbers of X")
+        raise InputError(f"{nonzeros} nonzeros: expected 1 to {rows * columns}, the size of X")
     if speeds is not None and len(speeds) != machines:
         raise InputError(f"{len(speeds)} speeds, but {machines} machines: expected one for each")
     if holders is None:
@@ -299,13 +304,16 @@ def replicated_store(
     count = len(holders)
     cells = max(1, min(CELLS, _MOST_CELLS // count, rows // count))
     few = count * cells
-    tall = rows / few
+    row_scale = rows / few
     starts = np.arange(few + 1)
     entries = np.round(starts * (nonzeros / few)).astype(np.int64)
-    parts = Parts(starts[::cells], starts, entries, ROW_COST * tall)
+    parts = Parts(starts[::cells], starts, entries, ROW_COST * row_scale)
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
-    row_bytes = bytes_of_row(nonzeros / rows, dtype)
-    held = [round(len(mine) * cells * tall * row_bytes) for mine in layout.held]
+    row_bytes = csr_row_bytes(nonzeros / rows, dtype)
+    held = [
+        round(len(parts_of_machine) * cells * row_scale * row_bytes)
+        for parts_of_machine in layout.held
+    ]
     manifest = SimulatedCopies(
         rows=few,
         columns=1,
@@ -323,17 +331,17 @@ def replicated_store(
         cells=ArrayEntry("cells"),
         cell_count=few,
     )
-    given = shape, tall, row_bytes, disk
+    given = shape, row_scale, row_bytes, disk
     return SimulatedStore(Path("simulated"), manifest, *given, parts, seed)
 
 
-def bytes_of_row(nonzeros: float, dtype: str) -> float:
-    """Return the bytes of a row of CSR with this number of nonzeros, and indices of 32 bits."""
+def csr_row_bytes(nonzeros: float, dtype: str) -> float:
+    """Return the bytes of a CSR row with this number of nonzeros and 32-bit indices."""
     return nonzeros * (np.dtype(dtype).itemsize + _INDEX_BYTES) + _INDEX_BYTES
 
 
-def _checked(shape: tuple[int, int], machines: int, dtype: str) -> int:
-    """Check what all stores have; returns the bytes of a number."""
+def _check(shape: tuple[int, int], machines: int, dtype: str) -> int:
+    """Check shape, machines and dtype; return the item size in bytes."""
     rows, columns = shape
     if rows < 1 or columns < 1:
         raise InputError(f"X with {rows} rows and {columns} columns: expected at least 1 of each")
@@ -344,8 +352,8 @@ def _checked(shape: tuple[int, int], machines: int, dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def _some_code(machines: int, recovery: int, seed: int) -> MDSCode:
-    """Return a code with few sets of machines measured: times do not depend on it."""
+def _make_code(machines: int, recovery: int, seed: int) -> MDSCode:
+    """Return a code with few measured sets, since simulated times do not depend on it."""
     generator = make_generator("orthonormal", machines, recovery, seed=seed)
     count = max(_FEWEST, min(_MOST, int(_WORK / recovery**3)))
     sets = list(sample_subsets(machines, recovery, count))

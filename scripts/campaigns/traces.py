@@ -28,7 +28,7 @@ from cec_mpi.availability import read_availability
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.availability.models import Listed
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.advise import Kind, Question, advise, mean_interval
+from cec_mpi.simulation.advise import MachineGroup, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.terminal import aligned
@@ -37,7 +37,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from helpers.commands import run_to_end
 
-KINDS = [Kind(6, 1.0), Kind(5, 1.5), Kind(5, 2.0)]
+KINDS = [MachineGroup(6, 1.0), MachineGroup(5, 1.5), MachineGroup(5, 2.0)]
 SPEEDS = tuple(kind.speed for kind in KINDS for _ in range(kind.count))
 MACHINES, ROWS, COLUMNS = len(SPEEDS), 20_000_000, 1000
 APART = 0.1  # of the real time, that the simulated one may be
@@ -64,15 +64,15 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     """Print what comes of a trace; returns how far a real run is from the simulated one."""
     given = read_availability(trace.split("+"), MACHINES)
     assert isinstance(given, Listed)
-    asked = Question(
+    question = Question(
         rows=ROWS,
         columns=COLUMNS,
-        kinds=KINDS,
+        groups=KINDS,
         availability=lambda machines: read_availability(trace.split("+"), machines),
         steps=5000,
     )
     try:
-        advice = advise(asked)
+        advice = advise(question)
     except CecError as error:
         print(f"advise: {error}")
         return 0.0
@@ -121,7 +121,7 @@ def table(found: dict[str, list[Outcome]]) -> list[str]:
         ratio = mean_interval(np.array([each.seconds for each in outcomes]) / first)
         waiting = np.mean([each.waiting / each.seconds for each in outcomes])
         busy = np.array([each.seconds - each.waiting for each in outcomes])
-        optimum = np.mean(busy / (busy - [each.over for each in outcomes]))
+        optimum = np.mean(busy / (busy - [each.above_optimum for each in outcomes]))
         read = np.mean([each.bytes_read for each in outcomes]) / size
         time = f"{ratio.mean:.2f} +- {ratio.high - ratio.mean:.2f}"
         cells = time, f"{waiting:.1%}", f"{optimum:.2f}"

@@ -123,15 +123,19 @@ def run(
         "figures": [
             {"label": "Duration", "value": f"{time[-1]:.1f} s", "note": f"{steps:,} steps"},
             {"label": "Lost to waiting and losses", "value": "1.20 s (2.0 %)", "note": "stalls"},
-            {"label": "Imbalance over the best", "value": "2.0 %", "note": "Computing took 3 s."},
+            {
+                "label": "Imbalance over the optimum",
+                "value": "2.0 %",
+                "note": "Computing took 3 s.",
+            },
         ],
         "by_machine": {
-            "caption": "Machines, the one that held the run up longest first",
+            "caption": "Machines, in descending order of delay",
             "columns": [
-                {"label": "Held the run up", "unit": "seconds"},
+                {"label": "Delay", "unit": "seconds"},
                 {"label": "Last in steps", "unit": "whole"},
                 {"label": "Available", "unit": "percent"},
-                {"label": "Left", "unit": "text"},
+                {"label": "Absences", "unit": "text"},
             ],
             "rows": [
                 [n + 1, 3.2 / (k + 1), int(steps * 0.8 / (k + 2)), float(here[n].mean()), ""]
@@ -153,8 +157,8 @@ def run(
         },
         "cyclic": {
             "steps": steps,
-            "theirs": 1.42 * time[-1],
-            "mine": time[-1],
+            "cyclic": 1.42 * time[-1],
+            "measured": time[-1],
             "text": "less",
         },
         "longest": [{"step": 3, "seconds": 0.9, "parts": {"compute": 0.2, "stall": 0.7}}],

@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import PREEMPTED, STATE_OF
-from cec_mpi.report.words import machines_of
+from cec_mpi.report.words import machine_table
 from helpers.made_runs import step_of
 
 THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
@@ -16,9 +16,9 @@ LOST = {"lost": 4, "reason": "gone"}
 
 def left(run, machine=4):
     """What the table of machines says of when it left."""
-    table = machines_of(run)
+    table = machine_table(run)
     (row,) = [each for each in table["rows"] if each[0] == machine]
-    return row[-1] if table["columns"][-1]["label"] == "Left" else ""
+    return row[-1] if table["columns"][-1]["label"] == "Absences" else ""
 
 
 @pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
@@ -29,7 +29,7 @@ def test_a_machine_is_on_the_map_and_beside_assignments_as_what_it_was(make_run,
     state = STATE_OF["lost" if why == "given up" else why]
     assert cells.tolist() == [cells[0], state, cells[0], PREEMPTED]
     assert cells[0] > 16
-    _, away, _, preempted = run.assignments.chosen()
+    _, away, _, preempted = run.assignments.select()
     assert (away.away, preempted.away) == ({why: {4: 1}}, {"preempted": {4: 3}})
 
 
@@ -37,15 +37,15 @@ def test_a_machine_that_was_lost_in_a_step_left_in_that_step(make_run):
     steps = [step_of(0), step_of(1, events=[LOST]), step_of(2, **THREE, why="lost"), step_of(3)]
     run = Run(str(make_run(steps)))
     assert run.absences.cut_short == {4: 1}
-    assert left(run) == "step 1 (lost), back in step 3"
+    assert left(run) == "step 1 (lost), returned in step 3"
     gone = Run(str(make_run(steps[:3], name="gone")))
-    assert left(gone) == "step 1 (lost), not back"
+    assert left(gone) == "step 1 (lost), no return"
 
 
 def test_a_loss_in_a_last_step_that_did_not_end_is_told(make_run):
     line = '{"kind":"unfinished","events":[{"lost":4,"reason":"gone"}]}\n'
     run = Run(str(make_run([step_of(0), step_of(1), line])))
-    assert left(run) == "step 1 (lost), not back"
+    assert left(run) == "step 1 (lost), no return"
     assert [event[2] for event in run.events] == [4]
 
 
@@ -57,7 +57,7 @@ def test_a_machine_that_was_late_and_given_up_later(make_run):
     assert (left(late), late.absences.late) == ("", {4: 1})
     steps += [step_of(3, **THREE, why="given up", events=[given_up]), step_of(4)]
     run = Run(str(make_run(steps)))
-    assert (left(run), run.absences.late) == ("step 3 (given up), back in step 4", {4: 1})
+    assert (left(run), run.absences.late) == ("step 3 (given up), returned in step 4", {4: 1})
 
 
 def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
@@ -65,7 +65,7 @@ def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
     both = [LOST, {"joined": 4, "rank": 5}]
     run = Run(str(make_run([step_of(0), step_of(1, events=both), step_of(2)])))
     assert run.absences.cut_short == {4: 1}
-    assert left(run) == "step 1 (lost), back in the same step"
+    assert left(run) == "step 1 (lost), returned in the same step"
 
 
 def test_a_machine_that_is_late_or_preempted_has_not_left(make_run):
@@ -82,5 +82,5 @@ def test_a_machine_that_is_late_or_preempted_has_not_left(make_run):
 )
 def test_a_resumed_run_begins_with_whoever_is_there(make_run, resumed, back):
     run = Run(str(make_run([step_of(0), step_of(1, events=[LOST])], [resumed])))
-    (absence,) = run.absences.known
-    assert (absence.step, absence.back) == (1, back)
+    (absence,) = run.absences.entries
+    assert (absence.step, absence.return_step) == (1, back)

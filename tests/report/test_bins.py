@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
-from cec_mpi.report.assignments import blocks_of, moved
-from cec_mpi.report.bins import binned
+from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
+from cec_mpi.report.bins import bin_series
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.kinds import STATES
 from cec_mpi.runtime.records.events import KINDS
@@ -21,7 +21,7 @@ STATE = {state.state: index for index, state in enumerate(STATES)}
 
 @given(st.lists(st.none() | st.floats(0, 9), max_size=40), st.sampled_from([2, 4, 8]))
 def test_a_bin_has_least_median_and_largest_of_what_is_known(values, width):
-    found = binned(np.array(values, float), width)
+    found = bin_series(np.array(values, float), width)
     for at in range(0, len(values), width):
         known = [each for each in values[at : at + width] if each is not None]
         wanted = (min(known), float(np.median(known)), max(known)) if known else (None,) * 3
@@ -75,7 +75,7 @@ def test_blocks_follow_from_intervals(made):
 @given(plans(), plans())
 def test_moved_rows_are_those_that_a_machine_did_not_compute_before(first, second):
     old, new = rows_of(first[1]), rows_of(second[1])
-    found = moved(second[1], first[1])
+    found = new_rows_by_machine(second[1], first[1])
     for n, mine in enumerate(new):
         before = old[n] if n < len(old) else set()
         shown = [row for a, b in found.get(str(n + 1), []) for row in range(a, b)]
@@ -155,8 +155,8 @@ def test_a_run_in_bins_as_step_by_step(tmp_path_factory, stretches, resumes):
     made = [0] + [
         at for at in range(1, len(steps)) if steps[at].assignment != steps[at - 1].assignment
     ]
-    assert run.assignments.made == made
-    assert [held.index for held in run.assignments.chosen()] == made
+    assert run.assignments.first_steps == made
+    assert [held.index for held in run.assignments.select()] == made
 
 
 def run_machine(event):

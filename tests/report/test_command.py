@@ -15,7 +15,7 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.shown import Way
+from cec_mpi.report.live.shown import Display
 from cec_mpi.runtime.records import reading
 from cec_mpi.runtime.records.recorder import resume_steps
 from cec_mpi.store.files.durable import locked
@@ -107,9 +107,9 @@ def test_watching_ends_with_the_run(run, tmp_path, monkeypatch, capsys):
     begin, *_, last = capsys.readouterr().err.splitlines()
     assert begin == f"cec-mpi: {out}: updated every 0.02 s until the end of {run}"
     assert last == f"cec-mpi: warning: --step 9: {run} has steps 0 to 2"
-    assert (seen[0]["refresh"], seen[0]["runs"][0]["state"]) == (0.02, "still going")
+    assert (seen[0]["refresh"], seen[0]["runs"][0]["state"]) == (0.02, "running")
     assert data_in(out)["refresh"] is None
-    assert data_in(out)["runs"][0]["state"] == "broke off"
+    assert data_in(out)["runs"][0]["state"] == "interrupted"
 
 
 def test_watching_waits_for_the_first_line_of_a_run(run, tmp_path):
@@ -139,7 +139,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
-    monkeypatch.setattr("cec_mpi.report.live.shown.KEPT", Way(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.shown.FILE_LINES", Display(False, 0.1))
     out, told = tmp_path / "report.html", [""]
 
     def hold():
@@ -211,7 +211,7 @@ def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatc
     [
         (["RUN"], "nothing to write: expected --out FILE"),
         (["--out", "x.html"], "the following arguments are required: DIR"),
-        (["absent", "--out", "x.html"], "absent is missing"),
+        (["absent", "--out", "x.html"], "absent does not exist"),
         (["RUN", "--out", "RUN/steps.jsonl"], "would replace a file of the run"),
         (["RUN", "--out", "RUN/../run/steps.jsonl"], "would replace a file of the run"),
         (["RUN", "--csv", "RUN/summary.json"], "would replace a file of the run"),

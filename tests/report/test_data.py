@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.data import About, data_of
+from cec_mpi.report.data import About, page_data
 from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
 from cec_mpi.store.files.durable import locked
@@ -19,7 +19,7 @@ GONE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}
 
 def data(*directories, asked=(), title="a run"):
     runs = [Run(str(each), frozenset(asked)) for each in directories]
-    found = data_of(runs, About(title))
+    found = page_data(runs, About(title))
     json.dumps(found, allow_nan=False)
     return found
 
@@ -31,9 +31,9 @@ def test_a_run_that_stopped_can_be_resumed_and_one_that_was_killed_broke_off(mak
     assert one["words"][0] == "The run stopped, and --resume continues it."
     (run / ".lock").touch()  # which whoever is killed leaves
     (one,) = data(run)["runs"]
-    assert one["state"] == "broke off"
+    assert one["state"] == "interrupted"
     later = make_run([step_of(0), '{"kind": "checkpoint"}\n', step_of(1)], name="later")
-    assert data(later)["runs"][0]["state"] == "broke off"
+    assert data(later)["runs"][0]["state"] == "interrupted"
 
 
 def test_a_run_with_a_loss(make_run):
@@ -41,7 +41,7 @@ def test_a_run_with_a_loss(make_run):
     run = make_run([step_of(0), step_of(1, **GONE, events=lost), step_of(2)])
     found = data(run)
     (one,) = found["runs"]
-    assert (one["state"], one["steps"], one["bin"], one["bins"]) == ("broke off", 3, 1, 3)
+    assert (one["state"], one["steps"], one["bin"], one["bins"]) == ("interrupted", 3, 1, 3)
     assert (one["machines"], one["recovery"], one["rows"]) == (4, 2, 100)
     assert one["names"] == ["node1", "node1", "node2", "node2"]
     assert one["at"] == [0, 1, 2]
@@ -125,7 +125,7 @@ def test_stalls_are_in_the_table_of_machines(make_run):
         ]
     )
     (one,) = data(run)["runs"]
-    assert one["by_machine"]["columns"][0]["label"] == "Held the run up"
+    assert one["by_machine"]["columns"][0]["label"] == "Delay"
     # 2 s of delay; 0.075 s over the optimum in each step, that of the loss charged to machine 4
     assert [row[:2] for row in one["by_machine"]["rows"][:2]] == [
         [4, pytest.approx(2.075)],
@@ -140,9 +140,9 @@ def test_with_stragglers_the_table_begins_with_who_did_not_answer(make_run):
     steps = [step_of(0), step_of(1, **silent), step_of(2, **GONE, why="late")]
     (one,) = data(make_run(steps, header={"stragglers": 1}))["runs"]
     labels = [each["label"] for each in one["by_machine"]["columns"]]
-    assert labels[:3] == ["Not answered", "Late", "Last in steps"]
+    assert labels[:3] == ["Unanswered steps", "Late in steps", "Last in steps"]
     assert one["by_machine"]["rows"][0][:3] == [4, 1, 1]
-    assert one["by_machine"]["caption"] == "Machines, the one with the fewest answers first"
+    assert one["by_machine"]["caption"] == "Machines, in descending order of missing answers"
 
 
 def test_a_resumed_run_is_one_axis(make_run):
@@ -169,7 +169,7 @@ def test_a_run_that_still_goes(make_run):
         stream.write('{"kind":"step","step":2,"se')  # it is being written
     with locked(run, "busy"):
         (one,) = data(run)["runs"]
-        assert (one["state"], one["steps"]) == ("still going", 2)
+        assert (one["state"], one["steps"]) == ("running", 2)
     assert data(run)["runs"][0]["state"] == "done"
 
 
@@ -249,12 +249,12 @@ def test_names_that_are_no_text_do_not_break_the_page(make_run):
 
 
 def test_a_directory_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="is missing: expected the directory of results"):
+    with pytest.raises(InputError, match="does not exist: expected the directory of results"):
         Run(str(tmp_path / "absent"))
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         Run(str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"holds no run: expected steps\.jsonl in it"):
+    with pytest.raises(InputError, match=r"contains no run: expected steps\.jsonl in it"):
         Run(str(tmp_path))
     os.mkfifo(tmp_path / "steps.jsonl")
     with pytest.raises(InputError, match="expected a file"):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.assignments import blocks_of, moved
+from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
 from cec_mpi.report.chunks import MOST_STEPS, read_chunks
-from cec_mpi.report.data import About, data_of
+from cec_mpi.report.data import About, page_data
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.live.console import rendered
+from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched import WatchedRun
 from cec_mpi.report.page import page
@@ -86,7 +86,7 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
         text = "".join(json.dumps(line) + "\n" for line in changed)
         (tmp_path / "steps.jsonl").write_text(text)
         for show in (
-            lambda: page(data_of([Run(str(tmp_path))], About(""))),
+            lambda: page(page_data([Run(str(tmp_path))], About(""))),
             lambda: shown(tmp_path),
         ):
             try:
@@ -102,13 +102,13 @@ def test_a_changed_record_is_shown_or_refused_in_one_message(tmp_path, seed):
 def shown(directory):
     run = WatchedRun(directory)
     run.read()
-    return rendered(top_lines(run, 120, None), 120, "utf-8")
+    return render_lines(top_lines(run, 120, None), 120, "utf-8")
 
 
 def whole(path, most_steps):
     """Steps as `read_steps` gives them, of what the chunks say."""
     for chunk in read_chunks(path, most_steps):
-        for at, stretch in enumerate(chunk.stretch_of):
+        for at, stretch in enumerate(chunk.stretch_index):
             step = chunk.stretches[stretch].step
             numbers = {name: float(values[at]) for name, values in chunk.numbers.items()}
             lists = {
@@ -162,8 +162,8 @@ def many(make_run):
 def test_chunks_of_two_parts_hold_all_steps(many):
     check(many / "steps.jsonl", 20)
     chunks = list(read_chunks(many / "steps.jsonl", 20))
-    assert [chunk.first for chunk in chunks] == [0, 20, 40, 50, 70, 90]
-    assert [chunk.begins for chunk in chunks] == [True, False, False, True, False, False]
+    assert [chunk.steps_before for chunk in chunks] == [0, 20, 40, 50, 70, 90]
+    assert [chunk.is_first for chunk in chunks] == [True, False, False, True, False, False]
 
 
 def test_machines_that_a_step_repeats_are_checked_as_in_each_line(tmp_path):
@@ -187,20 +187,22 @@ def test_an_assignment_that_would_fill_a_page_is_left_out_and_said_to_be(make_ru
     nested = [[n, 10_000 - n] for n in range(2000)]
     rows = {"rows": [4] * 2000, "seconds": [0.5] * 2000}
     run = Run(str(make_run([step_of(0), step_of(1, assignment=[bounds, [], [], []]), step_of(2)])))
-    (one,) = data_of([run], About("x"))["runs"]
+    (one,) = page_data([run], About("x"))["runs"]
     assert [each["step"] for each in one["assignments"]] == [0, 2]
-    assert "1 assignment too large to be shown." in one["warnings"]
+    assert "1 assignment too large to show." in one["warnings"]
     assert one["left_out"] == 1
     crossing = Run(str(make_run([step_of(0, **rows, assignment=nested)], name="nested")))
-    (one,) = data_of([crossing], About("x"))["runs"]
+    (one,) = page_data([crossing], About("x"))["runs"]
     assert one["assignments"] == []
-    assert "1 assignment too large to be shown." in one["warnings"]
+    assert "1 assignment too large to show." in one["warnings"]
 
 
 def test_moved_rows_of_many_intervals_do_not_take_their_square():
     new = [2 * n + end for n in range(50_000) for end in (0, 1)]
     old = [4 * n + end for n in range(25_000) for end in (0, 1)]
-    assert moved([new], [old]) == {"1": [(4 * n + 2, 4 * n + 3) for n in range(25_000)]}
+    assert new_rows_by_machine([new], [old]) == {
+        "1": [(4 * n + 2, 4 * n + 3) for n in range(25_000)]
+    }
     assert len(blocks_of([new])) == 50_000
 
 

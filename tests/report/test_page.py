@@ -148,12 +148,12 @@ def test_the_top_says_in_words_what_ran(browser):
 
 def test_machines_and_the_map_have_room_at_1280_pixels(browser):
     made = report_data.run(speeds=(1,) * 20, steps=200)
-    for label, value in (("of it last", 1.25), ("of it stalls", 2.5), ("of it away", 0.75)):
+    for label, value in (("while last", 1.25), ("in stalls", 2.5), ("while away", 0.75)):
         made["by_machine"]["columns"].insert(1, {"label": label, "unit": "seconds"})
         for row in made["by_machine"]["rows"]:
             row.insert(2, value)
     for row in made["by_machine"]["rows"]:
-        row[-1] = "step 12 (lost), back in step 20"
+        row[-1] = "step 12 (lost), returned in step 20"
     browser.open(page(report_data.report(made)), width=1280)
     wide = "const it = document.querySelector('.by-machine').parentElement;"
     assert browser.run(f"{wide} return it.scrollWidth <= it.clientWidth")
@@ -426,7 +426,9 @@ def test_a_run_without_a_step_says_so_in_words(browser):
     made = report_data.run(steps=1, losses=0)
     for name in ("at", "time", "events", "assignments", "progress", "checkpoints", "resumes"):
         made[name] = []
-    made.update(steps=0, bins=0, words=["It broke off before its first step."], series={}, parts={})
+    made.update(
+        steps=0, bins=0, words=["It was interrupted before its first step."], series={}, parts={}
+    )
     made["map"] = {"rows": 6, "bins": 0, "cells": ""}
     made["speeds"] = None
     browser.open(page(report_data.report(made)))
@@ -495,7 +497,7 @@ def test_on_paper_it_is_light(browser):
 
 
 def test_while_the_run_goes_on_the_page_reloads_and_stays_where_one_is(browser):
-    made = report_data.run(steps=60, state="still going")
+    made = report_data.run(steps=60, state="running")
     browser.open(page(report_data.report(made, refresh=2)), place="#step=30")
     browser.run("""
         scrollTo(0, 300);

@@ -2,9 +2,9 @@
 
 from html.parser import HTMLParser
 
-from cec_mpi.report.data import About, data_of
+from cec_mpi.report.data import About, page_data
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.summary import summary_of
+from cec_mpi.report.summary import summary_html
 from helpers import report_data
 from helpers.made_runs import step_of
 
@@ -33,12 +33,12 @@ def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
         step_of(2),
     ]
     run = Run(str(make_run(steps)))
-    read = Read(summary_of(data_of([run], About("x"))))
+    read = Read(summary_html(page_data([run], About("x"))))
     said = " ".join(read.words)
     assert "Lost to waiting and losses" in read.words
-    assert "step 1 (lost), back in step 2" in read.words
+    assert "step 1 (lost), returned in step 2" in read.words
     assert "Computing took" in said
-    assert "Machines, the one that held the run up longest first" in read.words
+    assert "Machines, in descending order of delay" in read.words
     assert "machine 4 was lost" in read.words  # in the table of the longest steps
     assert {"#step=1", "#machine=4"} <= set(read.links)
 
@@ -46,20 +46,20 @@ def test_the_page_alone_says_who_held_up_who_left_and_what_it_cost(make_run):
 def test_what_files_say_is_no_markup():
     hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
     data = report_data.report(report_data.hostile(hostile), report_data.hostile(hostile))
-    read = Read(summary_of(data))
+    read = Read(summary_html(data))
     assert {"script", "img"}.isdisjoint(read.tags)
     assert read.words.count(hostile) > 5
 
 
 def test_a_run_without_a_step_has_words_alone(make_run):
     run = Run(str(make_run([])))
-    read = Read(summary_of(data_of([run], About("x"))))
+    read = Read(summary_html(page_data([run], About("x"))))
     assert "No step has been recorded yet." in read.words
     assert "table" not in read.tags
 
 
 def test_several_runs_have_links_to_their_own_steps():
     data = report_data.report(report_data.run(steps=60), report_data.run(steps=20, losses=0))
-    read = Read(summary_of(data))
+    read = Read(summary_html(data))
     assert {"#run=1&step=3", "#run=2&step=3"} <= set(read.links)
     assert "The runs compared" in read.words

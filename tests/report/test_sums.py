@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import added, longest_of, parts_of, sum_of, usual_and_longest
+from cec_mpi.report.sums import format_sum, longest_steps, parts_by_bin, step_parts, time_breakdown
 from helpers.made_runs import step_of
 
 LATE = [{"late": 4}]
@@ -25,7 +25,7 @@ def digits(text):
 
 @given(st.lists(st.floats(0, 3000) | st.floats(0, 0.5), max_size=7))
 def test_texts_of_a_sum_add_up(seconds):
-    whole, texts = added(seconds)
+    whole, texts = format_sum(seconds)
     if all(("min" in text) == ("min" in whole) for text in texts):
         assert sum(map(digits, texts)) == digits(whole)
     assert len(texts) == len(seconds)
@@ -38,7 +38,7 @@ def test_a_run_is_the_sum_of_its_parts(make_run):
     steps = [step_of(0, **reading, collect_seconds=0.31)]
     steps += [step_of(n, **none) for n in range(1, 9)]
     steps.append(step_of(9, **none, collect_seconds=0.71, events=LATE, delays={4: 0.5}))
-    found = sum_of(Run(str(make_run(steps))))
+    found = time_breakdown(Run(str(make_run(steps))))
     said = {each["part"]: each["text"] for each in found["parts"]}
     assert said == {
         "compute": "2.00 s",
@@ -55,14 +55,14 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
     steps = [step_of(n) for n in range(1000)]
     steps[500] = step_of(500, collect_seconds=3.21, events=LATE, delays={4: 3.0})
     run = Run(str(make_run(steps)))
-    assert [each["step"] for each in longest_of(run)[:2]] == [500, 0]
-    assert longest_of(run)[0]["parts"]["stall"] == pytest.approx(3)
+    assert [each["step"] for each in longest_steps(run)[:2]] == [500, 0]
+    assert longest_steps(run)[0]["parts"]["stall"] == pytest.approx(3)
     for width in (1, 4, 64):
-        found = usual_and_longest(run, width)
+        found = parts_by_bin(run, width)
         top = "value" if width == 1 else "top"
         assert max(found["stall"][top]) == pytest.approx(3)
         assert found["stall"][top].index(max(found["stall"][top])) == 500 // width
-        parts = parts_of(run)
+        parts = step_parts(run)
         total = sum(parts.values())
         for bin_ in range(-(-1000 // width)):
             mine = slice(bin_ * width, (bin_ + 1) * width)
@@ -74,6 +74,6 @@ def test_the_longest_step_of_a_bin_is_kept(make_run):
 
 def test_a_clock_that_was_set_back_makes_no_part_negative(make_run):
     steps = [step_of(n, time="2026-01-02T03:04:05.100+00:00") for n in range(5)]
-    found = sum_of(Run(str(make_run(steps))))
+    found = time_breakdown(Run(str(make_run(steps))))
     assert {each["part"] for each in found["parts"]} == {"compute", "talk"}
     assert sum(each["seconds"] for each in found["parts"]) == pytest.approx(1.08)

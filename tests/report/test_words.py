@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode
-from cec_mpi.report.cyclic import cyclic_of
+from cec_mpi.report.cyclic import cyclic_comparison
 from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import sum_of
-from cec_mpi.report.words import facts_of, figures_of, machines_of, warnings_of, words_of
+from cec_mpi.report.sums import time_breakdown
+from cec_mpi.report.words import (
+    key_figures,
+    machine_table,
+    run_facts,
+    run_warnings,
+    status_sentences,
+)
 from helpers.made_runs import step_of
 from helpers.sparse import sparse
 
@@ -15,16 +21,16 @@ LOADED = {"load_seconds": [0.5, 0.5, 0.5, 0.5], "load_bytes": [4000] * 4}
 
 
 def words(directory):
-    return "\n".join(words_of(Run(str(directory))))
+    return "\n".join(status_sentences(Run(str(directory))))
 
 
 def figures(directory):
-    return [tuple(each) for each in figures_of(Run(str(directory)))]
+    return [tuple(each) for each in key_figures(Run(str(directory)))]
 
 
 def table(directory):
     """The table of machines: rows by machine, each by the labels of its columns."""
-    found = machines_of(Run(str(directory)))
+    found = machine_table(Run(str(directory)))
     labels = [column["label"] for column in found["columns"]]
     return {row[0]: dict(zip(labels, row[1:], strict=True)) for row in found["rows"]}
 
@@ -35,33 +41,32 @@ def test_a_small_run_in_words(make_run):
         [step_of(n, **(LOADED if n == 0 else {"load_seconds": [0.0] * 4})) for n in range(10)],
         summary={"task": "power", "converged": True, "warnings": ["mind the gap"]},
     )
-    assert words_of(Run(str(run))) == ["power converged."]
+    assert status_sentences(Run(str(run))) == ["power converged."]
     assert figures(run) == [
         ("Duration", "10.0 s", "10 steps"),
         ("Lost to waiting and losses", "0 s", ""),
         (
-            "Imbalance over the best",
+            "Imbalance over the optimum",
             "60.0 %",
-            "Computing took 2.00 s; with the best shares of rows for the speeds that machines "
-            "turned out to have, 1.25 s.",
+            "Computing took 2.00 s; the optimal assignment for the measured speeds takes 1.25 s.",
         ),
     ]
     assert next(iter(table(run))) == 3
     assert table(run)[3] == {
-        "Held the run up": pytest.approx(0.75),
-        "of it last": pytest.approx(0.75),
+        "Delay": pytest.approx(0.75),
+        "while last": pytest.approx(0.75),
         "Last in steps": 10,
         "Over plan": pytest.approx(0.5),
-        "Computed": pytest.approx(2),
+        "Computing": pytest.approx(2),
         "Rows": 500,
         "Available": 1,
     }
-    compared = cyclic_of(Run(str(run)))
+    compared = cyclic_comparison(Run(str(run)))
     assert (compared["steps"], compared["text"]) == (10, "as long")
-    assert warnings_of(Run(str(run))) == ["mind the gap"]
-    facts = {each["label"]: each["text"] for each in facts_of(Run(str(run)))}
+    assert run_warnings(Run(str(run))) == ["mind the gap"]
+    facts = {each["label"]: each["text"] for each in run_facts(Run(str(run)))}
     assert facts["X"] == "200 x 10, float64"
-    assert facts["Code"] == "cauchy: any 2 of 4 machines are enough"
+    assert facts["Code"] == "cauchy: any 2 of 4 machines suffice"
     assert facts["Hosts"] == "front, node1, node2"
 
 
@@ -71,10 +76,10 @@ def test_copies_are_not_called_a_code(tmp_path, call):
     words = ["run", "store", "vectors=W.npy", "--out", "out", "--serial", "-q"]
     assert call(words, tmp_path)[0] == 0
     run = Run(str(tmp_path / "out"))
-    facts = {each["label"]: each["text"] for each in facts_of(run)}
-    assert facts["Copies"] == "each row is on 2 machines: any 4 of 5 machines are enough"
+    facts = {each["label"]: each["text"] for each in run_facts(run)}
+    assert facts["Copies"] == "each row is on 2 machines: any 4 of 5 machines suffice"
     assert "Code" not in facts
-    assert cyclic_of(run) is None
+    assert cyclic_comparison(run) is None
 
 
 def test_what_others_would_have_cost_when_machines_leave(make_run):
@@ -90,23 +95,23 @@ def test_what_others_would_have_cost_when_machines_leave(make_run):
         ]
     )
     costs = Run(str(run)).costs
-    assert (costs.known, costs.compared) == (4, 4)
+    assert (costs.hindsight_steps, costs.compared) == (4, 4)
     assert costs.measured == pytest.approx(3 * 0.067 + 0.08)
     # equal loads: 50 rows at 0.002 s with four machines; 67 (or 66.7) with three
     assert costs.cyclic == pytest.approx(3 * 0.1 + 67 * 0.002)
-    assert table(run)[4]["Left"] == "step 2 (lost), back in step 3"
-    found = cyclic_of(Run(str(run)))
-    assert (found["theirs"], found["mine"]) == (costs.cyclic, costs.measured)
+    assert table(run)[4]["Absences"] == "step 2 (lost), returned in step 3"
+    found = cyclic_comparison(Run(str(run)))
+    assert (found["cyclic"], found["measured"]) == (costs.cyclic, costs.measured)
 
 
 def test_no_number_is_made_up_where_machines_computed_next_to_nothing(make_run):
     few = {"rows": (99, 99, 1, 1), "seconds": (0.1, 0.1, 0.3, 0.3)}
     run = make_run([step_of(n, **few) for n in range(3)])
     assert Run(str(run)).costs.compared == 0
-    assert "What equal loads would have taken is not known" in words(run)
+    assert "The time of equal loads is unknown" in words(run)
     some = make_run([step_of(0, **few), step_of(1)], name="some")
     assert Run(str(some)).costs.compared == 1
-    assert cyclic_of(Run(str(some)))["steps"] == 1
+    assert cyclic_comparison(Run(str(some)))["steps"] == 1
 
 
 def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
@@ -117,7 +122,7 @@ def test_who_reads_costs_as_far_as_it_holds_up_the_step(make_run):
     steps = [step_of(0, **reading), step_of(1, **none), step_of(2, **reading)]
     run = make_run([*steps, step_of(3, **unnoticed)])
     assert Run(str(run)).costs.loads == pytest.approx([0, 8.9, 0, 0])
-    assert table(run)[2]["of it reading"] == pytest.approx(8.9)
+    assert table(run)[2]["while reading"] == pytest.approx(8.9)
 
 
 def test_what_a_machine_cost_is_the_sum_of_its_parts(make_run):
@@ -125,8 +130,8 @@ def test_what_a_machine_cost_is_the_sum_of_its_parts(make_run):
     reading = {"load_seconds": [0.0, 0.0, 1.0, 0.0], "load_bytes": [0, 0, 80, 0]}
     run = make_run([step_of(0), step_of(1, **reading)])
     row = table(run)[3]
-    assert row["Held the run up"] == pytest.approx(1.15)
-    assert (row["of it last"], row["of it reading"]) == (pytest.approx(0.15), pytest.approx(1))
+    assert row["Delay"] == pytest.approx(1.15)
+    assert (row["while last"], row["while reading"]) == (pytest.approx(0.15), pytest.approx(1))
 
 
 def test_stalls_are_charged_to_those_who_made_them(make_run):
@@ -154,7 +159,7 @@ def test_stalls_are_charged_to_those_who_made_them(make_run):
 def test_a_machine_that_answers_long_after_all_others_stalled_the_step(make_run):
     long = step_of(1, collect_seconds=3.21, delays={2: 3.0})
     run = make_run([step_of(0, delays={3: 0.005}), long, step_of(2, delays={1: 0.15})])
-    assert table(run)[2]["of it stalls"] == pytest.approx(3)
+    assert table(run)[2]["in stalls"] == pytest.approx(3)
     assert figures(run)[1][2] == "3.00 s stalls"
 
 
@@ -166,8 +171,10 @@ def test_waiting_for_enough_machines_is_said(make_run):
     )
     run = make_run([step_of(0), line, step_of(1, **late), step_of(20)])
     assert figures(run)[1][2] == "17.8 s waiting for machines"
-    assert table(run)[4]["of it away"] == pytest.approx(17.75)
-    (note,) = [each["note"] for each in sum_of(Run(str(run)))["parts"] if each["part"] == "waiting"]
+    assert table(run)[4]["while away"] == pytest.approx(17.75)
+    (note,) = [
+        each["note"] for each in time_breakdown(Run(str(run)))["parts"] if each["part"] == "waiting"
+    ]
     assert note == (
         "too few were available for 1 step; longest 17.8 s for step 1, which needed 1 more "
         "machine; without machine 4 (lost)"
@@ -185,7 +192,7 @@ def test_a_step_that_waits_for_a_lost_machine_is_waiting(make_run):
     assert figures(run)[1][2] == (
         "3.00 s waiting for machines and 75.0 ms slower steps without lost machines (estimate)"
     )
-    assert table(run)[4]["Left"] == "step 1 (lost), back in the same step"
+    assert table(run)[4]["Absences"] == "step 1 (lost), returned in the same step"
 
 
 def test_later_steps_are_slower_without_a_lost_machine(make_run):
@@ -194,7 +201,7 @@ def test_later_steps_are_slower_without_a_lost_machine(make_run):
     steps = [step_of(0), step_of(1, events=[{"lost": 4, "reason": "gone"}])]
     steps += [step_of(n, **gone, why="lost", hindsight_makespan=0.16) for n in range(2, 12)]
     run = make_run(steps)
-    assert table(run)[4]["of it away"] == pytest.approx(0.075 + 10 * 0.16 * (1 - 1250 / 1500))
+    assert table(run)[4]["while away"] == pytest.approx(0.075 + 10 * 0.16 * (1 - 1250 / 1500))
     assert next(iter(table(run))) == 4
 
 
@@ -205,11 +212,11 @@ def test_answers_that_do_not_count_are_compared_with_nothing(make_run):
     steps = [step_of(0), step_of(1, **uncounted), step_of(2, **reading)]
     run = make_run(steps, header={"stragglers": 1})
     costs = Run(str(run)).costs
-    assert (costs.known, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
+    assert (costs.hindsight_steps, costs.compared, costs.excess.tolist()) == (0, 0, [0] * 4)
     said = words(run)
-    assert "With stragglers the records lack the answers that did not count" in said
-    assert cyclic_of(Run(str(run))) is None
-    assert figures(run)[2] == ("Imbalance over the best", "not known", "")
+    assert "With stragglers the records lack the answers that were not used" in said
+    assert cyclic_comparison(Run(str(run))) is None
+    assert figures(run)[2] == ("Imbalance over the optimum", "unknown", "")
     assert "What equal loads" not in said
 
 
@@ -230,7 +237,7 @@ def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
     steps += [step_of(4, **silent), step_of(5, **other), step_of(6, **{**silent, **lost})]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
     assert run.absences.unanswered == {4: 2, 3: 1}  # one that is lost does not answer late
-    rows = machines_of(run)["rows"]
+    rows = machine_table(run)["rows"]
     assert [row[0] for row in rows[:2]] == [4, 3]
     assert (run.absences.unanswered[4], run.absences.late[4]) == (2, 2)
 
@@ -238,7 +245,7 @@ def test_who_answered_least_is_said_where_no_cost_can_be_told(make_run):
 def test_where_no_machine_took_any_time_none_was_last(make_run):
     run = make_run([step_of(n, seconds=(0,) * 4, hindsight_makespan=None) for n in range(2)])
     assert Run(str(run)).costs.slowest.tolist() == [0] * 4
-    assert "Held the run up" not in table(run)[1]
+    assert "Delay" not in table(run)[1]
 
 
 def test_a_machine_without_time_is_not_infinitely_fast(make_run):
@@ -251,14 +258,14 @@ def test_a_machine_without_time_is_not_infinitely_fast(make_run):
 
 def test_a_run_without_steps(make_run):
     run = make_run([])
-    assert words_of(Run(str(run))) == ["No step has been recorded yet."]
+    assert status_sentences(Run(str(run))) == ["No step has been recorded yet."]
 
 
 def test_events_are_counted(make_run):
     events = [{"late": 2}, {"late": 3}, {"lost": 1, "reason": "x"}]
     (text,) = [
         each["text"]
-        for each in facts_of(Run(str(make_run([step_of(0, events=events)]))))
+        for each in run_facts(Run(str(make_run([step_of(0, events=events)]))))
         if each["label"] == "Events"
     ]
     assert text == "1 lost, 2 late answers"

@@ -12,17 +12,17 @@ import pytest
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.models import Listed
-from cec_mpi.simulation.advise import Kind, Question, advise, is_better, mean_interval
+from cec_mpi.simulation.advise import MachineGroup, Question, advise, dominates, mean_interval
 from cec_mpi.simulation.scenario import Costs
 
 GB = 10**9
-FREE = Costs(latency=0, bandwidth=1e15, disk=1e15, fixed=0, each=0, decode=0, start=0)
+FREE = Costs(latency=0, bandwidth=1e15, disk=1e15, fixed=0, per_machine=0, decode=0, start=0)
 # X has 8 GB, of which a machine of speed 1 multiplies one in a second.
 X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
 
 
-def ask(*kinds, **more):
-    return Question(**{**X, "kinds": kinds or (Kind(6),), **more})
+def ask(*groups, **more):
+    return Question(**{**X, "groups": groups or (MachineGroup(6),), **more})
 
 
 def away(*sets, gap=3600.0):
@@ -45,7 +45,7 @@ def only(advice, machines, recovery):
 
 
 def test_a_choice_takes_what_theorem_1_says():
-    advice = advise(ask(Kind(6), availability=away(set(), {1, 2}), steps=5000))
+    advice = advise(ask(MachineGroup(6), availability=away(set(), {1, 2}), steps=5000))
     choice = only(advice, 6, 4)
     full, four = 8 / 6, 8 / 4
     # Of the time half each: steps come as the inverse of what they take.
@@ -69,13 +69,13 @@ def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
     advice = advise(ask(availability=up, steps=50_000))
     assert advice.recommended.gone == 2
     assert advice.recommended.recovery == 4
-    assert "too few machines are ever up" in advice.rejected["N = 6, L = 5 to 6"]
-    assert "L = 4: any 4 of 6 machines are enough, 2 machines may be gone" in advice.sentence
+    assert "too few machines are ever available" in advice.rejected["N = 6, L = 5 to 6"]
+    assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.sentence
     assert advice.instead == ""
 
 
 def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
-    advice = advise(ask(Kind(8), probability=0.8))
+    advice = advise(ask(MachineGroup(8), probability=0.8))
     for choice in advice.front:
         if choice.machines == 8:
             worst = make_code(8, choice.recovery).conditioning.worst
@@ -84,24 +84,24 @@ def test_digits_and_errors_are_those_of_the_code_that_encode_makes():
 
 
 def test_a_sparse_x_is_stored_as_copies_of_its_rows():
-    advice = advise(ask(Kind(6), probability=0.9, density=0.001))
+    advice = advise(ask(MachineGroup(6), probability=0.9, density=0.001))
     best = advice.recommended
     assert best.copies
     assert best.recovery is None
     assert best.storage < 0.1 * GB
     assert best.digits == 0
     assert f"--machines {best.machines} --copies {best.copies}" in best.encode("float64", [1] * 6)
-    assert not any(choice.copies for choice in advise(ask(Kind(6), probability=0.9)).front)
+    assert not any(choice.copies for choice in advise(ask(MachineGroup(6), probability=0.9)).front)
 
 
 def test_noise_makes_stragglers_worth_it():
-    noisy = advise(ask(Kind(6), probability=0.95, noise=0.8))
+    noisy = advise(ask(MachineGroup(6), probability=0.95, noise=0.8))
     assert any(choice.stragglers for choice in noisy.front)
     assert not any(choice.stragglers for choice in advise(ask(probability=0.95)).front)
 
 
 def test_the_best_few_choices_are_simulated():
-    advice = advise(ask(Kind(6), availability=away(set(), {1}, {2, 3}), steps=3000))
+    advice = advise(ask(MachineGroup(6), availability=away(set(), {1}, {2, 3}), steps=3000))
     assert advice.recommended.simulated is not None
     assert 1 <= sum(choice.simulated is not None for choice in advice.front) <= 3
     for choice in advice.front:
@@ -111,20 +111,22 @@ def test_the_best_few_choices_are_simulated():
 
 def test_noise_makes_simulated_steps_longer():
     up = away(set(), {1})
-    calm, noisy = (advise(ask(Kind(6), availability=up, noise=noise)) for noise in (0.0, 0.3))
+    calm, noisy = (
+        advise(ask(MachineGroup(6), availability=up, noise=noise)) for noise in (0.0, 0.3)
+    )
     assert noisy.recommended.total.mean == pytest.approx(calm.recommended.total.mean, rel=0.2)
     assert noisy.recommended.simulated.mean > 1.1 * noisy.recommended.total.mean
 
 
 def test_prices_count():
-    advice = advise(ask(Kind(6, price=3.6), availability=away(set(), {1})))
+    advice = advise(ask(MachineGroup(6, price=3.6), availability=away(set(), {1})))
     for choice in advice.front:
         machines = choice.cost / 3.6 * 3600 / choice.total.mean
         assert choice.machines - 1 <= machines <= choice.machines
 
 
 def test_machines_cost_while_they_are_up():
-    cheap, dear = Kind(5, price=1.0), Kind(1, price=100.0)
+    cheap, dear = MachineGroup(5, price=1.0), MachineGroup(1, price=100.0)
     advice = advise(ask(cheap, dear, availability=away({6}), steps=3600))
     for choice in advice.front:
         assert choice.machines == 6
@@ -133,9 +135,9 @@ def test_machines_cost_while_they_are_up():
 
 def test_machines_that_cost_nothing_are_those_without_a_price():
     up = away(set(), {1, 2})
-    free = advise(ask(Kind(6, price=0.0), availability=up)).recommended
+    free = advise(ask(MachineGroup(6, price=0.0), availability=up)).recommended
     assert free.cost == 0
-    assert replace(free, cost=None) == advise(ask(Kind(6), availability=up)).recommended
+    assert replace(free, cost=None) == advise(ask(MachineGroup(6), availability=up)).recommended
 
 
 def test_seeds_repeat_and_one_of_them_gives_no_interval():
@@ -163,16 +165,17 @@ def test_intervals_are_those_of_student_or_wider(count, student):
 
 
 def test_nothing_is_worth_it_if_all_machines_stay():
-    advice = advise(ask(Kind(4, 1), Kind(2, 2)))
-    assert "all machines stay" in advice.instead
+    advice = advise(ask(MachineGroup(4, 1), MachineGroup(2, 2)))
+    assert "all machines are always available" in advice.instead
     assert "1.00 s for a step and 8.00 GB" in advice.instead
 
 
 def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
-    kinds = Kind(3, 1, 4 * GB), Kind(1, 2, 16 * GB)
-    advice = advise(ask(*kinds, availability=away(set(), {1}, {2, 3})))
-    assert "fits on machine 4, which stays. There a step takes 4.00 s" in advice.instead
-    leaving = advise(ask(*kinds, availability=away({4}, {1}, {2, 3})))
+    groups = MachineGroup(3, 1, 4 * GB), MachineGroup(1, 2, 16 * GB)
+    advice = advise(ask(*groups, availability=away(set(), {1}, {2, 3})))
+    expected = "fits on machine 4, which is always available. There a step takes 4.00 s"
+    assert expected in advice.instead
+    leaving = advise(ask(*groups, availability=away({4}, {1}, {2, 3})))
     assert leaving.instead == ""
 
 
@@ -180,7 +183,7 @@ def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
 
 
 def test_memory_that_is_too_small_is_named():
-    advice = advise(ask(Kind(5), Kind(1, 1, 3 * GB), probability=0.9))
+    advice = advise(ask(MachineGroup(5), MachineGroup(1, 1, 3 * GB), probability=0.9))
     assert advice.rejected["N = 6, L = 1 to 2"] == (
         "its shard does not fit into the memory of machine 6 (4.00 GB of 3.00 GB with the last)"
     )
@@ -189,7 +192,7 @@ def test_memory_that_is_too_small_is_named():
 
 def test_a_computer_with_more_memory_carries_more_machines():
     up = away(set(), {1}, {3})
-    kinds = Kind(2, 1, 4 * GB, price=1.0), Kind(1, 4, 17 * GB, price=2.0)
+    kinds = MachineGroup(2, 1, 4 * GB, price=1.0), MachineGroup(1, 4, 17 * GB, price=2.0)
     advice = advise(ask(*kinds, availability=up, steps=20_000))
     choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
     assert choice.carried == (1, 1, 4)
@@ -202,25 +205,33 @@ def test_a_computer_with_more_memory_carries_more_machines():
 
 
 def test_computers_that_are_alike_carry_one_machine_each():
-    assert not any(each.carried for each in advise(ask(Kind(6, 1, 32 * GB))).front)
+    assert not any(choice.carried for choice in advise(ask(MachineGroup(6, 1, 32 * GB))).front)
 
 
 def test_an_error_that_is_too_large_is_named():
-    advice = advise(ask(Kind(12), probability=0.8, dtype="float32", error=2e-6))
+    advice = advise(ask(MachineGroup(12), probability=0.8, dtype="float32", error=2e-6))
     assert all(choice.error <= 2e-6 for choice in advice.front)
     assert any("its error may exceed 2e-06" in why for why in advice.rejected.values())
 
 
 def test_if_nothing_works_the_reasons_are_told():
-    with pytest.raises(InfeasibleError, match="no choice can work: N = 2, L = 1 to 2: its shard"):
-        advise(ask(Kind(1, 1, GB), Kind(1, 2, GB)))
+    with pytest.raises(
+        InfeasibleError, match="no choice is feasible: N = 2, L = 1 to 2: its shard"
+    ):
+        advise(ask(MachineGroup(1, 1, GB), MachineGroup(1, 2, GB)))
 
 
 def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
     with pytest.raises(InfeasibleError) as raised:
-        advise(ask(Kind(1, 10, GB // 10), Kind(3, 1, 64 * GB), availability=away({2}, {3})))
+        advise(
+            ask(
+                MachineGroup(1, 10, GB // 10),
+                MachineGroup(3, 1, 64 * GB),
+                availability=away({2}, {3}),
+            )
+        )
     assert str(raised.value).endswith(
-        ". X has 8.00 GB and fits on machine 4, which stays: a step takes 8.00 s"
+        ". X has 8.00 GB and fits on machine 4, which is always available: a step takes 8.00 s"
     )
 
 
@@ -231,12 +242,15 @@ def test_if_a_kind_has_no_room_for_a_shard_the_machine_that_holds_x_is_named():
         ({"error": 0.0}, "error 0"),
         ({"noise": -1.0}, "noise -1"),
         ({"steps": 0}, "steps 0"),
-        ({"kinds": ()}, "machines: expected at least one"),
-        ({"kinds": (Kind(1), Kind(1, price=1.0))}, "a price for all of them or for none"),
-        ({"kinds": (Kind(0),)}, "expected a positive number"),
-        ({"kinds": (Kind(1, price=float("nan")),)}, "a price of at least 0"),
-        ({"kinds": (Kind(1, price=float("inf")),)}, "a price of at least 0"),
-        ({"kinds": (Kind(1, float("nan")),)}, "expected a positive number"),
+        ({"groups": ()}, "machines: expected at least one"),
+        (
+            {"groups": (MachineGroup(1), MachineGroup(1, price=1.0))},
+            "a price for all of them or for none",
+        ),
+        ({"groups": (MachineGroup(0),)}, "expected a positive number"),
+        ({"groups": (MachineGroup(1, price=float("nan")),)}, "a price of at least 0"),
+        ({"groups": (MachineGroup(1, price=float("inf")),)}, "a price of at least 0"),
+        ({"groups": (MachineGroup(1, float("nan")),)}, "expected a positive number"),
         ({"probability": 0.5, "availability": away(set())}, "cannot be combined"),
         ({"probability": 1.5}, "probability 1.5"),
     ],
@@ -252,27 +266,27 @@ def test_questions_that_make_no_sense(more, says):
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
     random = np.random.default_rng(seed)
-    kinds = [
-        Kind(
+    groups = [
+        MachineGroup(
             int(random.integers(1, 4)),
             float(random.integers(1, 4)),
             int(random.integers(2, 9)) * GB,
         )
         for _ in range(int(random.integers(1, 4)))
     ]
-    advice = advise(ask(*kinds, probability=float(random.uniform(0.6, 1)), seeds=3))
+    advice = advise(ask(*groups, probability=float(random.uniform(0.6, 1)), seeds=3))
     assert any(choice is advice.recommended for choice in advice.front)
     figures = [
         (each.storage, each.total.mean, -each.gone, round(each.digits, 1)) for each in advice.front
     ]
     for one, other in product(figures, figures):
-        assert not is_better(one, other)
+        assert not dominates(one, other)
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2, 3])
 def test_the_more_machines_are_gone_at_once_the_more_are_spared(gone):
     sets = [set(range(1, 1 + gone)), set(range(5, 5 + gone))]
-    advice = advise(ask(Kind(8), availability=away(*sets), steps=20_000))
+    advice = advise(ask(MachineGroup(8), availability=away(*sets), steps=20_000))
     assert advice.recommended.gone >= gone
     assert advice.recommended.machines - advice.recommended.recovery >= gone
 
@@ -313,9 +327,9 @@ def test_fewer_machines_than_a_table_has_are_the_first_ones(say, tmp_path, text)
     code, out, _ = say("--machines 4 --availability trace --json")
     assert code == 0
     assert json.loads(out)["rejected"] == {
-        "N = 2, L = 2": "too few machines are ever up",
-        "N = 3, L = 3": "too few machines are ever up",
-        "N = 4, L = 4": "too few machines are ever up",
+        "N = 2, L = 2": "too few machines are ever available",
+        "N = 3, L = 3": "too few machines are ever available",
+        "N = 4, L = 4": "too few machines are ever available",
     }
 
 
@@ -370,4 +384,4 @@ def test_bad_input_is_named(say, words, says):
 def test_no_choice_at_all_has_an_exit_code_of_its_own(say):
     code, _, err = say("--machines 2:1:1M")
     assert code == 4
-    assert "no choice can work" in err
+    assert "no choice is feasible" in err

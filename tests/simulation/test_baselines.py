@@ -14,7 +14,7 @@ from cec_mpi.simulation.replay import Coded, Model, replay
 from cec_mpi.simulation.scenario import Costs, Scenario
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
-FREE = Costs(latency=0, bandwidth=math.inf, disk=1e7, fixed=0, each=0, decode=0, start=3)
+FREE = Costs(latency=0, bandwidth=math.inf, disk=1e7, fixed=0, per_machine=0, decode=0, start=3)
 X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": FREE}
 
 
@@ -28,7 +28,7 @@ def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
 def test_equal_shares_are_as_slow_as_the_slowest_machine():
     done = equal_shares(scenario([{1, 2, 3, 4}], steps=10))
     assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
-    assert done.over == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
+    assert done.above_optimum == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
     assert done.bytes_read == 1_200_000
     assert sum(done.machine_seconds) == pytest.approx(4 * done.seconds)
     assert done.cost(3600.0) == pytest.approx(sum(done.machine_seconds))
@@ -62,7 +62,7 @@ def test_a_loss_costs_the_steps_since_the_last_checkpoint():
     assert rare.seconds == pytest.approx(reading + 9 * 0.24 + 3 + 0.04 + 12 * 0.4)
     assert rare.steps == often.steps == 12
     assert rare.events == {"restarted": 1}
-    assert rare.over == pytest.approx(rare.seconds - 12 * 0.4)
+    assert rare.above_optimum == pytest.approx(rare.seconds - 12 * 0.4)
 
 
 def test_machines_that_come_cost_a_start_and_no_steps():
@@ -122,7 +122,7 @@ def test_steps_are_as_long_without_ticks_as_within_one(name):
     in_one_go = BASELINES[name](replace(given, options=replace(given.options, tick_seconds=1e6)))
     assert in_one_go.seconds == pytest.approx(one_by_one.seconds)
     assert (in_one_go.steps, in_one_go.bytes_read) == (100, one_by_one.bytes_read)
-    assert in_one_go.over == pytest.approx(one_by_one.over)
+    assert in_one_go.above_optimum == pytest.approx(one_by_one.above_optimum)
 
 
 def test_a_sparse_x_takes_what_its_nonzeros_take():

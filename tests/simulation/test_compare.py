@@ -9,7 +9,7 @@ from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES
 from cec_mpi.simulation.compare import compare
-from cec_mpi.simulation.scenario import Happening, Outcome, Scenario
+from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario
 
 
 def scenario(more=(), **options):
@@ -25,7 +25,7 @@ def test_baselines_have_the_same_machines():
 @pytest.mark.parametrize(
     "given",
     [
-        scenario({"happenings": (Happening(1e-3, 2, "lost"),)}),
+        scenario({"machine_events": (MachineEvent(1e-3, 2, "lost"),)}),
         scenario(inject="kill:2@1"),
         scenario(emulate_changes=(SpeedChange(2, 1, 0.5),)),
     ],
@@ -34,5 +34,5 @@ def test_baselines_refuse_what_they_cannot_replay(given):
     found = compare(given)
     for name in BASELINES:
         assert isinstance(found[name], InputError)
-        assert "know availability only" in str(found[name])
+        assert "support availability only" in str(found[name])
     assert isinstance(found["heterogeneous"], Outcome)

@@ -40,7 +40,9 @@ def test_times_are_those_of_a_simulation(shape, elastic):
     assert replayed.steps == simulated.steps == 150
     assert replayed.seconds == pytest.approx(simulated.seconds, rel=0.03)
     assert replayed.waiting == pytest.approx(simulated.waiting, abs=2)
-    assert replayed.over == pytest.approx(simulated.over, rel=0.1, abs=0.02 * replayed.seconds)
+    assert replayed.above_optimum == pytest.approx(
+        simulated.above_optimum, rel=0.1, abs=0.02 * replayed.seconds
+    )
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -53,7 +55,7 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     scheme = Coded(Model(scenario))
     both = [
         [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
-        for run in (simulate, lambda asked: replay(Model(asked), scheme))
+        for run in (simulate, lambda build_scenario: replay(Model(build_scenario), scheme))
     ]
     assert both[0] == pytest.approx(both[1], rel=0.05)
 
@@ -79,7 +81,7 @@ def test_how_often_w_leaves_the_master(columns, is_elastic, copies):
 
 def test_a_step_by_hand():
     # Six machines: three messages in a row for header and w, one for the answers.
-    costs = Costs(latency=1e-4, bandwidth=1e8, call=5e-3, fixed=1e-3, each=1e-4, decode=1e-9)
+    costs = Costs(latency=1e-4, bandwidth=1e8, call=5e-3, fixed=1e-3, per_machine=1e-4, decode=1e-9)
     model = Model(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
     messages, others = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
     decoding = 1000 * (25 + 3) * 1e-9
@@ -91,7 +93,7 @@ def test_machines_hold_copies_by_their_speeds(copies):
     given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
     model = Model(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
     scheme = Coded(model)
-    assert scheme.held.sum() == pytest.approx(copies * model.size)
-    assert scheme.held.max() <= model.size * (1 + 1e-12)
+    assert scheme.bytes_held.sum() == pytest.approx(copies * model.size)
+    assert scheme.bytes_held.max() <= model.size * (1 + 1e-12)
     assert scheme.rows(model.rates).sum() == pytest.approx(1000)
-    assert scheme.least == 7 - copies
+    assert scheme.fewest_machines == 7 - copies

@@ -15,14 +15,16 @@ from cec_mpi.runtime.availability.models import Listed
 from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.recorder import read_steps
-from cec_mpi.simulation.scenario import Costs, Happening, Scenario
-from cec_mpi.simulation.simulate import opened, simulate
+from cec_mpi.simulation.scenario import Costs, MachineEvent, Scenario
+from cec_mpi.simulation.simulate import open_simulation, simulate
 
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
-FREE = Costs(latency=0, bandwidth=1e30, disk=1e30, fixed=0, each=0, decode=0, start=0)
+FREE = Costs(latency=0, bandwidth=1e30, disk=1e30, fixed=0, per_machine=0, decode=0, start=0)
 
 
-def scenario(costs=FREE, rows=1260, steps=3, recovery=3, happenings=(), adjoint=False, **options):
+def scenario(
+    costs=FREE, rows=1260, steps=3, recovery=3, machine_events=(), adjoint=False, **options
+):
     """Machines of the paper's speeds, in rows per second."""
     options = {"speeds": SPEEDS, "emulate_speeds": SPEEDS, "emulate_base": 1.0, **options}
     return Scenario(
@@ -33,7 +35,7 @@ def scenario(costs=FREE, rows=1260, steps=3, recovery=3, happenings=(), adjoint=
         options=SessionOptions(**options),
         costs=costs,
         steps=steps,
-        happenings=happenings,
+        machine_events=machine_events,
         adjoint=adjoint,
     )
 
@@ -44,7 +46,7 @@ def test_steps_take_the_time_of_theorem_1(elastic):
     level, _ = least_time(SPEEDS, 3)
     assert outcome.steps == 3
     assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
-    assert outcome.over == pytest.approx(0, abs=0.5)
+    assert outcome.above_optimum == pytest.approx(0, abs=0.5)
     assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds)
     assert outcome.bytes_read == 3 * 420 * 10 * 8
 
@@ -62,7 +64,9 @@ def test_cyclic_assignments_take_longer():
 
 
 def test_everything_else_takes_its_time():
-    costs = Costs(latency=1, bandwidth=1e9, disk=8e9, call=5, fixed=7, each=0, decode=1, start=0)
+    costs = Costs(
+        latency=1, bandwidth=1e9, disk=8e9, call=5, fixed=7, per_machine=0, decode=1, start=0
+    )
     took = simulate(scenario(costs, steps=1)).seconds
     # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.
     assert took == pytest.approx(70 + 3 + 1 + 5 + 7 + 1260 * (25 + 3), rel=1e-2)
@@ -96,17 +100,17 @@ def test_a_loss_ends_lockstep_and_not_an_elastic_run():
 
 
 def test_machines_are_lost_and_join_at_their_times():
-    happenings = (Happening(100.0, 2, "lost"), Happening(150.0, 2, "joins"))
-    outcome = simulate(scenario(happenings=happenings, steps=10))
+    machine_events = (MachineEvent(100.0, 2, "lost"), MachineEvent(150.0, 2, "joins"))
+    outcome = simulate(scenario(machine_events=machine_events, steps=10))
     assert outcome.events["lost"] == outcome.events["joined"] == 1
     assert outcome.steps == 10
     assert sum(outcome.machine_seconds) == pytest.approx(6 * outcome.seconds - 50, rel=0.05)
 
 
 def test_machines_count_until_the_moment_of_their_loss():
-    happenings = (Happening(35.0, 2, "lost"), Happening(60.0, 2, "joins"))
-    for lost, away in ((happenings[:1], None), (happenings, 25.0)):
-        outcome = simulate(scenario(happenings=lost, steps=1))
+    machine_events = (MachineEvent(35.0, 2, "lost"), MachineEvent(60.0, 2, "joins"))
+    for lost, away in ((machine_events[:1], None), (machine_events, 25.0)):
+        outcome = simulate(scenario(machine_events=lost, steps=1))
         assert outcome.seconds > 70
         own = 35.0 if away is None else outcome.seconds - away
         assert outcome.machine_seconds[1] == pytest.approx(own, rel=1e-3)
@@ -116,29 +120,29 @@ def test_machines_count_until_the_moment_of_their_loss():
 def test_processes_end_when_availability_takes_machines_away():
     available = Listed([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
     given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
-    asked, lost = simulate(given), simulate(replace(given, loses=True))
-    assert asked.events == {}
+    build_scenario, lost = simulate(given), simulate(replace(given, loses=True))
+    assert build_scenario.events == {}
     assert (lost.events["lost"], lost.events["joined"], lost.steps) == (4, 3, 6)
-    assert lost.bytes_read > asked.bytes_read
-    assert lost.seconds > asked.seconds  # the step at 200 does not end before 400
-    with pytest.raises(InputError, match="need ticks with a duration"):
+    assert lost.bytes_read > build_scenario.bytes_read
+    assert lost.seconds > build_scenario.seconds  # the step at 200 does not end before 400
+    with pytest.raises(InputError, match="needs the duration of a tick"):
         simulate(replace(scenario(availability=available), loses=True))
 
 
 def test_a_run_waits_for_machines_that_will_join():
-    happenings = tuple(Happening(500.0, n, "joins") for n in (3, 4, 5, 6))
-    outcome = simulate(scenario(happenings=happenings, wait=True))
+    machine_events = tuple(MachineEvent(500.0, n, "joins") for n in (3, 4, 5, 6))
+    outcome = simulate(scenario(machine_events=machine_events, wait=True))
     assert outcome.waiting == pytest.approx(500.0, rel=1e-3)
     assert outcome.seconds == pytest.approx(500 + 3 * 70, rel=1e-2)
 
 
 def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_available():
-    happenings = (Happening(100.0, 3, "lost"), Happening(1000.0, 3, "joins"))
+    machine_events = (MachineEvent(100.0, 3, "lost"), MachineEvent(1000.0, 3, "joins"))
     available = Listed([(1, 2, 3)])
     given = {"availability": available, "tick_seconds": 10.0, "wait": True}
-    outcome = simulate(scenario(happenings=happenings, **given))
+    outcome = simulate(scenario(machine_events=machine_events, **given))
     assert (outcome.steps, outcome.ended) == (3, "")
-    outcome = simulate(scenario(happenings=happenings[:1], **given))
+    outcome = simulate(scenario(machine_events=machine_events[:1], **given))
     assert "a step needs 3; unavailable: 3" in outcome.ended
 
 
@@ -223,7 +227,7 @@ def test_replicas_are_where_encode_puts_them_for_these_speeds():
         ({"rows": 0}, "X with 0 rows"),
         ({"density": 7.0}, "density 7.0: expected a number above 0 and at most 1"),
         ({"dtype": "int8"}, "dtype 'int8'"),
-        ({"happenings": (Happening(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
+        ({"machine_events": (MachineEvent(0.0, 9, "lost"),)}, "machine 9 at 0.0 seconds"),
     ],
 )
 def test_bad_scenarios(change, message):
@@ -246,16 +250,16 @@ def traces(draw):
     ticks = draw(st.lists(everyone, min_size=1, max_size=5))
     times = st.lists(st.floats(0, 300), max_size=3, unique=True)
     lost = draw(st.sets(st.integers(1, machines), max_size=machines - recovery))
-    happenings = []
+    machine_events = []
     for n in sorted(lost):
-        kinds = draw(st.sampled_from([("lost", "joins"), ("joins", "lost")]))
+        groups = draw(st.sampled_from([("lost", "joins"), ("joins", "lost")]))
         moments = sorted(draw(times))
-        happenings += [Happening(t, n, kinds[k % 2]) for k, t in enumerate(moments)]
+        machine_events += [MachineEvent(t, n, groups[k % 2]) for k, t in enumerate(moments)]
     speeds = draw(st.lists(st.floats(0.5, 4), min_size=machines, max_size=machines))
-    elastic = bool(happenings) or draw(st.booleans())
+    elastic = bool(machine_events) or draw(st.booleans())
     options = {
         "availability": Listed(ticks),
-        "tick_seconds": 40.0 if happenings else draw(st.sampled_from([None, 40.0])),
+        "tick_seconds": 40.0 if machine_events else draw(st.sampled_from([None, 40.0])),
         "emulate_speeds": tuple(speeds),
         "speeds": draw(st.sampled_from(["learn", (1.0,) * machines])),
         "emulate_noise": draw(st.sampled_from([0.0, 0.3])),
@@ -264,7 +268,7 @@ def traces(draw):
         "wait": True,
     }
     rows = draw(st.integers(recovery, 60))
-    found = scenario(Costs(), rows, None, recovery, tuple(happenings), **options)
+    found = scenario(Costs(), rows, None, recovery, tuple(machine_events), **options)
     if is_coded:
         return found
     return replace(found, recovery=None, copies=machines - recovery + 1, density=0.2)
@@ -273,7 +277,7 @@ def traces(draw):
 @settings(max_examples=40, deadline=None)
 @given(traces())
 def test_products_are_those_of_numpy_whatever_happens(given):
-    with opened(given) as run:
+    with open_simulation(given) as run:
         X, made = run.X, 0
         rng = np.random.default_rng(1)
         while made < 6:

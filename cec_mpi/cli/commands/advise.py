@@ -1,4 +1,4 @@
-"""Say which store to make, before there is one: advise."""
+"""``cec-mpi advise``: recommend a store for given machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cec_mpi.terminal import aligned, put
 from cec_mpi.text import counted, duration, plural, size_words
 
 if TYPE_CHECKING:
-    from cec_mpi.simulation.advise import Advice, Choice, Kind, Question
+    from cec_mpi.simulation.advise import Advice, Choice, MachineGroup, Question
 
 
 def add_advise(commands: Any) -> None:
@@ -33,16 +33,16 @@ def add_advise(commands: Any) -> None:
     add_flag(
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
-        "computers, such as 16 or 4:2:64G:0.30: how many, their relative speed (default: 1), "
-        "memory of each (default: enough), price of each for an hour; may be repeated for several "
-        "kinds: one with three times the least memory may carry three machines",
+        "a group of equal computers, such as 16 or 4:2:64G:0.30: their number, relative speed "
+        "(default: 1), memory of each (default: enough), price of each per hour; repeat for other "
+        "groups; one with three times the least memory may carry three machines",
         default=(),
         required=True,
     )
     add_flag(
         p,
         "--free-memory SHARE",
-        "share of its memory that each machine keeps free (default: 0.1)",
+        "fraction of its memory that each machine keeps free (default: 0.1)",
         values.number,
         default=0.1,
     )
@@ -58,17 +58,17 @@ def add_advise(commands: Any) -> None:
         alone,
         AvailabilityFlags,
         "availability",
-        text="trace of the machines, spot instances or jobs; counts of several files are added; "
-        "'example' is one that is installed (default: all machines stay)",
+        text="trace of machines, spot instances or jobs; counts of several files are added; "
+        "'example' is an included trace (default: all machines are always available)",
     )
     add_option(
         alone,
         AvailabilityFlags,
         "available_probability",
-        text="probability with which each machine is up in each tick",
+        text="probability that a machine is available in a tick",
     )
     add_option(
-        p, Available, "tick_seconds", text="duration of a tick (default: that of the trace, or 5m)"
+        p, Available, "tick_seconds", text="duration of a tick (default: from the trace, or 5m)"
     )
     add_flag(
         p,
@@ -79,7 +79,7 @@ def add_advise(commands: Any) -> None:
     )
     for name in ("rates_of", "rate", "latency", "bandwidth", "disk", "decode"):
         add_option(p, SimulateOptions, name)
-    add_flag(p, "--seeds K", "replayed runs of each choice (default: 8)", values.positive)
+    add_flag(p, "--seeds K", "number of replayed runs of each choice (default: 8)", values.positive)
     add_json(p)
     p.set_defaults(command=_advise)
 
@@ -90,7 +90,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     question = _question(arguments)
     advice = advise(question)
     if arguments.json:
-        put(json.dumps(_told(question, advice), allow_nan=False))
+        put(json.dumps(_as_dict(question, advice), allow_nan=False))
     else:
         put(_text(question, advice))
     return 0
@@ -99,20 +99,20 @@ def _advise(arguments: argparse.Namespace) -> int:
 def _question(arguments: argparse.Namespace) -> Question:
     from cec_mpi.runtime.availability.given import read_availability
     from cec_mpi.simulation.advise import SEEDS, Question
-    from cec_mpi.simulation.asked import model_of
+    from cec_mpi.simulation.asked import rates_and_costs
 
     rows, columns = arguments.shape
     free = arguments.free_memory
     if not 0 <= free < 1:
         raise InputError(f"--free-memory {free}: expected a number from 0 to below 1")
-    rate, costs = model_of(from_flags(SimulateOptions, arguments))
+    rate, costs = rates_and_costs(from_flags(SimulateOptions, arguments))
     files = arguments.availability
     return Question(
         rows=rows,
         columns=columns,
         density=1.0 if arguments.density is None else arguments.density,
         dtype=arguments.dtype or "float64",
-        kinds=[_kind(text, 1 - free) for text in arguments.machines],
+        groups=[_parse_group(text, 1 - free) for text in arguments.machines],
         availability=cache(partial(read_availability, files)) if files else None,
         probability=arguments.available_probability,
         tick_seconds=arguments.tick_seconds,
@@ -125,22 +125,22 @@ def _question(arguments: argparse.Namespace) -> Question:
     )
 
 
-def _kind(text: str, share: float) -> Kind:
-    """Parse ``COUNT:SPEED:MEMORY:PRICE``; shards may take a share of the memory."""
-    from cec_mpi.simulation.advise import Kind
+def _parse_group(text: str, share: float) -> MachineGroup:
+    """Parse ``COUNT:SPEED:MEMORY:PRICE``; `share` is the usable fraction of the memory."""
+    from cec_mpi.simulation.advise import MachineGroup
 
     words = text.split(":")
     try:
         if not 1 <= len(words) <= 4:
             raise ValueError
         given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
-        kind = Kind(
+        group = MachineGroup(
             values.positive(given["count"]),
             float(given.get("speed") or 1),
             int(values.size(given["memory"]) * share) if given.get("memory") else None,
             float(given["price"]) if given.get("price") else None,
         )
-        if not kind.is_possible:
+        if not group.is_valid:
             raise ValueError
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
@@ -148,7 +148,7 @@ def _kind(text: str, share: float) -> Kind:
             "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with numbers from "
             f"{values.LEAST:.0e} to {values.MOST:.0e}, and a price of at least 0"
         ) from None
-    return kind
+    return group
 
 
 def _text(question: Question, advice: Advice) -> str:
@@ -165,7 +165,7 @@ def _text(question: Question, advice: Advice) -> str:
         *["carried"] * several,
         "store",
         "largest",
-        "gone",
+        "away",
         "digits",
         "step",
     ]
@@ -200,8 +200,8 @@ def _carried(choice: Choice) -> str:
     return " ".join(f"{length}x{count}" for count, length in runs) or "1"
 
 
-def _told(question: Question, advice: Advice) -> dict[str, Any]:
-    def told(choice: Choice) -> dict[str, Any]:
+def _as_dict(question: Question, advice: Advice) -> dict[str, Any]:
+    def choice_dict(choice: Choice) -> dict[str, Any]:
         return {
             **asdict(choice),
             **{name: getattr(choice, name)._asdict() for name in ("step", "waiting", "total")},
@@ -212,7 +212,7 @@ def _told(question: Question, advice: Advice) -> dict[str, Any]:
         }
 
     return {
-        "choices": [told(choice) for choice in advice.front],
+        "choices": [choice_dict(choice) for choice in advice.front],
         "sentence": advice.sentence,
         "instead": advice.instead,
         "rejected": advice.rejected,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.report.drawing.shares import Shares, letter
+from cec_mpi.report.drawing.shares import DrawnAssignment, block_letter
 from cec_mpi.report.drawing.steps import steps_table
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import Elastic
@@ -232,7 +232,7 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
         write_picture(figure, arguments.figure, heading)
 
 
-def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
+def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> DrawnAssignment:
     from cec_mpi.core.plan.assignment import Block
     from cec_mpi.text import few
 
@@ -242,7 +242,9 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Shares:
     away = sorted(set(range(1, len(speeds) + 1)) - set(available))
     title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
     title = title if away else "All machines available"
-    return Shares(len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels)
+    return DrawnAssignment(
+        len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels
+    )
 
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
@@ -273,7 +275,7 @@ def _blocks(plan: dict[str, Any]) -> list[str]:
     for f, block in enumerate(plan["blocks"], start=1):
         members = " ".join(map(str, block["machines"]))
         span = f"{block['start']}..{block['stop'] - 1}"
-        rows.append((block["start"], [letter(f), span, members]))
+        rows.append((block["start"], [block_letter(f), span, members]))
     return aligned(["block", "rows", "machines"], [row for _, row in sorted(rows)])
 
 

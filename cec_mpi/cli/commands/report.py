@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.shown import shown
+from cec_mpi.report.live.shown import show
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY
@@ -96,7 +96,7 @@ def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) ->
     """Write the files until the runs end, and show it as --progress says."""
     runs = listed(arguments.runs, 5)
     view = _Anew(f"{made}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
-    with shown(view, arguments.progress) as lock:
+    with show(view, arguments.progress) as lock:
         if lock is not None:
             tell(f"cec-mpi: {view.line()}")
         while any(map(_is_beginning, arguments.runs)):
@@ -156,9 +156,9 @@ def _is_of_a_run(name: str) -> bool:
 
 
 def _are_going(runs: Sequence[Run]) -> bool:
-    from cec_mpi.report.gathered import GOING
+    from cec_mpi.report.gathered import RUNNING
 
-    return any(run.state == GOING for run in runs)
+    return any(run.state == RUNNING for run in runs)
 
 
 def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
@@ -179,10 +179,10 @@ def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 
 def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
     """Write all files or none; return the runs as they were then."""
-    from cec_mpi.report.data import About, data_of
+    from cec_mpi.report.data import About, page_data
     from cec_mpi.report.gathered import Run
     from cec_mpi.report.page import page
-    from cec_mpi.report.tables import table_of
+    from cec_mpi.report.tables import steps_csv
 
     asked = arguments.step or frozenset()
     runs = [Run(name, asked) for name in arguments.runs]
@@ -193,8 +193,8 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
         PAGE_SECONDS if arguments.watch and going else None,
     )
     make: dict[str, Callable[[], bytes]] = {
-        "out": lambda: page(data_of(runs, about)).encode(),
-        "csv": lambda: table_of(runs),
+        "out": lambda: page(page_data(runs, about)).encode(),
+        "csv": lambda: steps_csv(runs),
     }
     store_all({wanted[flag]: make[flag]() for flag in wanted})
     return runs

@@ -1,4 +1,4 @@
-"""Simulate a run before there is one: simulate."""
+"""``cec-mpi simulate``: simulate a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cec_mpi.terminal import aligned, put, say, warn
 from cec_mpi.text import counted, duration, printable, size_words
 
 if TYPE_CHECKING:
-    from cec_mpi.simulation.compare import Compared
+    from cec_mpi.simulation.compare import Outcomes
     from cec_mpi.simulation.scenario import Outcome, Scenario
 
 _ELASTIC = ("elastic", "stragglers", "deadline", "wait")
@@ -30,12 +30,12 @@ def add_simulate(commands: Any) -> None:
     """``cec-mpi simulate``."""
     p = commands.add_parser(
         "simulate",
-        help="simulate a run on machines that come and go",
+        help="simulate a run on machines that join and leave",
         usage="%(prog)s [STORE] [OPTIONS]",
-        description="Simulate the steps of a run, without computing X w: how long it takes, and "
-        "how long it waits. With a store, or with --shape, --machines and --recovery or --copies. "
-        "Machines have the speeds --emulate-speeds (default: --speeds, or 1); --speeds is what "
-        "the run knows of them.",
+        description="Simulate how long the steps of a run take and wait, without computing X w. "
+        "Needs a store, or --shape, --machines and --recovery or --copies. --emulate-speeds are "
+        "the true speeds of machines (default: --speeds, or 1), --speeds those that the run "
+        "assumes.",
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)
@@ -53,62 +53,65 @@ def add_simulate(commands: Any) -> None:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    from cec_mpi.simulation.asked import asked
-    from cec_mpi.simulation.compare import compare, name_of
+    from cec_mpi.simulation.asked import build_scenario
+    from cec_mpi.simulation.compare import compare, scheme_name
     from cec_mpi.simulation.computers import machines_of
     from cec_mpi.simulation.simulate import simulate
 
     given = from_flags(SimulateOptions, arguments)
-    scenario = asked(given, from_flags(SessionOptions, arguments))
-    found: Compared = {}
+    scenario = build_scenario(given, from_flags(SessionOptions, arguments))
+    outcomes: Outcomes = {}
     if given.compares:
-        found = compare(scenario, given.out)
+        outcomes = compare(scenario, given.out)
     else:
-        found[name_of(scenario)] = simulate(scenario, given.out)
+        outcomes[scheme_name(scenario)] = simulate(scenario, given.out)
     if scenario.carried:  # hours of computers
-        of_each = [machines.start - 1 for machines in machines_of(scenario.carried) if machines]
-        for name, outcome in found.items():
+        first_machines = [carried.start - 1 for carried in machines_of(scenario.carried) if carried]
+        for name, outcome in outcomes.items():
             if not isinstance(outcome, Exception):
-                seconds = [outcome.machine_seconds[n] for n in of_each]
-                found[name] = replace(outcome, machine_seconds=seconds)
+                seconds = [outcome.machine_seconds[n] for n in first_machines]
+                outcomes[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
-        told = {name: _told(each, given.price) for name, each in found.items()}
-        put(json.dumps(told, allow_nan=False))
+        figures = {name: _as_dict(outcome, given.price) for name, outcome in outcomes.items()}
+        put(json.dumps(figures, allow_nan=False))
     else:
-        put("\n".join(_table(found, given.price)))
+        put("\n".join(_table(outcomes, given.price)))
         if given.compares and scenario.options.emulate_noise:
-            say("equal shares, fastest and restarting: without the noise of speeds")
+            say("equal shares, fastest and restarting are replayed without noise")
         if given.rates_of is not None:
             say(_rates(scenario))
         if given.out is not None:
             say(printable(f"report: cec-mpi report {given.out} --out report.html"))
-    for name, each in found.items():
-        if isinstance(each, Exception):
-            warn(f"{name}: {each}")
-        elif each.ended:
-            warn(f"{name} ended after {counted(each.steps, 'step')}: {each.ended}")
-    first = next(iter(found.values()))
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Exception):
+            warn(f"{name}: {outcome}")
+        elif outcome.ended:
+            warn(f"{name} ended after {counted(outcome.steps, 'step')}: {outcome.ended}")
+    first = next(iter(outcomes.values()))
     return 0 if isinstance(first, Exception) else first.exit_code
 
 
-def _table(found: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:
+def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:
     numbers = ["steps", "time", "a step", "waiting", "over", "read", "machine hours"]
     numbers += ["cost"] if price is not None else []
     rows = []
-    for name, each in found.items():
-        if isinstance(each, Exception):
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Exception):
             rows.append([name, *["-"] * len(numbers), "not possible"])
             continue
-        took = each.seconds - each.waiting
-        cells = [name, str(each.steps), duration(each.seconds)]
-        cells += [duration(took / each.steps) if each.steps else "-", duration(each.waiting)]
-        cells += [duration(max(0.0, each.over)), size_words(each.bytes_read)]
-        cells += [f"{each.machine_hours:.3g}"]
-        cells += [f"{each.cost(price):.2f}"] if price is not None else []
-        events = ", ".join(f"{count} {kind}" for kind, count in each.events.items())
+        took = outcome.seconds - outcome.waiting
+        cells = [name, str(outcome.steps), duration(outcome.seconds)]
+        cells += [
+            duration(took / outcome.steps) if outcome.steps else "-",
+            duration(outcome.waiting),
+        ]
+        cells += [duration(max(0.0, outcome.above_optimum)), size_words(outcome.bytes_read)]
+        cells += [f"{outcome.machine_hours:.3g}"]
+        cells += [f"{outcome.cost(price):.2f}"] if price is not None else []
+        events = ", ".join(f"{count} {kind}" for kind, count in outcome.events.items())
         rows.append([*cells, events])
     lines = aligned(["scheme", *numbers, "events"], rows, numbers)
-    return [*lines, "", "time: with waiting; over: above the optimum, without waiting"]
+    return [*lines, "", "time: including waiting; over: excess over the optimum, without waiting"]
 
 
 def _rates(scenario: Scenario) -> str:
@@ -119,7 +122,7 @@ def _rates(scenario: Scenario) -> str:
     return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in given.items())])
 
 
-def _told(found: Outcome | Exception, price: float | None) -> dict[str, Any]:
-    if isinstance(found, Exception):
-        return {"problem": str(found)}
-    return asdict(found) | ({} if price is None else {"cost": found.cost(price)})
+def _as_dict(outcomes: Outcome | Exception, price: float | None) -> dict[str, Any]:
+    if isinstance(outcomes, Exception):
+        return {"problem": str(outcomes)}
+    return asdict(outcomes) | ({} if price is None else {"cost": outcomes.cost(price)})

@@ -52,7 +52,7 @@ function nearest({ x, y, reach = 1 }, step) {
  * `lines` gives the lines, again when another machine is picked. A line has `label`, `paint` (a
  * colour of CSS), `x`, `y`, and may have `low` and `high` (what the values of a bin cover), `dash`,
  * `width`, `reach` (steps that a value holds for), `span` (it goes on where it has no values) and
- * `beside` (the axis is that of the others). `layers` puts the lines on one another, `log` has a
+ * `scales` (false: the axis ignores the line). `layers` puts the lines on one another, `log` has a
  * logarithmic axis, which leaves out what is not positive.
  */
 function chart({ title, note = "", unit, lines, log = false, layers = false, height = 180 }) {
@@ -98,8 +98,8 @@ function chart({ title, note = "", unit, lines, log = false, layers = false, hei
       const fill = () => colour(`color-mix(in srgb, ${line.paint} 22%, transparent)`);
       bands.push({ series: [options.length - 2, options.length - 1], fill });
     }
-    const { dash, width = 1.5, span = false, beside = false } = line;
-    add({ stroke, width, dash, points, spanGaps: span, auto: !beside });
+    const { dash, width = 1.5, span = false, scales = true } = line;
+    add({ stroke, width, dash, points, spanGaps: span, auto: scales });
   });
 
   const grid = { stroke: () => colour("var(--rule)"), width: 1 };

@@ -57,7 +57,7 @@ function toolbar() {
 
 /** While the run goes on the page is loaded again, and keeps where one was. */
 function reloading() {
-  if (!DATA.refresh || !DATA.runs.some((run) => run.state === "still going")) return;
+  if (!DATA.refresh || !DATA.runs.some((run) => run.state === "running")) return;
   const kept = (key) => sessionStorage.getItem(`${location.pathname} ${key}`);
   const keep = (key, value) => sessionStorage.setItem(`${location.pathname} ${key}`, value);
   const check = el("input", { type: "checkbox", id: "reload", onchange: () => keep("reload", check.checked) });

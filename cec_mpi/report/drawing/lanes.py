@@ -1,9 +1,8 @@
-"""Assignments as a picture, as the paper's Figure 1: a lane for each machine, its rows along it.
+"""Pictures of assignments, like the paper's Figure 1: a lane for each machine, rows along it.
 
-All of a lane is what the machine stores; what it computes is in colour, block by block, each
-with its letter. Preempted machines are hatched. Below it, where they are asked for, the steps of
-Algorithm 1 as the paper's Figure 2: what machines are left to compute, from which blocks take
-their parts.
+A lane shows the rows that the machine stores; the blocks that it computes are coloured and have
+letters. Preempted machines are hatched. Below, optionally, the steps of Algorithm 1, like the
+paper's Figure 2: the remaining loads of machines, from which each block takes its part.
 """
 
 from __future__ import annotations
@@ -15,29 +14,31 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, STORED
-from cec_mpi.report.drawing.shares import Shares, letter
+from cec_mpi.report.drawing.shares import DrawnAssignment, block_letter
 from cec_mpi.text import few, plural, printable
 
-_WIDTH = 6.7  # inches, of a page
-_LANE, _LANES = 0.28, 5.6  # inches: of a lane at most, of all of them at most
-_ABOVE, _LINE, _RIGHT, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches, the last of most letters
-_HIGH = 0.83  # of a lane that has a gap below it
-_SEPARATE = 60  # machines whose lanes have gaps, letters and marks
-_NAMED = 40  # lanes with a name
-_LISTED = 12  # blocks in a legend
+_WIDTH = 6.7  # inches
+_LANE, _LANES = 0.28, 5.6  # inches: largest height of a lane, and of all lanes
+_ABOVE, _LINE, _RIGHT, _LETTER = 0.5, 0.2, 0.85, 0.075  # inches; the last for a letter
+_BAR_HEIGHT = 0.83  # fraction of a lane with a gap below it
+_MOST_SEPARATE = 60  # more machines are drawn as one image
+_MOST_NAMED = 40  # lanes with a label
+_MOST_LISTED = 12  # blocks in a legend
 _LONGEST_LABEL = 22
 _MOST_STEPS, _MOST_MACHINES, _NUMBERED = 24, 24, 8
 
 
-def draw(panels: Sequence[Shares], heading: str, steps: Sequence[Mapping[str, Any]] = ()) -> Any:
-    """Draw assignments one below the other, along the same rows.
+def draw(
+    panels: Sequence[DrawnAssignment], heading: str, steps: Sequence[Mapping[str, Any]] = ()
+) -> Any:
+    """Draw assignments below each other.
 
     Parameters
     ----------
     panels : sequence of Shares
     heading : str
     steps : sequence of mapping
-        The iterations of `explain_plan` by which the last panel was made.
+        The iterations of `explain_plan` for the last panel.
 
     Returns
     -------
@@ -45,10 +46,10 @@ def draw(panels: Sequence[Shares], heading: str, steps: Sequence[Mapping[str, An
     """
     from matplotlib.figure import Figure
 
-    heights = [_lane(p) * p.machines for p in panels]
+    heights = [_lane_height(p) * p.machines for p in panels]
     above = [_ABOVE] * len(panels)
-    below = [0.55 + _LINE * _lines(p) for p in panels]
-    names = [_cut(label) for p in panels for label in p.labels]
+    below = [0.55 + _LINE * _legend_lines(p) for p in panels]
+    names = [_shorten(label) for p in panels for label in p.labels]
     if steps:
         heights.append(0.31 * min(len(steps), _MOST_STEPS))
         above.append(_ABOVE + _LINE)
@@ -65,26 +66,26 @@ def draw(panels: Sequence[Shares], heading: str, steps: Sequence[Mapping[str, An
         place = left / _WIDTH, top / height, width / _WIDTH, high / height
         axes.append(figure.add_axes(place))
         top -= foot
-    for panel, each in zip(panels, axes, strict=False):
-        _draw_panel(each, panel)
+    for panel, axes_of_panel in zip(panels, axes, strict=False):
+        _draw_panel(axes_of_panel, panel)
     if steps:
         _draw_steps(axes[-1], panels[-1].available, steps)
-    figure.legend(handles=_meanings(panels), loc="lower left", ncols=3)
+    figure.legend(handles=_mark_legend(panels), loc="lower left", ncols=3)
     return figure
 
 
-def _lane(shares: Shares) -> float:
+def _lane_height(shares: DrawnAssignment) -> float:
     return min(_LANE, _LANES / shares.machines)
 
 
-def _lines(shares: Shares) -> int:
+def _legend_lines(shares: DrawnAssignment) -> int:
     """Return the number of lines of a legend of blocks, which has two columns."""
-    return -(-min(len(shares.blocks), _LISTED) // 2) + (len(shares.blocks) > _LISTED)
+    return -(-min(len(shares.blocks), _MOST_LISTED) // 2) + (len(shares.blocks) > _MOST_LISTED)
 
 
-def _draw_panel(axes: Any, shares: Shares) -> None:
-    separate = shares.machines <= _SEPARATE
-    high = _HIGH if separate else 1.0
+def _draw_panel(axes: Any, shares: DrawnAssignment) -> None:
+    separate = shares.machines <= _MOST_SEPARATE
+    high = _BAR_HEIGHT if separate else 1.0
     axes.set_title(f"{printable(shares.title)}\n{printable(shares.subtitle)}", fontsize="medium")
     axes.barh(shares.available, shares.rows, high, color=STORED)
     axes.barh(shares.away, shares.rows, high, color="white", edgecolor=FAINT, hatch="////", lw=0)
@@ -102,28 +103,30 @@ def _draw_panel(axes: Any, shares: Shares) -> None:
     _list_blocks(axes, shares)
 
 
-def _draw_blocks(axes: Any, shares: Shares) -> None:
+def _draw_blocks(axes: Any, shares: DrawnAssignment) -> None:
     """Draw each block on each of its machines, with its letter if there is room."""
     for f, block in enumerate(shares.blocks, start=1):
         rows = block.stop - block.start
         axes.barh(
             block.machines,
             rows,
-            _HIGH,
+            _BAR_HEIGHT,
             left=block.start,
             color=_colour(f),
             edgecolor="white",
             lw=0.8,
         )
-        if rows * 50 > shares.rows * len(letter(f)) and _lane(shares) > _LANE / 2:
+        if rows * 50 > shares.rows * len(block_letter(f)) and _lane_height(shares) > _LANE / 2:
             for n in block.machines:
                 middle = block.start + rows / 2
-                axes.text(middle, n, letter(f), ha="center", va="center_baseline", clip_on=True)
+                axes.text(
+                    middle, n, block_letter(f), ha="center", va="center_baseline", clip_on=True
+                )
     for n, spans in shares.new.items():
         axes.broken_barh([(a, b - a) for a, b in spans], (n + 0.3, 0.12), color="black", lw=0)
 
 
-def _draw_image(axes: Any, shares: Shares) -> None:
+def _draw_image(axes: Any, shares: DrawnAssignment) -> None:
     """Draw all blocks as one image, for many machines."""
     from matplotlib.colors import ListedColormap
 
@@ -138,31 +141,31 @@ def _draw_image(axes: Any, shares: Shares) -> None:
     axes.pcolormesh(edges, lanes, cells, cmap=colours, vmin=-0.5, vmax=most, rasterized=True)
 
 
-def _name_lanes(axes: Any, shares: Shares) -> None:
-    """Names of machines at the left, rows that they compute at the right, of as many as fit."""
-    every = -(-shares.machines // _NAMED)
+def _name_lanes(axes: Any, shares: DrawnAssignment) -> None:
+    """Label as many lanes as fit: machine at the left, number of rows at the right."""
+    every = -(-shares.machines // _MOST_NAMED)
     named = range(every, shares.machines + 1, every)
-    axes.set_yticks(named, [_cut(shares.labels[n - 1]) for n in named])
+    axes.set_yticks(named, [_shorten(shares.labels[n - 1]) for n in named])
     right = axes.get_yaxis_transform()
     axes.text(1.01, 1.01, "rows", transform=axes.transAxes, color=FAINT, va="bottom")
     loads, away = shares.loads(), set(shares.away)
     for n in named:
-        said = "preempted" if n in away else str(loads[n - 1])
-        axes.text(1.01, n, said, transform=right, va="center_baseline")
+        label = "preempted" if n in away else str(loads[n - 1])
+        axes.text(1.01, n, label, transform=right, va="center_baseline")
 
 
-def _list_blocks(axes: Any, shares: Shares) -> None:
-    """Blocks, their rows and their machines."""
+def _list_blocks(axes: Any, shares: DrawnAssignment) -> None:
+    """Add the legend of blocks, with their rows and machines."""
     from matplotlib.patches import Patch
     from matplotlib.transforms import blended_transform_factory
 
     handles = [
         Patch(
             color=_colour(f),
-            label=f"{letter(f)}: {plural(block.stop - block.start, 'row')} on "
+            label=f"{block_letter(f)}: {plural(block.stop - block.start, 'row')} on "
             f"machine{'s' * (len(block.machines) > 1)} {few(block.machines, 3)}",
         )
-        for f, block in enumerate(shares.blocks[:_LISTED], start=1)
+        for f, block in enumerate(shares.blocks[:_MOST_LISTED], start=1)
     ]
     more = len(shares.blocks) - len(handles)
     if more:
@@ -177,35 +180,35 @@ def _list_blocks(axes: Any, shares: Shares) -> None:
     )
 
 
-def _meanings(panels: Sequence[Shares]) -> list[Any]:
-    """Return the legend of other marks."""
+def _mark_legend(panels: Sequence[DrawnAssignment]) -> list[Any]:
+    """Return the entries of the legend of other marks."""
     from matplotlib.patches import Patch
 
     shown = [Patch(color=STORED, label="stored, not computed")]
     if any(panel.away for panel in panels):
         shown.append(Patch(facecolor="white", edgecolor=FAINT, hatch="////", label="preempted"))
-    if any(panel.new and panel.machines <= _SEPARATE for panel in panels):
-        shown.append(Patch(color="black", label="black line: new to the machine"))
+    if any(panel.new and panel.machines <= _MOST_SEPARATE for panel in panels):
+        shown.append(Patch(color="black", label="black line: rows new to the machine"))
     return shown
 
 
 def _draw_steps(
     axes: Any, available: Sequence[int], iterations: Sequence[Mapping[str, Any]]
 ) -> None:
-    """A row for each iteration, a column for each machine: what it still has to be given."""
+    """Draw a row for each iteration, with the remaining load of each machine in a column."""
     shown, machines = iterations[:_MOST_STEPS], available[:_MOST_MACHINES]
     numbered = len(machines) <= _NUMBERED
     whole = max(Fraction(load) for load in iterations[0]["loads"])
     places = np.arange(len(machines))
     right = axes.get_yaxis_transform()
-    for f, each in enumerate(shown, start=1):
-        loads = each["loads"][: len(machines)]
+    for f, iteration in enumerate(shown, start=1):
+        loads = iteration["loads"][: len(machines)]
         parts = [0.85 * float(Fraction(load) / whole) for load in loads]
-        part = 0.85 * float(Fraction(each["alpha"]) / whole)
-        taken = [part if n in each["machines"] else 0 for n in machines]
+        part = 0.85 * float(Fraction(iteration["alpha"]) / whole)
+        taken = [part if n in iteration["machines"] else 0 for n in machines]
         axes.barh([f + 0.18] * len(parts), parts, 0.32, left=places, color="#b6bec7")
         axes.barh([f + 0.18] * len(parts), taken, 0.32, left=places, color=_colour(f))
-        axes.text(1.01, f, str(each["total"]), transform=right, va="center_baseline")
+        axes.text(1.01, f, str(iteration["total"]), transform=right, va="center_baseline")
         if numbered:
             for place, load in zip(places, loads, strict=True):
                 axes.text(place, f - 0.05, str(load), va="bottom")
@@ -218,7 +221,7 @@ def _draw_steps(
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(left=False, bottom=False, top=False, labeltop=True, labelbottom=False)
     unit = "fractions of a shard" if isinstance(iterations[0]["alpha"], str) else "rows"
-    axes.set_title(f"Algorithm 1 step by step\nm: {unit} left to be given; L': their sum", pad=18)
+    axes.set_title(f"Algorithm 1 step by step\nm: {unit} not yet assigned; L': their sum", pad=18)
     rest = [(len(iterations) - len(shown), "step"), (len(available) - len(machines), "machine")]
     left_out = " and ".join(plural(count, word) for count, word in rest if count)
     if left_out:
@@ -228,24 +231,23 @@ def _draw_steps(
 def _step_names(iterations: Sequence[Mapping[str, Any]]) -> list[str]:
     machines_per_row = len(iterations[0]["machines"])
     return [
-        f"{letter(f)}: alpha = {each['alpha']} = {_reason(each, machines_per_row)}"
-        for f, each in enumerate(iterations[:_MOST_STEPS], start=1)
+        f"{block_letter(f)}: alpha = {iteration['alpha']} = {_reason(iteration, machines_per_row)}"
+        for f, iteration in enumerate(iterations[:_MOST_STEPS], start=1)
     ]
 
 
-def _reason(each: Mapping[str, Any], machines_per_row: int) -> str:
-    """Return which of the two bounds alpha_f is."""
-    if each["decided_by"] == "load":
-        return f"m[{each['smallest']}]"
-    return (
-        f"L'{'' if machines_per_row == 1 else f'/{machines_per_row}'} - m[{each['next_largest']}]"
-    )
+def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
+    """Return which of its two bounds alpha_f equals."""
+    if iteration["decided_by"] == "load":
+        return f"m[{iteration['smallest']}]"
+    part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
+    return f"{part} - m[{iteration['next_largest']}]"
 
 
 def _colour(f: int) -> str:
     return BLOCKS[(f - 1) % len(BLOCKS)]
 
 
-def _cut(label: str) -> str:
+def _shorten(label: str) -> str:
     label = printable(label)
     return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 3]}..."

@@ -1,6 +1,6 @@
-"""How pictures are made by matplotlib (the extra `plot`): one style, and the same bytes each time.
+"""Pictures by matplotlib (the extra `plot`): one style, and reproducible bytes.
 
-Pictures have a white ground of their own, so that they are read on light and on dark pages.
+Pictures have a white background, which suits light and dark pages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cec_mpi.store.files.saving import storing
 from cec_mpi.text import printable
 
 SUFFIXES = (".svg", ".pdf", ".png")
-# Of blocks, used again and again: light, since black letters stand on them, and different for the
+# Colours of blocks, reused cyclically: light enough for black letters, and distinct for the
 # colour-blind (Paul Tol's light scheme).
 BLOCKS = (
     "#77aadd",
@@ -36,7 +36,7 @@ STORED, FAINT, INK = "#e8ebee", "#59636e", "#1f2328"
 _DOTS_PER_INCH = 200
 _STYLE: Any = {
     "svg.hashsalt": "cec_mpi",
-    "svg.fonttype": "none",  # words stay words
+    "svg.fonttype": "none",  # text stays text
     "text.parse_math": False,
     "text.color": INK,
     "font.size": 9.0,
@@ -56,32 +56,32 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """All that is drawn and saved within looks alike.
+    """Set the style of pictures that are drawn and saved in the context.
 
     Raises
     ------
     InputError
-        There is no matplotlib.
+        If matplotlib is not installed.
     """
     try:
         from matplotlib import rc_context
     except ImportError:
         raise InputError("pictures need matplotlib: pip install 'cec_mpi[plot]'") from None
     with rc_context(_STYLE), warnings.catch_warnings():
-        # Letters of any script may be in names, and a font has not all of them.
+        # Names may contain characters that the font lacks.
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
         yield
 
 
-def saved(figure: Any, kind: str, title: str) -> bytes:
-    """A figure as a file; the same figure gives the same bytes.
+def render_figure(figure: Any, kind: str, title: str) -> bytes:
+    """Return the bytes of a file with the figure; equal figures give equal bytes.
 
     Parameters
     ----------
     figure : matplotlib.figure.Figure
     kind : {"svg", "pdf", "png"}
     title : str
-        What programs that do not show it say of it.
+        Title in the file's metadata.
     """
     file = io.BytesIO()
     metadata = {"Title": printable(title), **_METADATA[kind]}
@@ -90,24 +90,24 @@ def saved(figure: Any, kind: str, title: str) -> bytes:
 
 
 def write_picture(figure: Any, name: str, title: str) -> None:
-    """Write a file in the place of another at once.
+    """Write a figure to a file, atomically replacing an earlier file.
 
     Raises
     ------
     InputError
-        It cannot be written.
+        If the file cannot be written.
     """
     path = as_path(name)
     with storing(path):
         if path.exists() and not path.is_file():
-            raise InputError(f"{name} is there and no file: expected the name of a file")
+            raise InputError(f"{name} is not a regular file: expected a file or a new name")
         if not path.parent.is_dir():
-            raise InputError(f"{name} cannot be written: there is no directory {path.parent}")
-        publish(path, saved(figure, path.suffix.lower()[1:], title))
+            raise InputError(f"{name} cannot be written: no directory {path.parent} exists")
+        publish(path, render_figure(figure, path.suffix.lower()[1:], title))
 
 
 def check_suffix(name: str) -> None:
-    """Refuse a name that does not say what the picture is to be."""
+    """Raise InputError unless the file name has the suffix of a format."""
     if Path(name).suffix.lower() not in SUFFIXES:
         expected = " or ".join([", ".join(SUFFIXES[:-1]), SUFFIXES[-1]])
-        raise InputError(f"picture {name!r}: expected a name in {expected}")
+        raise InputError(f"picture {name!r}: expected a name that ends in {expected}")

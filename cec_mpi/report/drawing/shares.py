@@ -1,4 +1,4 @@
-"""What a picture shows of an assignment: blocks, and rows new to machines."""
+"""Assignments to draw: blocks, and rows new to machines."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Intervals = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Shares:
-    """An assignment that is drawn.
+class DrawnAssignment:
+    """An assignment to draw.
 
     Attributes
     ----------
     machines : int
-        N: machines 1..N are drawn, available or not.
+        N; all of machines 1..N are drawn.
     rows : int
         Rows per shard.
     available : tuple of int
     blocks : sequence of Block
-        In Algorithm 1's order, which their letters a, b, .. follow.
+        In the order of Algorithm 1, with letters a, b, ...
     title, subtitle : str
     labels : sequence of str
-        Of each machine.
+        Label of each machine.
     new : mapping of int to list of (int, int)
-        Rows by machine that it did not compute in the step before.
+        Rows that each machine did not compute in the previous step.
     """
 
     machines: int
@@ -44,11 +44,11 @@ class Shares:
     @property
     def away(self) -> list[int]:
         """The preempted machines."""
-        there = set(self.available)
-        return [n for n in range(1, self.machines + 1) if n not in there]
+        available = set(self.available)
+        return [n for n in range(1, self.machines + 1) if n not in available]
 
     def loads(self) -> list[int]:
-        """Rows of machines 1..N."""
+        """Return the number of rows of each of machines 1..N."""
         rows = [0] * self.machines
         for block in self.blocks:
             for n in block.machines:
@@ -56,12 +56,12 @@ class Shares:
         return rows
 
 
-def letter(number: int) -> str:
+def block_letter(number: int) -> str:
     """Return the letter of block f: a for f = 1, .. z, aa, ab, ..
 
     Examples
     --------
-    >>> letter(1), letter(26), letter(27), letter(703)
+    >>> block_letter(1), block_letter(26), block_letter(27), block_letter(703)
     ('a', 'z', 'aa', 'aaa')
     """
     letters = ""
@@ -72,7 +72,7 @@ def letter(number: int) -> str:
 
 
 def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Intervals]:
-    """Return rows that machines compute after a change and did not before, by machine.
+    """Return the rows that each machine computes after a change and not before.
 
     Examples
     --------
@@ -80,8 +80,10 @@ def new_rows(before: Iterable[Block], after: Iterable[Block]) -> dict[int, Inter
     >>> new_rows([Block(0, 5, (1, 2))], [Block(0, 2, (1, 3)), Block(2, 8, (2, 3))])
     {2: [(5, 8)], 3: [(0, 8)]}
     """
-    was, now = _intervals(before), _intervals(after)
-    differences = {n: _without(spans, was.get(n, [])) for n, spans in sorted(now.items())}
+    rows_before, rows_after = _intervals(before), _intervals(after)
+    differences = {
+        n: _subtract(spans, rows_before.get(n, [])) for n, spans in sorted(rows_after.items())
+    }
     return {n: spans for n, spans in differences.items() if spans}
 
 
@@ -98,20 +100,20 @@ def _intervals(blocks: Iterable[Block]) -> dict[int, Intervals]:
     return found
 
 
-def _without(spans: Intervals, others: Intervals) -> Intervals:
-    """Return parts of these intervals that are in none of the others; both ascend."""
-    left: Intervals = []
+def _subtract(spans: Intervals, removed: Intervals) -> Intervals:
+    """Return the set difference of two ascending lists of intervals."""
+    remaining: Intervals = []
     k = 0
     for start, stop in spans:
         place = start
-        while k < len(others) and others[k][1] <= place:
+        while k < len(removed) and removed[k][1] <= place:
             k += 1
         j = k
-        while j < len(others) and others[j][0] < stop:
-            if others[j][0] > place:
-                left.append((place, others[j][0]))
-            place = max(place, others[j][1])
+        while j < len(removed) and removed[j][0] < stop:
+            if removed[j][0] > place:
+                remaining.append((place, removed[j][0]))
+            place = max(place, removed[j][1])
             j += 1
         if place < stop:
-            left.append((place, stop))
-    return left
+            remaining.append((place, stop))
+    return remaining

@@ -7,13 +7,13 @@ from typing import Any
 
 from cec_mpi.terminal import aligned
 
-_BETWEEN = "  "
+_GAP = "  "
 
 
 def steps_table(
     available: Sequence[int], iterations: Sequence[Mapping[str, Any]], width: int | None = None
 ) -> list[str]:
-    r"""Return the lines of a table: f, alpha_f, P_f, what decided alpha_f, m and L'.
+    r"""Return the lines of a table: f, alpha_f, P_f, which bound alpha_f equals, m and L'.
 
     Parameters
     ----------
@@ -21,8 +21,8 @@ def steps_table(
     iterations : sequence of mapping
         Those of `explain_plan`.
     width : int, optional
-        Columns that there is room for; what has none is left out, and counted in a line
-        of its own. All are shown by default.
+        Columns of the terminal. Machines that do not fit are left out and counted in a last line.
+        By default all are shown.
 
     Examples
     --------
@@ -39,19 +39,19 @@ def steps_table(
     rows = [
         [
             str(f),
-            str(each["alpha"]),
-            " ".join(map(str, each["machines"])),
-            _reason(each, machines_per_row),
+            str(iteration["alpha"]),
+            " ".join(map(str, iteration["machines"])),
+            _reason(iteration, machines_per_row),
         ]
-        for f, each in enumerate(iterations, start=1)
+        for f, iteration in enumerate(iterations, start=1)
     ]
-    loads = [[*map(str, each["loads"]), str(each["total"])] for each in iterations]
+    loads = [[*map(str, iteration["loads"]), str(iteration["total"])] for iteration in iterations]
     rows.append(["", "", "", "nothing is left"])
     loads.append(["0"] * (len(available) + 1))
     columns = [*(f"m[{n}]" for n in available), "L'"]
     left = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     right = [max(len(row[k]) for row in [columns, *loads]) for k in range(len(columns))]
-    kept = _fitting(left, right, width)
+    kept = _fitting_columns(left, right, width)
     shown = [columns[k] for k in kept]
     cells = [
         [*words, *(numbers[k] for k in kept)] for words, numbers in zip(rows, loads, strict=True)
@@ -59,36 +59,36 @@ def steps_table(
     lines = aligned([*head, *shown], cells, shown)
     missing = len(columns) - len(kept)
     if missing:
-        lines.append(f"(m of {missing} more machines: in a wider terminal, a pipe, or --json)")
+        lines.append(f"(m of {missing} more machines: use a wider terminal, a pipe, or --json)")
     return lines
 
 
-def _fitting(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
-    """Return the columns of loads that fit, with the last one, L'."""
+def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | None) -> list[int]:
+    """Return the indices of the columns of loads that fit, with the last one, L'."""
     last = len(right) - 1
     if width is None:
         return [*range(last), last]
-    taken = sum(size + len(_BETWEEN) for size in left) + right[last]
+    taken = sum(size + len(_GAP) for size in left) + right[last]
     kept = []
     for k in range(last):
-        taken += right[k] + len(_BETWEEN)
+        taken += right[k] + len(_GAP)
         if taken > width:
             break
         kept.append(k)
     return [*kept, last]
 
 
-def _reason(each: Mapping[str, Any], machines_per_row: int) -> str:
-    """Return which bound alpha_f is, and the value of the other one."""
-    load = f"m[{each['smallest']}] = {each['load']}"
-    if each["next_largest"] is None:
+def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
+    """Return which bound alpha_f equals, and the value of the other one."""
+    load = f"m[{iteration['smallest']}] = {iteration['load']}"
+    if iteration["next_largest"] is None:
         return (
             f"{load}, of the last {machines_per_row} machines"
             if machines_per_row > 1
             else f"{load}, the last one"
         )
     part = "L'" if machines_per_row == 1 else f"L'/{machines_per_row}"
-    room = f"{part} - m[{each['next_largest']}] = {each['room']}"
-    if each["decided_by"] == "load":
-        return f"{load}, no more than {room}"
-    return f"{room}, less than {load}"
+    rest = f"{part} - m[{iteration['next_largest']}] = {iteration['room']}"
+    if iteration["decided_by"] == "load":
+        return f"{load}, no more than {rest}"
+    return f"{rest}, less than {load}"

@@ -1,1 +1,1 @@
-"""Progress of work, on a terminal, as lines of a file, and in ``top``."""
+"""Display of progress on a terminal, as lines in a file, and in ``top``."""

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableT
 
 from cec_mpi.terminal import drop
 
-_ALL_AS_IT_IS: dict[str, Any] = {
+_PLAIN_TEXT: dict[str, Any] = {
     "markup": False,
     "highlight": False,
     "emoji": False,
@@ -22,29 +22,29 @@ _ALL_AS_IT_IS: dict[str, Any] = {
 
 def console_on(stream: TextIO) -> Console:
     """Return a console; a terminal that disappears raises no error."""
-    return _Console(file=cast(TextIO, _Lasting(stream)), soft_wrap=True, **_ALL_AS_IT_IS)
+    return _Console(file=cast(TextIO, _IgnoringErrors(stream)), soft_wrap=True, **_PLAIN_TEXT)
 
 
 class _Console(Console):
-    """As large as the terminal of its stream, with a cursor that stays to be seen.
+    """A console of the size of its stream's terminal that never hides the cursor.
 
-    A process that is killed could not bring it back.
+    A killed process could not show the cursor again.
     """
 
-    @property  # type: ignore[misc]  # rich's can be set, which nobody does here
+    @property  # type: ignore[misc]  # rich's property has a setter
     def size(self) -> ConsoleDimensions:
         try:
-            found = os.get_terminal_size(self.file.fileno())
+            size = os.get_terminal_size(self.file.fileno())
         except (OSError, ValueError):
-            found = os.terminal_size((0, 0))
+            size = os.terminal_size((0, 0))
         usual = get_terminal_size((80, 24))
-        return ConsoleDimensions(found.columns or usual.columns, found.lines or usual.lines)
+        return ConsoleDimensions(size.columns or usual.columns, size.lines or usual.lines)
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
 
 
-class _Lasting:
+class _IgnoringErrors:
     """A stream that ignores what is written after its terminal has disappeared."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -68,10 +68,10 @@ class _Lasting:
         return getattr(self._stream, name)
 
 
-def rendered(
+def render_lines(
     lines: Iterable[RenderableType], width: int, encoding: str, is_terminal: bool = True
 ) -> str:
-    """Return the text of renderables, in lines of at most so many columns.
+    """Return renderables as text, in lines of at most `width` columns.
 
     Parameters
     ----------
@@ -79,24 +79,24 @@ def rendered(
     width : int
         Columns.
     encoding : str
-        Of the stream.
+        Encoding of the stream.
     is_terminal : bool
-        With styles.
+        Whether to include styles.
     """
     width = max(1, width)
     console = Console(
         file=io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace"),
         force_terminal=is_terminal,
         width=width,
-        **_ALL_AS_IT_IS,
+        **_PLAIN_TEXT,
     )
     with console.capture() as captured:
-        console.print(Cut(lines))
+        console.print(TruncatedLines(lines))
     return captured.get().encode(encoding, "replace").decode(encoding)
 
 
-class Cut:
-    """Renderables, each in a line; a line that is cut ends with an ellipsis."""
+class TruncatedLines:
+    """Renderables in lines; a truncated line ends with an ellipsis."""
 
     def __init__(self, lines: Iterable[RenderableType]) -> None:
         self._lines = lines

@@ -1,4 +1,4 @@
-"""The state of a run as its records show it."""
+"""The state of a run according to its records."""
 
 from __future__ import annotations
 
@@ -13,104 +13,104 @@ from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
 
-_RECENT = 64  # steps that medians and the rate are of
-_LONG = 2.0  # seconds of a step that are worth showing
+_RECENT = 64  # steps in medians and in the rate
+_LONG = 2.0  # seconds of a step from which the time of the next one is shown
 
 
-class Seen:
-    """A run, as its header and its steps show it.
+class RunState:
+    """The state of a run, from its header and its steps.
 
-    Taking a step is cheap: figures are computed when they are read.
+    Adding a step is cheap; figures are computed on access.
 
     Parameters
     ----------
     header : mapping
-        The first line of its records.
+        The first line of the records.
 
     Attributes
     ----------
     header : mapping
-    made : int
-        Steps since that header.
+    steps_made : int
+        Number of steps since that header.
     last : StepRecord or None
         The last step.
     event : tuple of (int, str) or None
-        The step of the last event, counted from 1, and what happened.
-    happened : dict of int to (int, str)
+        The step of the last event, and its description.
+    last_events : dict of int to (int, str)
         The same as `event` for each machine.
     is_over : bool
-        No more steps are to come.
-    waiting : float
-        Seconds since the last step, or since the run began, as far as whoever shows it knows.
+        Whether no more steps will follow.
+    silence : float
+        Seconds since the last step, or since the start of the run.
     is_slow : bool
-        Whether a step took seconds.
-    known : dict of str to float
-        What the task has said of how far it is.
-    short : Waiting or None
-        What the next step waits for, if too few machines are available.
+        Whether a step took more than 2 seconds.
+    progress : dict of str to float
+        Numbers that the task recorded of its progress.
+    shortage : Waiting or None
+        What the next step waits for; None if enough machines are available.
     unfinished : list of Event
-        What happened in a last step that did not end.
+        Events of a last step that did not finish.
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.event: tuple[int, str] | None = None
-        self.happened: dict[int, tuple[int, str]] = {}
+        self.last_events: dict[int, tuple[int, str]] = {}
         self.is_over = self.is_slow = False
-        self.waiting = 0.0
+        self.silence = 0.0
         self.begin(header)
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Begin a part of a run, which has its own header."""
+        """Begin a part of a run, with its own header."""
         self.header = header
-        self.made = 0
-        self._settled: dict[int, tuple[int, str]] = {}  # rank and host of each that joined
+        self.steps_made = 0
+        self._joined_hosts: dict[int, tuple[int, str]] = {}  # rank and host of each that joined
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
-        self.short: Waiting | None = None
+        self.shortage: Waiting | None = None
         self.unfinished: list[Event] = []
-        self.known: dict[str, float] = {}
+        self.progress: dict[str, float] = {}
 
     def read(self, line: Line) -> None:
-        """Take a line of the records."""
+        """Add a line of the records."""
         if isinstance(line, Header):
             self.begin(line.about)
         elif isinstance(line, StepRecord):
             self.take(line)
         elif isinstance(line, Progress):
-            self.known.update(line.known)
+            self.progress.update(line.known)
         elif isinstance(line, Waiting):
-            self.short = line
+            self.shortage = line
         elif isinstance(line, Unfinished):
             self.unfinished += line.events
-            self._happen(line.events, 0 if self.last is None else self.last.step + 1)
+            self._add_events(line.events, 0 if self.last is None else self.last.step + 1)
 
     def take(self, step: StepRecord) -> None:
-        """Take the next step."""
-        self.made += 1
-        self.last, self.short = step, None
+        """Add the next step."""
+        self.steps_made += 1
+        self.last, self.shortage = step, None
         self.recent.append(step)
-        self._happen(step.events, step.step)
+        self._add_events(step.events, step.step)
 
-    def _happen(self, events: Sequence[Event], step: int) -> None:
+    def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             kind, machine = kind_and_machine(event)
-            self.event = self.happened[machine] = step, event_words(event)
+            self.event = self.last_events[machine] = step, event_words(event)
             if kind == "joined" and "host" in event:
-                self._settled[machine] = event.get("rank", 0), event["host"]
+                self._joined_hosts[machine] = event.get("rank", 0), event["host"]
 
     def wait(self, seconds: float) -> None:
         """Set the seconds since the last step."""
-        self.waiting = seconds
+        self.silence = seconds
         self.is_slow = self.is_slow or seconds >= _LONG
 
     @property
     def planned(self) -> int | None:
-        """How many steps this part of the run makes; None if that is unknown."""
+        """The number of steps of this part of the run; None if unknown."""
         return self.header.get("planned_steps")
 
     @property
     def machines(self) -> int:
-        """Of the store."""
+        """The number of machines of the store."""
         return len(self.last.rows) if self.last is not None else 0
 
     @property
@@ -128,11 +128,11 @@ class Seen:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the last step; None if their number is unknown."""
+        """Seconds until the end of the last step; None if unknown."""
         rate = self.rate
         if self.planned is None or not rate or self.is_over:
             return None
-        left = self.planned - self.made - min(1.0, self.waiting * rate)
+        left = self.planned - self.steps_made - min(1.0, self.silence * rate)
         return max(0.0, left) / rate
 
     @property
@@ -144,15 +144,17 @@ class Seen:
     def hosts(self) -> dict[int, str]:
         """The host of each machine, with its rank if it carries several."""
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
-        placed = dict(self._settled)
+        placed = dict(self._joined_hosts)
         if machines and hosts:
-            hosts = hosts if len(hosts) > 1 else hosts * len(machines)  # all are in one process
+            hosts = (
+                hosts if len(hosts) > 1 else hosts * len(machines)
+            )  # one process has all machines
             placed = dict(zip(machines, enumerate(hosts), strict=False)) | placed
         carried = Counter(rank for rank, _ in placed.values())
         return {n: host_words(*at, carried[at[0]]) for n, at in placed.items()}
 
     def availability(self, machine: int) -> float:
-        """Return the share of recent steps in which a machine was available."""
+        """Return the fraction of recent steps in which a machine was available."""
         there = sum(machine in step.available for step in self.recent)
         return there / len(self.recent) if self.recent else 0.0
 

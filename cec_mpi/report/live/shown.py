@@ -1,4 +1,4 @@
-"""Showing progress: lines that change on a terminal, or a line from time to time."""
+"""Display of progress: lines that change on a terminal, or a line at intervals."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ CHOICES = (AUTO, PLAIN, OFF)
 _LAUNCHERS = {"mpirun", "mpiexec", "prterun", "orterun", "mpiexec.hydra"}
 _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandparent
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # as TERM
-_NOTEBOOK = "JPY_PARENT_PID"  # of what a cell of a notebook starts, on a terminal that is none
-_DRAWINGS = 4  # a second
+_NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
+_REDRAWS_PER_SECOND = 4
 
 
 @dataclass(frozen=True)
-class Way:
+class Display:
     """How progress is shown.
 
     Attributes
     ----------
     live : bool
-        As lines that are drawn anew in their place, or as whole lines.
+        Whether lines are redrawn in place; otherwise whole lines are written.
     interval : float
-        Seconds between two whole lines.
+        Seconds between whole lines.
     """
 
     live: bool
     interval: float = 0.0
 
 
-LIVE = Way(True)
-WATCHED = Way(False, 5.0)  # lines that come to a terminal
-KEPT = Way(False, 60.0)  # lines in a file, as that of a batch job
-VERBOSELY = Way(False, 1.0)
+LIVE = Display(True)
+TERMINAL_LINES = Display(False, 5.0)  # a terminal that is not redrawn
+FILE_LINES = Display(False, 60.0)  # for example the output of a batch job
+VERBOSE_LINES = Display(False, 1.0)
 
 
-def is_watched() -> bool:
-    """Return whether standard error of this process comes to a terminal.
+def reaches_terminal() -> bool:
+    """Return whether standard error of this process reaches a terminal.
 
-    A launcher with a terminal passes on what its ranks write.
+    A launcher forwards the output of its ranks to its own terminal.
     """
     if sys.stderr.isatty():
         return True
@@ -66,11 +66,11 @@ def is_watched() -> bool:
                 return errors.startswith(("/dev/pts/", "/dev/tty"))
             process = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
-        pass  # no such process, or not ours to look at: then nobody is known to watch
+        pass  # no such process, or no permission: assume no terminal
     return False
 
 
-def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> Way | None:
+def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> Display | None:
     """Return how this process shows progress; None if it does not.
 
     Parameters
@@ -78,71 +78,73 @@ def way_to_show(choice: str = AUTO, environ: Mapping[str, str] = os.environ) -> 
     choice : str
         One of `CHOICES`.
     environ : mapping
-        Variables of this process.
+        Environment variables.
     """
     if choice == OFF or verbosity() == QUIET or sys.stderr is None:
         return None
     launcher = detect_launcher(environ)
-    if launcher is not None and launcher.is_srun:  # no ancestor of its ranks
-        watched = environ.get("ENVIRONMENT") != "BATCH"  # which sbatch sets
+    if launcher is not None and launcher.is_srun:  # srun is not an ancestor of its ranks
+        is_read = environ.get("ENVIRONMENT") != "BATCH"  # which sbatch sets
     else:
-        watched = is_watched()
-        has_cursor = environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK not in environ
+        is_read = reaches_terminal()
+        has_cursor = (
+            environ.get("TERM") not in _WITHOUT_CURSOR and _NOTEBOOK_VARIABLE not in environ
+        )
         if launcher is None and sys.stderr.isatty() and has_cursor and choice == AUTO:
             return LIVE
     if verbosity() == VERBOSE:
-        return VERBOSELY
-    return WATCHED if watched else KEPT
+        return VERBOSE_LINES
+    return TERMINAL_LINES if is_read else FILE_LINES
 
 
 class View(Protocol):
-    """What can be shown."""
+    """Something to display."""
 
     def line(self) -> str:
-        """One line, in a file."""
+        """Return one line, for a file."""
 
     def lines(self, width: int, height: int) -> Iterable[RenderableType]:
-        """Lines on a terminal of this size."""
+        """Return lines for a terminal of this size."""
 
 
 @contextmanager
-def shown(view: View, choice: str) -> Iterator[threading.RLock | None]:
-    """Show a view while work is done; yields a lock, or None if nothing is to be shown.
+def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
+    """Show a view while the context is open; yield a lock, or None if nothing is shown.
 
     Parameters
     ----------
     view : View
-        Whoever changes it holds the lock.
+        The caller holds the lock while changing it.
     choice : str
-        How it is shown, see `way_to_show`.
+        See `choose_display`.
     """
-    way = way_to_show(choice)
-    if way is None:
+    display = choose_display(choice)
+    if display is None:
         yield None
         return
     lock = threading.RLock()
-    with _drawn(view, lock) if way == LIVE else _told(view, lock, way):
+    with _draw_live(view, lock) if display == LIVE else _print_lines(view, lock, display):
         yield lock
 
 
 @contextmanager
-def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
-    """Show lines on the terminal of standard error, below what else is printed."""
-    from rich.live import Live  # read only where it is needed
+def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
+    """Show lines on the terminal of standard error, below all other output."""
+    from rich.live import Live  # slow to import
 
-    from cec_mpi.report.live.console import Cut, console_on
+    from cec_mpi.report.live.console import TruncatedLines, console_on
 
     console = console_on(sys.stderr)
 
     def lines() -> RenderableType:
         with lock:
             size = console.width - 1, console.height - 1
-            return Cut(list(view.lines(*size))[: max(1, size[1])])
+            return TruncatedLines(list(view.lines(*size))[: max(1, size[1])])
 
     with Live(
         console=console,
         get_renderable=lines,
-        refresh_per_second=_DRAWINGS,
+        refresh_per_second=_REDRAWS_PER_SECOND,
         transient=True,
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         vertical_overflow="crop",
@@ -151,21 +153,19 @@ def _drawn(view: View, lock: threading.RLock) -> Iterator[None]:
 
 
 @contextmanager
-def _told(view: View, lock: threading.RLock, way: Way) -> Iterator[None]:
-    """Write a line from time to time."""
-    from cec_mpi.report.live.words import (
-        clock,  # machines of a run show nothing, and do not read it
-    )
+def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterator[None]:
+    """Print a line at intervals."""
+    from cec_mpi.report.live.words import clock  # not needed by machines of a run
 
     over, begin = threading.Event(), time.monotonic()
 
-    def look() -> None:
-        while not over.wait(way.interval):
+    def print_lines() -> None:
+        while not over.wait(display.interval):
             with lock:
                 line = view.line()
             tell(f"cec-mpi: {line}, {clock(time.monotonic() - begin)} so far")
 
-    thread = threading.Thread(target=look, daemon=True, name="progress")
+    thread = threading.Thread(target=print_lines, daemon=True, name="progress")
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""``cec-mpi top``: a run of another process, shown from its files."""
+"""``cec-mpi top``: the display of another process's run, from its files."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
-from cec_mpi.report.live.console import Cut, console_on, rendered
+from cec_mpi.report.live.console import TruncatedLines, console_on, render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched import WatchedRun
 from cec_mpi.terminal import put
 
-_READING = 0.1  # seconds between two looks while records are still being read
-_ENDING = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+_READING_INTERVAL = 0.1  # seconds between updates while old records are read
+_END_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 _LONGEST_SLEEP = 3600.0
-_WIDTH = 100  # columns, where nothing says how many there are
+_WIDTH = 100  # columns, if unknown
 
 
 def top(out: Path, every: float, once: bool) -> None:
-    """Show a run until it is over, or until Ctrl-C is pressed.
+    """Show a run until it ends or Ctrl-C is pressed.
 
     Parameters
     ----------
     out : Path
         The directory of its results.
     every : float
-        Seconds between two looks.
+        Seconds between updates.
     once : bool
-        Show it once, as it is where standard output is no terminal.
+        Show it once, which is the default if standard output is not a terminal.
 
     Raises
     ------
     InputError
-        There is no run, or no run writes such records.
+        If the directory contains no run, or its records are invalid.
     """
     run = WatchedRun(out)
     console = Console(markup=False, highlight=False, emoji=False, legacy_windows=False)
@@ -55,9 +55,9 @@ def top(out: Path, every: float, once: bool) -> None:
 def _show(run: WatchedRun, console: Console) -> None:
     """Print the run once."""
     encoding = console.encoding
-    width = _columns_of_reader() - console.is_terminal
+    width = _reader_columns() - console.is_terminal
     lines = top_lines(run, width, None)
-    text = rendered(lines, width, encoding, is_terminal=console.is_terminal)
+    text = render_lines(lines, width, encoding, is_terminal=console.is_terminal)
     put("\n".join(line.rstrip() for line in text.splitlines()))
 
 
@@ -68,16 +68,16 @@ def _catch_up(run: WatchedRun) -> None:
 
 
 def _watch(run: WatchedRun, every: float) -> bool:
-    """Show the run again and again; return whether it is over."""
+    """Update the display until the run ends; return False if the terminal disappeared."""
     console = console_on(sys.stdout)
     with _exit_on_signals(), Live(console=console, screen=True, auto_refresh=False) as live:
-        while (size := _size()) is not None:  # the terminal is still there
+        while (size := _size()) is not None:  # the terminal still exists
             run.read()
             width, height = size
-            live.update(Cut(top_lines(run, width - 1, height)[:height]), refresh=True)
-            if run.state.is_over and not run.behind:
+            live.update(TruncatedLines(top_lines(run, width - 1, height)[:height]), refresh=True)
+            if run.status.is_over and not run.behind:
                 return True
-            time.sleep(_READING if run.behind else min(every, _LONGEST_SLEEP))
+            time.sleep(_READING_INTERVAL if run.behind else min(every, _LONGEST_SLEEP))
     return False
 
 
@@ -88,7 +88,7 @@ def _exit_on_signals() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in _ENDING}
+    before = {number: signal.signal(number, end) for number in _END_SIGNALS}
     try:
         yield
     finally:
@@ -105,9 +105,9 @@ def _size(descriptor: int | None = None) -> tuple[int, int] | None:
     return (found.columns or 80, found.lines or 24)
 
 
-def _columns_of_reader() -> int:
+def _reader_columns() -> int:
     """Return the columns of the reader's terminal, also through a pipe."""
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", "0"))) > 0:
             return columns
-    return next((size[0] for each in (None, 2, 0) if (size := _size(each))), _WIDTH)
+    return next((size[0] for descriptor in (None, 2, 0) if (size := _size(descriptor))), _WIDTH)

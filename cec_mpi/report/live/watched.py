@@ -1,4 +1,4 @@
-"""The state of a run of another process, from its directory."""
+"""The state of another process's run, from its directory."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.seen import Seen
+from cec_mpi.report.live.seen import RunState
 from cec_mpi.report.live.words import clock, waiting_words
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import Following
 from cec_mpi.store.files.durable import is_locked, was_locked
 
-_STUCK = 10.0  # seconds without a step, at the least, and
-_STEPS = 10  # the time of so many steps
-_UNKNOWN = 60.0  # seconds without a step where nobody says whether the run is still there
+_STUCK = 10.0  # a run seems stuck after this many seconds without a step,
+_STEPS = 10  # and this many times the time of a step
+_UNKNOWN = 60.0  # seconds without a step after which a run counts as ended if locks are unknown
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a run.
+class RunStatus:
+    """The status of a run.
 
     Attributes
     ----------
     words : str
     is_over : bool
-        No more steps are to come.
+        Whether no more steps will follow.
     """
 
     words: str
@@ -34,7 +34,7 @@ class State:
 
 
 class WatchedRun:
-    """A run of another process.
+    """Another process's run.
 
     Parameters
     ----------
@@ -44,34 +44,34 @@ class WatchedRun:
     Raises
     ------
     InputError
-        There is no run.
+        If the directory contains no run.
     """
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.seen = Seen({})
+        self.state = RunState({})
         self._steps = Following(out / STEPS)
         self._changed = 0.0
-        self._grew = 0.0  # by this computer's clock
+        self._grew = 0.0  # monotonic time
         if not out.is_dir():
-            what = "is no directory" if out.exists() else "is missing"
+            what = "is not a directory" if out.exists() else "does not exist"
             raise InputError(f"{out} {what}: expected the directory of the results of a run")
         self.read(0)
         if not self._steps.is_there and not is_locked(out):
-            raise InputError(f"{out} holds no run: expected {STEPS} in it")
+            raise InputError(f"{out} contains no run: expected {STEPS} in it")
 
     @property
     def behind(self) -> int:
-        """Bytes of its records that have not been read yet."""
+        """The number of bytes of records not read yet."""
         return self._steps.behind
 
     def read(self, most: int = 1 << 22) -> None:
-        """Read what is new in its records, about so many bytes."""
-        anew, lines = self._steps.new(most)
-        if anew:
-            self.seen = Seen({})
+        """Read about `most` bytes of new records."""
+        is_new, lines = self._steps.new(most)
+        if is_new:
+            self.state = RunState({})
         for line in lines:
-            self.seen.read(line)
+            self.state.read(line)
         if self._steps.changed != self._changed:
             now = time.monotonic()
             age = max(0.0, time.time() - self._steps.changed) if not self._changed else 0.0
@@ -83,24 +83,24 @@ class WatchedRun:
         return time.monotonic() - self._grew if self._changed else 0.0
 
     @property
-    def state(self) -> State:
-        """How the run is."""
+    def status(self) -> RunStatus:
+        """The status of the run."""
         silent = self.silent
         locked = is_locked(self.out)
         if locked or (locked is None and silent < _UNKNOWN):
-            if self.seen.short is not None:
-                return State(waiting_words(self.seen.short, silent))
-            if self.seen.last is None:
-                return State("no step yet")
-            rate = self.seen.rate
+            if self.state.shortage is not None:
+                return RunStatus(waiting_words(self.state.shortage, silent))
+            if self.state.last is None:
+                return RunStatus("no step yet")
+            rate = self.state.rate
             if silent > max(_STUCK, _STEPS / rate if rate else 0.0):
-                return State(f"seems stuck: no step for {clock(silent)}")
-            return State("going")
+                return RunStatus(f"seems stuck: no step for {clock(silent)}")
+            return RunStatus("running")
         if read_summary(self.out) is not None:
-            return State("done", True)
-        how = "broke off" if was_locked(self.out) else "stopped"
-        if self.seen.last is None:
-            return State(f"{how} before a step", True)
+            return RunStatus("done", True)
+        ended = "interrupted" if was_locked(self.out) else "stopped"
+        if self.state.last is None:
+            return RunStatus(f"{ended} before a step", True)
         if has_checkpoint(self.out):
-            return State(f"{how}, --resume continues", True)
-        return State(f"{how} without a checkpoint", True)
+            return RunStatus(f"{ended}, --resume continues", True)
+        return RunStatus(f"{ended} without a checkpoint", True)

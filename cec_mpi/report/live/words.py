@@ -1,4 +1,4 @@
-"""Times, rates and events, as people read them."""
+"""Times, rates and events as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST = 200  # characters of a reason: no line is longer
 
 
 def clock(seconds: float) -> str:
-    """Return a time from seconds to days.
+    """Return a duration as minutes and seconds, or hours, minutes and seconds.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def clock(seconds: float) -> str:
 
 
 def frequency(rate: float, what: str) -> str:
-    """Return a rate per second or, if it is low, per minute or hour.
+    """Return a rate per second or, if low, per minute or hour.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def host_words(rank: int, name: str, carried: int) -> str:
 
 
 def event_words(event: Event) -> str:
-    """Return what happened to a machine, without control characters.
+    """Return the description of an event, without control characters.
 
     Examples
     --------

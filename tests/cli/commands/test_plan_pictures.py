@@ -46,7 +46,7 @@ def test_the_figure_of_the_readme_is_what_the_command_of_the_page_draws(cec, tmp
         [each.text for each in file.iter() if each.tag.endswith("text")] for file in (drawn, kept)
     ]
     assert words[0] == words[1]
-    assert "black line: new to the machine" in words[0]
+    assert "black line: rows new to the machine" in words[0]
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,17 @@ def test_a_figure_does_not_write_through_a_link(cec, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--figure", "{}/a.jpg"], r"picture '.*a\.jpg': expected a name in \.svg, \.pdf or \.png"),
-        (["--figure", "{}/a"], r"expected a name in \.svg"),
-        (["--figure", ""], r"''.*expected a name in \.svg"),
-        (["--figure", "{}/none/a.svg"], r"a\.svg cannot be written: there is no directory"),
-        (["--figure", "{}/directory.svg"], r"directory\.svg is there and no file"),
-        (["--figure", "{}/pipe.png"], r"pipe\.png is there and no file"),
+        (
+            ["--figure", "{}/a.jpg"],
+            r"picture '.*a\.jpg': expected a name that ends in \.svg, \.pdf or \.png",
+        ),
+        (["--figure", "{}/a"], r"expected a name that ends in \.svg"),
+        (["--figure", ""], r"''.*expected a name that ends in \.svg"),
+        (["--figure", "{}/none/a.svg"], r"a\.svg cannot be written: no directory"),
+        (["--figure", "{}/directory.svg"], r"directory\.svg is not a regular file"),
+        (["--figure", "{}/pipe.png"], r"pipe\.png is not a regular file"),
         (["--figure", "{}/" + "x" * 300 + ".svg"], r"\.svg cannot be written: File name too long"),
-        (["--figure", "{}/\x1b[2J/a.svg"], r"there is no directory .*\\x1b\[2J"),
+        (["--figure", "{}/\x1b[2J/a.svg"], r"no directory .*\\x1b\[2J"),
         (["--figure", "/proc/a.svg"], r"/proc/a\.svg cannot be written: "),
         (["--before", "1-6"], r"--before needs --figure FILE"),
         (

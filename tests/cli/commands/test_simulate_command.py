@@ -11,7 +11,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.scenario import Happening, Scenario
+from cec_mpi.simulation.scenario import MachineEvent, Scenario
 from cec_mpi.simulation.simulate import simulate
 
 SPEEDS = "2,2,3,3,4,4"
@@ -70,7 +70,7 @@ def test_the_same_as_in_python(cec):
             columns=1000,
             options=options,
             steps=20,
-            happenings=(Happening(1.0, 2, "lost"), Happening(2.0, 2, "joins")),
+            machine_events=(MachineEvent(1.0, 2, "lost"), MachineEvent(2.0, 2, "joins")),
         )
     )
     assert json.loads(done.out) == {"heterogeneous": asdict(outcome)}
@@ -109,7 +109,7 @@ def test_a_store_and_its_records(cec, store, tmp_path):
     page = tmp_path / "report.html"
     assert cec("report", out, "--out", page).code == 0
     assert "All times are simulated." in page.read_text()
-    assert "the times and bytes of X with 60 x 4 numbers, not measured" in page.read_text()
+    assert "times and bytes are modelled for X with 60 x 4 numbers" in page.read_text()
     again = cec("simulate", store, "--steps", 5, "--out", out)
     assert again.code == 2
     assert "holds results" in again.err
@@ -141,12 +141,12 @@ def test_too_few_machines_for_good(cec, more):
     ("words", "message"),
     [
         ([], "expected a store, or --shape Q,R and --machines N"),
-        ([*X, "--copies", "2"], "--recovery and --copies exclude each other"),
+        ([*X, "--copies", "2"], "--recovery and --copies cannot be combined"),
         ([*X, "--density", "7"], "density 7.0: expected a number above 0 and at most 1"),
         ([*X, "--lost", "3"], "expected TIME:MACHINE"),
         ([*X, "--lost", "1:7"], "expected a machine from 1 to 6"),
         ([*X, "--draw-speeds", "3:1"], "expected two positive numbers"),
-        ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "exclude each other"),
+        ([*X, "--draw-speeds", "1:2", "--emulate-speeds", SPEEDS], "cannot be combined"),
         ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
         ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "speeds: 6, expected one for each of"),
         ([*X, "--memory", "1GB,3GB"], "memory: there is memory for 2 machines (0, 2), expected"),
@@ -154,7 +154,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
         ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR)"),
-        ([*X, "--availability-command", "date"], "a command cannot be asked"),
+        ([*X, "--availability-command", "date"], "--availability-command cannot be used"),
         (["nowhere"], "nowhere does not exist"),
     ],
 )
@@ -171,4 +171,4 @@ def test_what_is_refused(cec, words, message):
 def test_a_store_needs_no_shape(cec, store, flag, value):
     done = cec("simulate", store, flag, value)
     assert (done.code, done.out) == (2, "")
-    assert f"{flag} describes X without a store" in done.err
+    assert f"{flag} cannot be combined with a store" in done.err

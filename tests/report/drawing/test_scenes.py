@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.report.drawing.lanes import draw
-from cec_mpi.report.drawing.pictures import BLOCKS, INK, saved, style
-from cec_mpi.report.drawing.shares import Shares, new_rows
+from cec_mpi.report.drawing.pictures import BLOCKS, INK, render_figure, style
+from cec_mpi.report.drawing.shares import DrawnAssignment, new_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -19,14 +19,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 def picture(panels, heading="Heading", kind="svg", **more):
     """The file of a picture."""
     with style():
-        return saved(draw(panels, heading, **more), kind, heading)
+        return render_figure(draw(panels, heading, **more), kind, heading)
 
 
 def shares_of(machines, available, copies, rows, speeds=None, label="machine {}", **more):
     plan = plan_step(available, speeds or (1.0,) * machines, copies, rows)
     labels = [label.format(n) for n in range(1, machines + 1)]
     blocks = plan.assignment.blocks
-    return Shares(machines, rows, tuple(available), blocks, "Title", "subtitle", labels, **more)
+    return DrawnAssignment(
+        machines, rows, tuple(available), blocks, "Title", "subtitle", labels, **more
+    )
 
 
 def example(available=(1, 2, 3, 5, 6), **more):
@@ -132,5 +134,5 @@ def test_new_rows_are_marked():
     before, after = example((1, 2, 3, 4, 5, 6)), example()
     new = new_rows(before.blocks, after.blocks)
     marked = texts(picture([before, example(new=new)]))
-    assert "black line: new to the machine" in marked
-    assert "black line: new to the machine" not in texts(picture([before, after]))
+    assert "black line: rows new to the machine" in marked
+    assert "black line: rows new to the machine" not in texts(picture([before, after]))

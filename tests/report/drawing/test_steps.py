@@ -8,7 +8,7 @@ from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.report.drawing.lanes import draw
 from cec_mpi.report.drawing.pictures import style
-from cec_mpi.report.drawing.shares import Shares
+from cec_mpi.report.drawing.shares import DrawnAssignment
 from cec_mpi.report.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)
@@ -48,7 +48,9 @@ def steps_of(plan, machines):
         Block(each["start"], each["stop"], tuple(each["machines"])) for each in plan["blocks"]
     ]
     names = [str(n) for n in range(1, machines + 1)]
-    shares = Shares(machines, plan["rows"], tuple(plan["available"]), blocks, "", "", names)
+    shares = DrawnAssignment(
+        machines, plan["rows"], tuple(plan["available"]), blocks, "", "", names
+    )
     with style():
         figure = draw([shares], "Heading", plan["iterations"])
     axes = figure.axes[-1]

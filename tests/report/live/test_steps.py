@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from cec_mpi.report.live.seen import Seen
-from cec_mpi.report.live.shown import shown
+from cec_mpi.report.live.seen import RunState
+from cec_mpi.report.live.shown import show
 from cec_mpi.report.live.steps import RunView, progress, states_of
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.terminal import tell, warn
@@ -21,7 +21,7 @@ LOST = {"lost": 4, "reason": "its connection ended\x1b[2J"}
 
 
 def seen(steps, **about):
-    found = Seen(header(**about))
+    found = RunState(header(**about))
     for each in steps:
         found.take(each)
     return found
@@ -33,9 +33,9 @@ def drawn(terminal, before=""):
     return terminal.text
 
 
-def show(terminal, found):
+def shown_on(terminal, found):
     """What a terminal shows of a run."""
-    with shown(RunView(found), "auto"):
+    with show(RunView(found), "auto"):
         return drawn(terminal)
 
 
@@ -59,7 +59,7 @@ def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_eve
         record(n, away={"lost": {4: 8}} if n > 7 else {}, events=[LOST] if n == 7 else [])
         for n in range(21)
     ]
-    lines = show(terminal, seen(steps, planned_steps=41)).splitlines()
+    lines = shown_on(terminal, seen(steps, planned_steps=41)).splitlines()
     assert re.fullmatch(r"matvec  step 21 of 41  \S+ +2\.0 steps/s, 0:10 left", lines[0])
     assert lines[1] == "machines   5 of 6 available"
     assert lines[2] == "makespan   600 ms"
@@ -67,7 +67,7 @@ def test_a_terminal_shows_step_rate_time_left_machines_makespan_and_the_last_eve
 
 
 def test_where_nobody_knows_how_many_steps_there_are(on_terminal):
-    text = show(on_terminal(), seen([record(n) for n in range(5)], planned_steps=None))
+    text = shown_on(on_terminal(), seen([record(n) for n in range(5)], planned_steps=None))
     assert text.splitlines()[0] == "matvec  step 5  2.0 steps/s"
     assert "left" not in text
 
@@ -78,7 +78,7 @@ def test_a_screen_of_any_size_is_not_overrun(on_terminal, columns, lines, machin
     steps = [record(n, machines, preempted=[4], events=[LOST]) for n in range(5)]
     found = seen(steps, machines=machines, planned_steps=10)
     terminal = on_terminal(columns, lines)
-    first = show(terminal, found)
+    first = shown_on(terminal, found)
     assert first.splitlines()[0].startswith("step 5"[: columns - 1]) or columns == 200
     assert len(first.splitlines()) < lines
 
@@ -117,7 +117,7 @@ def test_a_run_that_waits_says_for_what_until_its_next_step():
 def test_letters_and_colours_that_a_terminal_does_not_have(on_terminal, monkeypatch):
     terminal = on_terminal(encoding="ascii")
     monkeypatch.setenv("NO_COLOR", "1")
-    show(terminal, seen([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
+    shown_on(terminal, seen([record(n, preempted=[2]) for n in range(3)], planned_steps=9))
     assert b"machines   5 of 6 available" in re.sub(rb"\x1b\[[\d;]*m", b"", terminal.raw)
     assert terminal.raw.isascii()
     assert not re.search(rb"\x1b\[[\d;]*3[0-7]m", terminal.raw)
@@ -127,7 +127,7 @@ def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
     terminal = on_terminal()
     print("before")
     view = Numbered()
-    with shown(view, "auto"):
+    with show(view, "auto"):
         first = drawn(terminal, "before")
         second = drawn(terminal, first)
         assert [text.splitlines()[:2] for text in (first, second)] == 2 * [["before", "live"]]
@@ -141,7 +141,7 @@ def test_lines_are_drawn_anew_in_their_place_and_go_in_the_end(on_terminal):
 def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
     terminal = on_terminal()
     shown_first = "a warning that is longer than a line of this terminal: " + 60 * "x"
-    with warnings.catch_warnings(action="always"), shown(Numbered(), "auto"):
+    with warnings.catch_warnings(action="always"), show(Numbered(), "auto"):
         warnings.showwarning = lambda message, *_, **__: warn(message)
         before = ""
         for say in (
@@ -163,7 +163,7 @@ def test_whatever_else_is_printed_is_neither_lost_nor_shown_twice(on_terminal):
 def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
     terminal = on_terminal()
     streams = sys.stdout, sys.stderr
-    with suppress(KeyboardInterrupt), shown(Numbered(), "auto"):
+    with suppress(KeyboardInterrupt), show(Numbered(), "auto"):
         drawn(terminal)
         raise KeyboardInterrupt
     assert (sys.stdout, sys.stderr) == streams
@@ -175,7 +175,7 @@ def test_an_error_ends_with_a_terminal_as_it_was(on_terminal):
 
 def test_a_terminal_that_is_gone_ends_nothing(on_terminal):
     terminal, view = on_terminal(), Numbered()
-    with shown(view, "auto"):
+    with show(view, "auto"):
         drawn(terminal)
         os.close(terminal.end)
         terminal.end = -1
@@ -206,16 +206,16 @@ def test_time_goes_on_while_a_step_is_made(on_terminal):
 
     def waited(count):
         """For how long a step was waited for, as it is shown one after the other."""
-        shown = []
+        show = []
 
         def are_shown():
             found = re.search(r"next step +(\d+:\d\d)", terminal.text)
-            if found and found[1] not in shown[-1:]:
-                shown.append(found[1])
-            return len(shown) == count
+            if found and found[1] not in show[-1:]:
+                show.append(found[1])
+            return len(show) == count
 
         wait_until(are_shown)
-        return shown
+        return show
 
     with progress(header(planned_steps=9), "auto") as watch:
         waited(2)

@@ -45,15 +45,15 @@ def long_ago(out, seconds):
 
 def printed(capsys, *words):
     assert main(["top", *map(str, words)]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    return shown.out.splitlines()
+    show = capsys.readouterr()
+    assert show.err == ""
+    return show.out.splitlines()
 
 
 def state_of(out):
     run = WatchedRun(out)
     run.read()
-    return run.state.words
+    return run.status.words
 
 
 def test_what_is_shown_of_a_run(out, capsys, monkeypatch):
@@ -78,8 +78,8 @@ def test_machines_that_joined_are_shown_with_their_hosts(out, capsys):
     again = {"joined": 2, "rank": 7, "host": "spot7"}
     write(out / "steps.jsonl", alone, step(0, events=joined), step(1, events=[again]))
     lines = printed(capsys, out, "--once")
-    shown = [line.split()[1] for line in lines if line.lstrip()[:1].isdigit()]
-    assert sorted(shown) == ["spot1", "spot3", "spot4", "spot5", "spot6", "spot7"]
+    show = [line.split()[1] for line in lines if line.lstrip()[:1].isdigit()]
+    assert sorted(show) == ["spot1", "spot3", "spot4", "spot5", "spot6", "spot7"]
 
 
 def test_a_host_that_carries_several_machines_is_shown_with_its_rank(out, capsys):
@@ -125,7 +125,7 @@ def test_a_run_that_waits_for_machines_says_so(out, capsys):
     assert "lost" in state
     with locked(out, "busy"):
         write(out / "steps.jsonl", header(), *STEPS, waiting, step(21))
-        assert state_of(out) == "going"
+        assert state_of(out) == "running"
 
 
 def test_how_a_run_is(out):
@@ -135,9 +135,9 @@ def test_how_a_run_is(out):
         write(record, header())
         assert state_of(out) == "no step yet"
         write(record, header(), *STEPS)
-        assert state_of(out) == "going"
+        assert state_of(out) == "running"
         long_ago(out, 5)
-        assert state_of(out) == "going"
+        assert state_of(out) == "running"
         long_ago(out, 95)
         assert state_of(out).startswith("seems stuck: no step for 1:4")
         (out / "summary.json").write_text("{}")  # of a run that this one goes on from
@@ -149,9 +149,9 @@ def test_how_a_run_is(out):
     assert state_of(out) == "stopped, --resume continues"
     write(record, header(), *STEPS)  # a step in this moment
     (out / ".lock").touch()  # as a killed process leaves it
-    assert state_of(out) == "broke off, --resume continues"
+    assert state_of(out) == "interrupted, --resume continues"
     (out / "checkpoint.npz").unlink()
-    assert state_of(out) == "broke off without a checkpoint"
+    assert state_of(out) == "interrupted without a checkpoint"
 
 
 def test_who_looks_keeps_no_run_from_beginning(out):
@@ -213,15 +213,15 @@ def test_what_is_no_run(tmp_path, capsys):
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "steps.jsonl").write_text("{\n")
     for name, says in (
-        ("missing", "missing is missing: expected the directory of the results of a run"),
-        ("file", "file is no directory: expected the directory of the results of a run"),
-        ("empty", "empty holds no run: expected steps.jsonl in it"),
+        ("missing", "missing does not exist: expected the directory of the results of a run"),
+        ("file", "file is not a directory: expected the directory of the results of a run"),
+        ("empty", "empty contains no run: expected steps.jsonl in it"),
         ("wrong", "steps.jsonl, line 1 is not JSON"),
     ):
         assert main(["top", str(tmp_path / name)]) == 2
-        shown = capsys.readouterr()
-        assert shown.out == ""
-        (error,) = shown.err.splitlines()
+        show = capsys.readouterr()
+        assert show.out == ""
+        (error,) = show.err.splitlines()
         assert error.startswith("cec-mpi: error: ")
         assert says in error
 
@@ -240,7 +240,7 @@ def test_it_follows_a_run_to_its_end(out, on_terminal):
                 file.write(f"{json.dumps(header(planned_steps=9))}\n{json.dumps(STEPS[0])}\n")
                 file.flush()
                 terminal.await_text("step 1 of 9")
-                terminal.await_text("going")
+                terminal.await_text("running")
                 file.write(f"{json.dumps(STEPS[1])}\n")
                 file.flush()
                 terminal.await_text("step 2 of 9")
@@ -291,7 +291,7 @@ def test_a_screen_of_any_size_is_not_overrun(begun, out, size, machines):
     if size[0] >= 40:
         is_cut = machines > size[1] - 6
         terminal.await_text("more, which took less time" if is_cut else "node6")
-        assert terminal.lines[0].endswith("/out: going")
+        assert terminal.lines[0].endswith("/out: running")
         assert any(line.split()[:1] == ["machine"] for line in terminal.lines)
     else:
         terminal.await_text("out")

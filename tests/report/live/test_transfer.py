@@ -8,14 +8,14 @@ import time
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.report.live.shown import Way, shown
+from cec_mpi.report.live.shown import Display, show
 from cec_mpi.report.live.transfer import TransferView, transfer
 
 
 def view(done, total):
     found = TransferView("encoding")
-    found.note(0, total)
-    found.note(done, total)
+    found.update(0, total)
+    found.update(done, total)
     return found
 
 
@@ -24,10 +24,10 @@ def test_a_rate_is_of_what_was_done_while_it_was_looked_at(monkeypatch, before):
     now = [100.0]
     monkeypatch.setattr("cec_mpi.report.live.transfer.time.monotonic", lambda: now[0])
     found = TransferView("encoding")
-    found.note(before, 2 * 10**9)
+    found.update(before, 2 * 10**9)
     assert "MB/s" not in found.line()
     now[0] += 0.1
-    found.note(before + 200_000_000, 2 * 10**9)
+    found.update(before + 200_000_000, 2 * 10**9)
     assert "MB/s" not in found.line()  # nobody knows from so little
     now[0] += 1.9
     assert found.line().endswith("% of 2.00 GB, 100 MB/s, 0:18 left") is (before == 0)
@@ -52,9 +52,9 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
-    monkeypatch.setattr("cec_mpi.report.live.shown.KEPT", Way(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.shown.FILE_LINES", Display(False, 0.1))
     told = ""
-    with shown(view(1, 4), "auto"):
+    with show(view(1, 4), "auto"):
         while not told:
             time.sleep(0.01)
             told = capsys.readouterr().err

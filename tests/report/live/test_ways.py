@@ -4,7 +4,15 @@ import sys
 
 import pytest
 
-from cec_mpi.report.live.shown import KEPT, LIVE, OFF, PLAIN, VERBOSELY, WATCHED, way_to_show
+from cec_mpi.report.live.shown import (
+    FILE_LINES,
+    LIVE,
+    OFF,
+    PLAIN,
+    TERMINAL_LINES,
+    VERBOSE_LINES,
+    choose_display,
+)
 from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
@@ -26,44 +34,44 @@ def terminal(monkeypatch):
 
 @pytest.mark.usefixtures("terminal")
 def test_a_terminal_has_lines_that_change():
-    assert way_to_show(environ={}) == LIVE
+    assert choose_display(environ={}) == LIVE
 
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"JPY_PARENT_PID": "12"}])
 def test_a_terminal_whose_cursor_cannot_go_up_has_whole_lines(variables):
-    assert way_to_show(environ=variables) == WATCHED
+    assert choose_display(environ=variables) == TERMINAL_LINES
 
 
 @pytest.mark.usefixtures("terminal")
 def test_who_wants_it_otherwise_says_so(say):
-    assert way_to_show(PLAIN, {}) == WATCHED
-    assert way_to_show(OFF, {}) is None
+    assert choose_display(PLAIN, {}) == TERMINAL_LINES
+    assert choose_display(OFF, {}) is None
     say(VERBOSE)
-    assert way_to_show(OFF, {}) is None
+    assert choose_display(OFF, {}) is None
     say(QUIET)
-    assert way_to_show(PLAIN, {}) is None
+    assert choose_display(PLAIN, {}) is None
 
 
 def test_a_file_has_a_line_now_and_then():
-    assert way_to_show(environ={}) == KEPT
+    assert choose_display(environ={}) == FILE_LINES
 
 
 def test_srun_passes_on_whole_lines():
-    assert way_to_show(environ=SRUN) == WATCHED
-    assert way_to_show(environ={**SRUN, "ENVIRONMENT": "BATCH"}) == KEPT
+    assert choose_display(environ=SRUN) == TERMINAL_LINES
+    assert choose_display(environ={**SRUN, "ENVIRONMENT": "BATCH"}) == FILE_LINES
 
 
 @pytest.mark.usefixtures("terminal")
 def test_a_quiet_process_shows_nothing(say):
     say(QUIET)
-    assert way_to_show(environ={}) is None
+    assert choose_display(environ={}) is None
 
 
 def test_a_verbose_process_shows_more(say):
     say(VERBOSE)
     assert (
-        way_to_show(environ={})
-        == way_to_show(environ={**SRUN, "ENVIRONMENT": "BATCH"})
-        == VERBOSELY
+        choose_display(environ={})
+        == choose_display(environ={**SRUN, "ENVIRONMENT": "BATCH"})
+        == VERBOSE_LINES
     )
