@@ -4,26 +4,26 @@ from cec_mpi.runtime.availability.command import from_command
 from cec_mpi.runtime.availability.given import as_availability, read_availability
 from cec_mpi.runtime.availability.models import (
     PAPER_AVAILABLE,
-    Asked,
     Availability,
-    Listed,
+    FunctionAvailability,
+    ListedAvailability,
     RandomAvailability,
+    all_available,
     checked_set,
-    everyone,
     from_counts,
     seconds_between,
 )
 from cec_mpi.runtime.availability.numbers import read_machines
 
 __all__ = [
-    "PAPER_AVAILABLE",
-    "Asked",
     "Availability",
-    "Listed",
+    "FunctionAvailability",
+    "ListedAvailability",
+    "PAPER_AVAILABLE",
     "RandomAvailability",
+    "all_available",
     "as_availability",
     "checked_set",
-    "everyone",
     "from_command",
     "from_counts",
     "read_availability",

@@ -128,7 +128,7 @@ def keep_warnings_from_raising() -> None:
 
     In a process of a run, an exception between two messages would end the run.
     """
-    warnings.filters[:] = [each for each in warnings.filters if each[0] != "error"]  # type: ignore[index]
+    warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
     warnings.simplefilter("default", append=True)  # makes Python read the filters again
 
 

@@ -30,10 +30,10 @@ def listed(names: Iterable[object], most: int = 3) -> str:
     >>> listed(f"n{i}" for i in range(1, 21))
     'n1, n2, n3 and 17 more'
     """
-    each = [str(name) for name in dict.fromkeys(names)]
-    if len(each) > most + 1:
-        each = [*each[:most], f"{len(each) - most} more"]
-    return " and ".join(filter(None, [", ".join(each[:-1]), each[-1]]))
+    words = [str(name) for name in dict.fromkeys(names)]
+    if len(words) > most + 1:
+        words = [*words[:most], f"{len(words) - most} more"]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def as_text(value: object) -> str:

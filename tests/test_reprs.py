@@ -9,7 +9,7 @@ import cec_mpi
 from cec_mpi.cli.run.checkpoints import CheckpointFile, Found
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.command import from_command
-from cec_mpi.runtime.availability.models import Listed, RandomAvailability
+from cec_mpi.runtime.availability.models import ListedAvailability, RandomAvailability
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT
@@ -82,6 +82,9 @@ def test_what_a_task_gets_and_what_one_passes(tmp_path):
     assert repr(checkpoint).endswith("written when the run ends early>")
     assert repr(NO_CHECKPOINT) == "<no checkpoint>"
     assert repr(Recorder()) == "<Recorder, steps so far: 0>"
-    assert repr(Listed([(1, 2)], repeat=True)) == "<availability listed for ticks 0..0, repeated>"
+    assert (
+        repr(ListedAvailability([(1, 2)], repeat=True))
+        == "<availability listed for ticks 0..0, repeated>"
+    )
     assert "probability 0.5" in repr(RandomAvailability(4, 0.5))
-    assert repr(from_command("cat up.txt", 4)).startswith("<availability of 4 machines, asked of ")
+    assert repr(from_command("cat up.txt", 4)).startswith("<availability of 4 machines, from ")

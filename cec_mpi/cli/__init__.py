@@ -87,8 +87,8 @@ def _main(argv: Sequence[str] | None) -> int:
     asks_help = bool({"-h", "--help", ALL_HELP} & words)
     parallel = parallel and not elastic and not asks_help and "--serial" not in words
     first = launcher is None or launcher.rank == 0
-    each = processes is Processes.EACH or (elastic and not asks_help)
-    if not parallel and not first and not each:
+    on_its_own = processes is Processes.EACH or (elastic and not asks_help)
+    if not parallel and not first and not on_its_own:
         return 0  # one process does the work of these commands
     try:
         arguments = parser.parse_args(argv)
@@ -204,9 +204,9 @@ def build_parser(name: str = "") -> Parser:
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     needed = {name, *_NEEDS.get(name, ())} if name in _COMMANDS else _COMMANDS.keys()
-    for each in (each for each in _COMMANDS if each in needed):
-        module = importlib.import_module(f"cec_mpi.cli.commands.{_COMMANDS[each]}")
-        getattr(module, f"add_{each.replace('-', '_')}")(commands)
+    for command_name in (command_name for command_name in _COMMANDS if command_name in needed):
+        module = importlib.import_module(f"cec_mpi.cli.commands.{_COMMANDS[command_name]}")
+        getattr(module, f"add_{command_name.replace('-', '_')}")(commands)
     parser.commands = commands.choices
     for _, command in parser.named():
         if command.processes is Processes.SHARED:

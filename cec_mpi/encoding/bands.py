@@ -58,17 +58,17 @@ class Bands:
         files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), place)
         files.write(INCOMPLETE_SIZES, sizes, place + 8)
 
-    def known(self, path: Path) -> NDArray[np.bool_]:
+    def recorded(self, path: Path) -> NDArray[np.bool_]:
         """Which of them are written down, (bands, spans)."""
-        known = np.zeros((self.count, self.grid.across), dtype=bool)
-        with _opened(path) as descriptor:
-            for band, span in np.ndindex(known.shape):
-                known[band, span] = self._read(descriptor, band, span) is not None
-        return known
+        recorded = np.zeros((self.count, self.grid.across), dtype=bool)
+        with _open(path) as descriptor:
+            for band, span in np.ndindex(recorded.shape):
+                recorded[band, span] = self._read(descriptor, band, span) is not None
+        return recorded
 
-    def totals(self, path: Path) -> Iterator[Floats]:
+    def column_sizes(self, path: Path) -> Iterator[Floats]:
         """The largest absolute values of all columns, span by span."""
-        with _opened(path) as descriptor:
+        with _open(path) as descriptor:
             for span in range(self.grid.across):
                 largest: Floats = self._sizes(descriptor, 0, span)
                 for band in range(1, self.count):
@@ -100,7 +100,7 @@ class Bands:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: Path) -> Iterator[int]:
     descriptor = open_regular(path)
     try:
         yield descriptor

@@ -16,17 +16,17 @@ from cec_mpi.core.accuracy.rounding import is_exact
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.encoding import journal
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
-from cec_mpi.encoding.reading import HasMissing, NotEncodable, check_unchanged
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
+from cec_mpi.encoding.reading import MissingValuesError, NotEncodableError, check_unchanged
+from cec_mpi.encoding.rounding import NO_ROUNDING, warn_of_rounding
 from cec_mpi.encoding.sources import (
     Matrix,
     Source,
     StreamedMatrix,
+    describe_missing,
     open_array,
     open_source,
     read_once,
-    refusal,
-    rows_of,
+    stream_rows,
 )
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
@@ -50,7 +50,7 @@ from cec_mpi.store.work import LocalRunner, Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_KEYWORDS = {each.name for each in fields(EncodeOptions)}
+_KEYWORDS = {field.name for field in fields(EncodeOptions)}
 _LEAST_DIGITS = 1e-3  # relative error of a row above which encode warns
 
 
@@ -127,9 +127,9 @@ def encode(
             return on_master(
                 comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()), Manifest
             )
-        from cec_mpi.encoding.together import on_all_ranks
+        from cec_mpi.encoding.together import encode_on_all_ranks
 
-        return on_all_ranks(
+        return encode_on_all_ranks(
             comm,
             source,
             checked,
@@ -166,57 +166,59 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
 
         encode_replicas(source, directory, options, runner.watch)
         return
-    again = options.resuming(source, directory)
-    found = is_there(directory)
-    if found and not options.resume:
-        _refuse_existing(directory, again)
-    if found and not directory.is_dir():
+    resume_command = options.resume_command(source, directory)
+    exists = is_there(directory)
+    if exists and not options.resume:
+        _refuse_existing(directory, resume_command)
+    if exists and not directory.is_dir():
         raise InputError(f"{directory} is not a directory: there is nothing to resume")
-    found = found and any(directory.iterdir())
+    exists = exists and any(directory.iterdir())
     if not directory.absolute().parent.is_dir():
         raise InputError(
             f"{directory} cannot be created: {directory.absolute().parent} is not a directory"
         )
-    if not found:
+    if not exists:
         for _, file in options.target:
             check_new(file)
-    matrix = _opened(source, options)
+    matrix = _open_matrix(source, options)
     if isinstance(matrix, Source) and options.missing != "refuse" and matrix.dtype.kind == "f":
-        matrix = rows_of(matrix)
+        matrix = stream_rows(matrix)
     if isinstance(matrix, StreamedMatrix) and runner.watch is not None:
         matrix = replace(matrix, watch=runner.watch)
     try:
-        if found and (directory / MANIFEST).exists():
+        if exists and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
             if not all(file.exists() for _, file in options.target):
-                with _as_array(matrix, directory, options, again=True):
+                with _array_of(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return
-        if found:
-            journal.begun(directory, matrix, options.written())
-        with _as_array(matrix, directory, options, again=found) as array:
-            _make(directory, array, options, runner, found, again)
+        if exists:
+            journal.read_skeleton(directory, matrix, options.as_arguments())
+        with _array_of(matrix, directory, options, is_resumed=exists) as array:
+            _encode_blocks(directory, array, options, runner, exists, resume_command)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
     except (KeyboardInterrupt, SystemExit) as error:
         if (directory / INCOMPLETE).exists() and not (directory / MANIFEST).exists():
-            error.add_note(f"{directory} is incomplete, resume with: {again}")
+            error.add_note(f"{directory} is incomplete, resume with: {resume_command}")
         raise
 
 
-def _refuse_existing(target: Path, again: str) -> None:
+def _refuse_existing(target: Path, resume_command: str) -> None:
     if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
-        raise InputError(f"{target} exists and is incomplete: remove it, or resume with: {again}")
+        raise InputError(
+            f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
+        )
     raise InputError(f"{target} exists already: choose another name for the store")
 
 
-def _opened(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:
+def _open_matrix(source: Any, options: EncodeOptions) -> Source | StreamedMatrix:
     if isinstance(source, str | os.PathLike):
         return open_source(source, options)
     matrix = source if isinstance(source, Source | StreamedMatrix) else open_array(source, options)
-    if options.of_files:
+    if options.file_options:
         raise InputError(
-            f"{options.of_files[0]} is only for files, not for {matrix.name}: select rows and "
+            f"{options.file_options[0]} is only for files, not for {matrix.name}: select rows and "
             "columns of the array before encode"
         )
     return matrix
@@ -228,65 +230,67 @@ def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> 
             f"{directory} is complete, and nothing tells whether it was made from "
             f"{matrix.name} as it is now: choose another name for the store"
         )
-    journal.check_same(directory, matrix, options.written())
+    journal.check_same_origin(directory, matrix, options.as_arguments())
 
 
-def _as_array(
-    matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, again: bool
+def _array_of(
+    matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, is_resumed: bool
 ) -> AbstractContextManager[Source]:
     """Yield the matrix as an array with slices, which may exist only in this block."""
     if isinstance(matrix, Source):
         none = None if options.missing == "refuse" else MissingValues(options.missing)
         return nullcontext(replace(matrix, missing=none))
     kind = store_dtype(options.dtype, matrix.dtype)
-    return read_once(matrix, directory, kind, again, options.missing)
+    return read_once(matrix, directory, kind, is_resumed, options.missing)
 
 
-def _make(
+def _encode_blocks(
     directory: Path,
     matrix: Source,
     options: EncodeOptions,
     runner: Runner,
-    found: bool,
-    again: str,
+    exists: bool,
+    resume_command: str,
 ) -> None:
     """Encode an array into a store, which may be partly complete already."""
-    if not found or not matrix.stamps:
+    if not exists or not matrix.stamps:
         skeleton = _skeleton(matrix, options)
         # Before the list of blocks takes memory:
         check_room(directory, skeleton.shard_bytes * options.machines)
         encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
-    if not found:
+    if not exists:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
             warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=5)
-        journal.begin(directory, skeleton, matrix, options.written(), again)
+        journal.create_store(directory, skeleton, matrix, options.as_arguments(), resume_command)
     with locked(directory, f"{directory} is being written by another process"):
-        if found:
-            begun = journal.go_on(directory, matrix, options.written())
+        if exists:
+            resumed_skeleton = journal.resume(directory, matrix, options.as_arguments())
             if matrix.stamps:
-                skeleton = begun
+                skeleton = resumed_skeleton
                 encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
-            elif begun != skeleton:
+            elif resumed_skeleton != skeleton:
                 raise InputError(
                     f"{directory} was begun with another X: remove it and encode again"
                 )
-        with _explaining(directory, skeleton, again if matrix.stamps else ""):
-            if found and matrix.stamps:  # otherwise all blocks are encoded again
-                encoding.skip_what_is_good(runner)
+        with _handle_failure(directory, skeleton, resume_command if matrix.stamps else ""):
+            if exists and matrix.stamps:  # otherwise all blocks are encoded again
+                encoding.skip_verified(runner)
             try:
                 encoding.measure(options.memory, runner)
-                done = runner.run(encoding)
-            except HasMissing as first:
+                roundings = runner.run(encoding)
+            except MissingValuesError as first:
                 # It may be in the array of another rank, or a file may have changed meanwhile.
-                reason = refusal(matrix, np.dtype(skeleton.dtype)) or str(first)
-                raise NotEncodable(reason) from None
+                reason = describe_missing(matrix, np.dtype(skeleton.dtype)) or str(first)
+                raise NotEncodableError(reason) from None
             check_unchanged(matrix)
-            made = journal.finish(directory, skeleton)
-    spread = max((ratio for ratio, _ in done), default=0.0)
-    warn_of_rounding(matrix.name, sum((each for _, each in done), NOTHING_ROUNDED), made.dtype)
-    if spread * float(np.finfo(made.dtype).eps) > _LEAST_DIGITS:
-        _warn_of_spread(matrix.name, made, spread)
+            manifest = journal.finish(directory, skeleton)
+    spread = max((ratio for ratio, _ in roundings), default=0.0)
+    warn_of_rounding(
+        matrix.name, sum((rounding for _, rounding in roundings), NO_ROUNDING), manifest.dtype
+    )
+    if spread * float(np.finfo(manifest.dtype).eps) > _LEAST_DIGITS:
+        _warn_of_spread(matrix.name, manifest, spread)
 
 
 def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
@@ -332,15 +336,15 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
 
 
 @contextmanager
-def _explaining(target: Path, skeleton: CodedManifest, again: str) -> Iterator[None]:
+def _handle_failure(target: Path, skeleton: CodedManifest, resume_command: str) -> Iterator[None]:
     """On errors, remove a store that cannot be completed, or say how to resume it.
 
-    A store that cannot be resumed, because `again` is empty, is removed, too.
+    A store that cannot be resumed, because `resume_command` is empty, is removed, too.
     """
     try:
         yield
     except BaseException as error:
-        hopeless = not again or isinstance(error, NotEncodable)
+        hopeless = not resume_command or isinstance(error, NotEncodableError)
         if hopeless and not (target / MANIFEST).exists():
             journal.discard(target, skeleton)
         if hopeless or not isinstance(error, CecError | OSError):
@@ -348,4 +352,6 @@ def _explaining(target: Path, skeleton: CodedManifest, again: str) -> Iterator[N
         reason = str(error)
         if isinstance(error, OSError):
             reason = f"{target} cannot be written: {reason_of(error)}"
-        raise InputError(f"{reason}; {target} is incomplete, resume with: {again}") from None
+        raise InputError(
+            f"{reason}; {target} is incomplete, resume with: {resume_command}"
+        ) from None

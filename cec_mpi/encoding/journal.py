@@ -49,10 +49,10 @@ from cec_mpi.store.format.manifest_files import (
 )
 from cec_mpi.store.format.shard_files import make_shard_file
 
-_TOGETHER_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
-def begin(
+def create_store(
     target: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     """Create the directory atomically, with everything that a resume needs.
@@ -80,7 +80,7 @@ def begin(
     new.mkdir()
     try:
         with locked(new, f"{new} is in use"):
-            _fill(new, skeleton, matrix, arguments, again)
+            _write_files(new, skeleton, matrix, arguments, again)
             new.rename(target)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
@@ -94,7 +94,7 @@ def begin(
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove directories that killed processes left in `begin`."""
+    """Remove directories that killed processes left in `create_store`."""
     for path in parent.iterdir():
         if path.name.startswith(prefix) and _is_ours(path, path.name.removeprefix(prefix)):
             with suppress(InputError, OSError), locked(path, "somebody is at work"):
@@ -111,13 +111,13 @@ def _is_ours(new: Path, token: str) -> bool:
     )
 
 
-def _fill(
+def _write_files(
     new: Path, skeleton: CodedManifest, matrix: Matrix, arguments: dict[str, Any], again: str
 ) -> None:
     header = skeleton.header_of(1)
     for shard in skeleton.shards:
         make_file(new / shard.file, header, skeleton.shard_bytes)
-    for name, size in _notes(skeleton).items():
+    for name, size in _progress_files(skeleton).items():
         make_file(new / name, b"", size)
     publish(new / INCOMPLETE_MANIFEST, text_of(skeleton).encode())
     origin = {"arguments": arguments, "source": list(matrix.stamps)}
@@ -126,7 +126,7 @@ def _fill(
     publish(new / INCOMPLETE, json.dumps(state, indent=2).encode())
 
 
-def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
+def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
     """Return the manifest, without checksums, of an encode that was begun.
 
     Raises
@@ -137,7 +137,7 @@ def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManif
     try:
         if not (target / INCOMPLETE).exists():
             raise FileNotFoundError
-        begun, stamps = _read_origin(target)
+        earlier, stamps = _read_origin(target)
         skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
         if not isinstance(skeleton, CodedManifest):
             raise ValueError("the manifest of another kind of store")
@@ -151,20 +151,20 @@ def begun(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManif
         raise InputError(
             f"{target} cannot be resumed because its journal is damaged: remove it"
         ) from None
-    _check_origin(target, matrix, arguments, begun, stamps)
+    _check_origin(target, matrix, arguments, earlier, stamps)
     return skeleton
 
 
-def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return what `begun` returns, and make sure that all files can be written."""
-    skeleton = begun(target, matrix, arguments)
+def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
+    """Return what `read_skeleton` returns, and make sure that all files can be written."""
+    skeleton = read_skeleton(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
             raise InputError(f"{target} was begun with another X: remove it and encode again")
         raise InputError(f"{target} cannot be resumed because its journal is damaged: remove it")
     for machine in range(1, skeleton.machines + 1):
         make_shard_file(target, skeleton, machine)
-    for name, size in _notes(skeleton).items():
+    for name, size in _progress_files(skeleton).items():
         path = target / name
         descriptor = open_own(path) if is_own(path) else create_new(path)
         try:  # truncated parts are done again
@@ -174,10 +174,10 @@ def go_on(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManif
     return skeleton
 
 
-def _notes(skeleton: CodedManifest) -> dict[str, int]:
+def _progress_files(skeleton: CodedManifest) -> dict[str, int]:
     """Return the files of the journal that record progress, and their sizes in bytes."""
     sizes = {
-        INCOMPLETE_SUMS: 8 * sums_of_block(skeleton) * skeleton.grid.count,
+        INCOMPLETE_SUMS: 8 * checksums_per_block(skeleton) * skeleton.grid.count,
         INCOMPLETE_SIZES: Bands(skeleton.grid).bytes,
     }
     if skeleton.row_exponents is not None:
@@ -185,7 +185,7 @@ def _notes(skeleton: CodedManifest) -> dict[str, int]:
     return sizes
 
 
-def check_same(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
+def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
     """Check that a complete store was made from this X with these arguments.
 
     Raises
@@ -194,10 +194,10 @@ def check_same(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> None:
         It was not, or this is unknown.
     """
     try:
-        begun, stamps = _read_origin(target)
+        earlier, stamps = _read_origin(target)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{target} is complete: there is nothing to resume") from None
-    _check_origin(target, matrix, arguments, begun, stamps)
+    _check_origin(target, matrix, arguments, earlier, stamps)
 
 
 def _read_origin(target: Path) -> tuple[dict[str, Any], list[Any]]:
@@ -210,13 +210,13 @@ def _check_origin(
     target: Path,
     matrix: Matrix,
     arguments: dict[str, Any],
-    begun: dict[str, Any],
+    earlier: dict[str, Any],
     stamps: list[Any],
 ) -> None:
     for name, value in arguments.items():
-        if begun.get(name) != value:
+        if earlier.get(name) != value:
             raise InputError(
-                f"{target} was begun with {name} {begun.get(name)}, not {value}: give the same "
+                f"{target} was begun with {name} {earlier.get(name)}, not {value}: give the same "
                 "arguments, or remove it"
             )
     if stamps != list(matrix.stamps):
@@ -243,7 +243,7 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
         for shard, row in zip(skeleton.shards, sums, strict=True)
     )
     sync(target)
-    sizes = Bands(skeleton.grid).totals(target / INCOMPLETE_SIZES)
+    sizes = Bands(skeleton.grid).column_sizes(target / INCOMPLETE_SIZES)
     width = (skeleton.columns,)
     digest = publish_pieces(target, COLUMN_SIZES, width, np.dtype(np.float64), sizes)
     manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
@@ -257,7 +257,7 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     return manifest
 
 
-def sums_of_block(skeleton: CodedManifest) -> int:
+def checksums_per_block(skeleton: CodedManifest) -> int:
     """Return the number of checksums of a block: of each shard, and of exponents of rows."""
     return skeleton.machines + (skeleton.row_exponents is not None)
 
@@ -274,7 +274,7 @@ def read_sums(
         Checksums of the exponents of their rows.
     """
     sums = np.frombuffer(read_regular(directory / INCOMPLETE_SUMS, most=None), "<u8")
-    sums = sums.reshape(skeleton.grid.count, sums_of_block(skeleton)).T
+    sums = sums.reshape(skeleton.grid.count, checksums_per_block(skeleton)).T
     machines = skeleton.machines
     return sums[:machines], sums[machines] if len(sums) > machines else None
 
@@ -293,5 +293,5 @@ def read_exponents(directory: Path, skeleton: CodedManifest, block: Block) -> ND
 
 def _all_exponents(directory: Path) -> Iterator[NDArray[np.int16]]:
     with os.fdopen(open_regular(directory / INCOMPLETE_EXPONENTS), "rb") as file:
-        while data := file.read(_TOGETHER_BYTES):
+        while data := file.read(_PIECE_BYTES):
             yield np.frombuffer(data, "<i2")

@@ -24,11 +24,11 @@ from cec_mpi.store.work import MEMORY
 from cec_mpi.text import shown
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
-_OF_THE_PROCESS = ("memory", "resume")  # a resume may change these
-_OF_COPIES = ("copies", "speeds", "spread")
+_PROCESS_OPTIONS = ("memory", "resume")  # a resume may change these
+_COPIES_OPTIONS = ("copies", "speeds", "spread")
 _COLUMNS = "a list of names or numbers"
 _SHAPE = "two numbers of at least 1"
-_OF_CODES = ("code", "systematic", "scaling", "resume", "memory", "missing")
+_CODE_OPTIONS = ("code", "systematic", "scaling", "resume", "memory", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             raise InputError(f"header {self.header!r}: expected True or False")
         if self.shape is not None:
             shape = tuple(
-                whole_number("shape", each) for each in several("shape", self.shape, _SHAPE)
+                whole_number("shape", size) for size in several("shape", self.shape, _SHAPE)
             )
             if len(shape) != 2 or min(shape) < 1:
                 raise InputError(f"shape {shown(self.shape)}: expected {_SHAPE}")
@@ -283,7 +283,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         if checked.raw_values and checked.decode_cf:
             raise InputError("--raw-values and --decode-cf: expected one of them")
         if checked.recovery is not None:
-            for name in _OF_COPIES:
+            for name in _COPIES_OPTIONS:
                 if getattr(checked, name) != _DEFAULTS[name]:
                     raise InputError(
                         f"{name} and recovery: expected one of them, since a store has copies of "
@@ -291,7 +291,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
                     )
         return checked
 
-    def refuse_of_codes(self) -> None:
+    def refuse_code_options(self) -> None:
         """Refuse options of codes, dense matrices and a resume, because a sparse X gets copies.
 
         Raises
@@ -299,7 +299,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         InputError
             Names the option.
         """
-        for name in (*_OF_CODES, *self.of_files):
+        for name in (*_CODE_OPTIONS, *self.file_options):
             if getattr(self, name) != _DEFAULTS[name]:
                 raise InputError(
                     f"{name} is only for a code (with recovery): a sparse X is stored as copies "
@@ -312,20 +312,20 @@ class EncodeOptions(TableOptions, ContainerOptions):
         return self.scaling == "rows" or (self.scaling is None and not self.systematic)
 
     @property
-    def of_tables(self) -> list[str]:
+    def table_options(self) -> list[str]:
         """Names of the given options of text tables."""
-        names = (each.name for each in own_options(TableOptions))
+        names = (field.name for field in own_options(TableOptions))
         return [name for name in names if self._is_given(name)]
 
     @property
-    def of_files(self) -> list[str]:
+    def file_options(self) -> list[str]:
         """Names of the given options of files."""
-        return [*filter(self._is_given, ("shape", "input_dtype")), *self.of_tables]
+        return [*filter(self._is_given, ("shape", "input_dtype")), *self.table_options]
 
     def _is_given(self, name: str) -> bool:
         return getattr(self, name) not in (None, ())
 
-    def refuse_of_containers(self, name: str) -> None:
+    def refuse_container_options(self, name: str) -> None:
         """Refuse options of HDF5 and Zarr for another format.
 
         Raises
@@ -333,18 +333,18 @@ class EncodeOptions(TableOptions, ContainerOptions):
         InputError
             Names the option and the matrix.
         """
-        for each in own_options(ContainerOptions):
-            if getattr(self, each.name):
+        for field in own_options(ContainerOptions):
+            if getattr(self, field.name):
                 raise InputError(
-                    f"--{each.name.replace('_', '-')} is only for HDF5 (with NetCDF-4) and Zarr, "
+                    f"--{field.name.replace('_', '-')} is only for HDF5 (with NetCDF-4) and Zarr, "
                     f"not for {name}"
                 )
 
-    def written(self) -> dict[str, Any]:
+    def as_arguments(self) -> dict[str, Any]:
         """Return the arguments that a resume must repeat, as values of JSON."""
-        names = [each.name for group in GROUPS for each in own_options(group)]
+        names = [field.name for group in GROUPS for field in own_options(group)]
         return {
-            **{name: getattr(self, name) for name in names if name not in _OF_THE_PROCESS},
+            **{name: getattr(self, name) for name in names if name not in _PROCESS_OPTIONS},
             "shape": None if self.shape is None else list(self.shape),
             "header": None if self.header is None else ("yes" if self.header else "no"),
             "delimiter": _DELIMITER_NAMES.get(self.delimiter or "", self.delimiter),
@@ -353,11 +353,11 @@ class EncodeOptions(TableOptions, ContainerOptions):
             "target": [f"{column}:{os.fspath(file)}" for column, file in self.target] or None,
         }
 
-    def resuming(self, source: Any, store: Path) -> str:
+    def resume_command(self, source: Any, store: Path) -> str:
         """Return the command that resumes an interrupted encode."""
         given = {
             name: value
-            for name, value in self.written().items()
+            for name, value in self.as_arguments().items()
             if value and value != _DEFAULTS[name]
         }
         if not isinstance(source, str | os.PathLike):
@@ -369,7 +369,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             if value is True:
                 words.append(flag)
             elif name == "target":
-                words += [word for each in value for word in (flag, each)]
+                words += [word for item in value for word in (flag, item)]
             else:
                 words += [flag, _listed(value) if isinstance(value, list) else str(value)]
         return shlex.join([*words, "--resume"])
@@ -378,7 +378,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
 GROUPS = (EncodeOptions, TableOptions, ContainerOptions)
 """Groups in the order of the help."""
 
-_DEFAULTS = {each.name: each.default for group in GROUPS for each in own_options(group)}
+_DEFAULTS = {field.name: field.default for group in GROUPS for field in own_options(group)}
 
 
 def _listed(values: list[object]) -> str:

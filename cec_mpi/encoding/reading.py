@@ -9,32 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, least_of_rows
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.work import Runner, fit_memory
 
 
-class NotEncodable(InputError):
+class NotEncodableError(InputError):
     """X cannot be encoded."""
 
 
-class HasMissing(NotEncodable):
+class MissingValuesError(NotEncodableError):
     """X has a missing value."""
 
 
 def read_source(
     source: Source, start: int, stop: int, left: int, right: int, out: NDArray[Any]
 ) -> Rounding:
-    """Read as `Source.read` does, but raise `NotEncodable` for bad input."""
+    """Read as `Source.read` does, but raise `NotEncodableError` for bad input."""
     try:
         return source.read(start, stop, left, right, out)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{source.name} cannot be read: {reason}") from None
     except InputError as error:
-        raise NotEncodable(str(error)) from error.__cause__  # raised by the user's array
+        raise NotEncodableError(str(error)) from error.__cause__  # raised by the user's array
 
 
 def check_unchanged(source: Matrix) -> None:
@@ -50,7 +50,7 @@ def check_unchanged(source: Matrix) -> None:
     except OSError:
         now = ()
     if now != source.stamps:
-        raise NotEncodable(
+        raise NotEncodableError(
             f"{source.name} changed during the encode: encode it when no other program writes to it"
         )
 
@@ -72,13 +72,13 @@ def read_part(
     end = min(first + len(out), manifest.rows)
     out[end - first :] = 0
     if first == end:
-        return NOTHING_ROUNDED
+        return NO_ROUNDING
     return read_source(source, first, end, left, left + out.shape[1], out[: end - first])
 
 
-def not_finite(
+def describe_non_finite(
     source: Source, manifest: CodedManifest, start: int, left: int, parts: NDArray[Any]
-) -> NotEncodable:
+) -> NotEncodableError:
     """Return the error for rows of parts of X, (L, rows, columns), that are not finite."""
     part, row, column = np.argwhere(~np.isfinite(parts))[0].tolist()
     found = parts[part, row, column]
@@ -89,7 +89,7 @@ def not_finite(
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(entry.astype(found.dtype)).all():  # otherwise it has changed meanwhile
             found = entry[0, 0]  # the original value, which may be too large for the dtype
-    kind = HasMissing if np.isnan(found) else NotEncodable
+    kind = MissingValuesError if np.isnan(found) else NotEncodableError
     return kind(
         f"{source.name} holds {found} at {source.where(row, column)}, expected finite numbers in "
         f"the range of {manifest.dtype}"
@@ -97,7 +97,7 @@ def not_finite(
 
 
 @dataclass
-class Measuring:
+class RowMeasurement:
     """Work that finds the exponents of long rows; pieces are ``(start, stop)``.
 
     For rows that are longer than a block, X is read completely before encoding.
@@ -129,7 +129,7 @@ class Measuring:
                 if not np.isfinite(found).all():
                     parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
                     parts[part] = rows[0]
-                    raise not_finite(self.source, self.manifest, start, block.left, parts)
+                    raise describe_non_finite(self.source, self.manifest, start, block.left, parts)
                 np.maximum(largest[part], found, out=largest[part])
                 np.minimum(least[part], least_of_rows(rows[0]), out=least[part])
         return start, exponents_of(largest, least)
@@ -157,6 +157,6 @@ def measure_rows(
     threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
     pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
     exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZEROS, np.int16)
-    for start, found in runner.run(Measuring(source, manifest, pieces, threads)):
+    for start, found in runner.run(RowMeasurement(source, manifest, pieces, threads)):
         exponents[:, start : start + found.shape[1]] = found
     return exponents

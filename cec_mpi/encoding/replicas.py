@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.replicas.holders import spread_copies
 from cec_mpi.core.replicas.parts import PARTS, Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, measure_rounding, warn_of_rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
@@ -58,7 +58,7 @@ def encode_replicas(
         X is not such a matrix or has no nonzeros, the store exists, or the disk is full.
     """
     check_is_sparse(source)
-    options.refuse_of_codes()
+    options.refuse_code_options()
     check_new(directory)
     with storing(directory), sparse_rows(source, directory, options) as rows:
         parts = cut_parts(rows.pointers, PARTS * options.machines)
@@ -84,7 +84,7 @@ def encode_replicas(
         with appearing_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
                 make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
-            writing = _Writing(partial, layout, rows)
+            writing = _ShardWriter(partial, layout, rows)
             sums, done = [], 0
             for part, holders_of in enumerate(holders):
                 sums += writing.write(part)
@@ -106,7 +106,7 @@ def _finished(
     directory: Path,
     layout: Layout,
     parts: Parts,
-    writing: _Writing,
+    writing: _ShardWriter,
     sums: NDArray[np.uint64],
 ) -> None:
     """Write the files other than the parts: cells, sizes of columns, checksums, manifest."""
@@ -144,7 +144,7 @@ def _finished(
 
 
 @dataclass
-class _Writing:
+class _ShardWriter:
     """Writes parts to the files of their holders, the first part first."""
 
     directory: Path
@@ -153,7 +153,7 @@ class _Writing:
 
     def __post_init__(self) -> None:
         self.largest = np.zeros(self.rows.shape[1])
-        self.rounding = NOTHING_ROUNDED
+        self.rounding = NO_ROUNDING
 
     def write(self, part: int) -> list[int]:
         """Write one part block by block; returns the checksums of its blocks."""

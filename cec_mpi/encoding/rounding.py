@@ -35,7 +35,7 @@ class Rounding:
         return Rounding(self.count + other.count, max(self.largest, other.largest))
 
 
-NOTHING_ROUNDED = Rounding()
+NO_ROUNDING = Rounding()
 
 
 def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Rounding:
@@ -57,9 +57,9 @@ def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Roun
     if values.dtype.kind in "iu":
         most = 1 << (np.finfo(stored.dtype).nmant + 1)
         if np.iinfo(values.dtype).max <= most or not values.size:
-            return NOTHING_ROUNDED
+            return NO_ROUNDING
         if -most <= int(values.min()) and int(values.max()) <= most:
-            return NOTHING_ROUNDED
+            return NO_ROUNDING
         # In two halves, because a difference of 64-bit integers and floats is not exact.
         wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
         low, high = wide & 0xFFFFFFFF, np.ldexp((wide >> 32).astype(np.float64), 32)
@@ -69,7 +69,7 @@ def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Roun
             errors = np.abs(values - stored.astype(values.dtype))
         errors = errors[np.isfinite(errors)]
     else:
-        return NOTHING_ROUNDED
+        return NO_ROUNDING
     return Rounding(int(np.count_nonzero(errors)), float(errors.max(initial=0)))
 
 

@@ -40,7 +40,7 @@ from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.files.replacing import temporary
 from cec_mpi.text import as_text
 
-_TOGETHER = 1 << 20  # entries that are read at once
+_PIECE_BYTES = 1 << 20  # entries that are read at once
 _LISTED = 5  # groups of a file
 _DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
 _AS_STORED = EncodeOptions(raw_values=True)
@@ -123,7 +123,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     """
     if not isinstance(source, str | os.PathLike):
         name = name_of(source)
-        options.refuse_of_containers(name)
+        options.refuse_container_options(name)
         is_held = is_sparse(source)
         array = _in_memory(name, checked_rows(name, source)) if is_held else _sliced(source)
         with _read_rows(array, store) as rows:
@@ -150,38 +150,38 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
 
 
 @contextmanager
-def _read_rows(opened: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
+def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows]:
     """Yield rows in memory or in temporary files, after reading all of them."""
-    if isinstance(opened, SparseRows):
-        yield opened
+    if isinstance(source, SparseRows):
+        yield source
         return
     with ExitStack() as stack:
         files = [stack.enter_context(temporary(store)) for _ in range(2)]
         sinks = [
             stack.enter_context(os.fdopen(os.dup(descriptor), "wb")) for descriptor, _ in files
         ]
-        width = np.dtype(np.int32 if opened.shape[1] < 2**31 else np.int64)
+        width = np.dtype(np.int32 if source.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
         done = 0
-        for piece in stack.enter_context(closing(_read(opened))):  # a traceback may hold its files
-            check_finite(opened.name, piece, done)
+        for piece in stack.enter_context(closing(_read(source))):  # a traceback may hold its files
+            check_finite(source.name, piece, done)
             done += piece.shape[0]
-            sinks[0].write(np.ascontiguousarray(piece.data, opened.dtype).data)
+            sinks[0].write(np.ascontiguousarray(piece.data, source.dtype).data)
             sinks[1].write(np.ascontiguousarray(piece.indices, width).data)
             counts.append(np.diff(piece.indptr).astype(np.int64))
         for sink in sinks:
             sink.flush()
-        if done != opened.shape[0]:
+        if done != source.shape[0]:
             raise InputError(
-                f"{opened.name} gives {done} rows: expected {opened.shape[0]}, as its shape says"
+                f"{source.name} gives {done} rows: expected {source.shape[0]}, as its shape says"
             )
         pointers = np.cumsum(np.concatenate(counts))
         total = int(pointers[-1])
         values, columns = (
             np.memmap(path, kind, "r", shape=(total,)) if total else np.empty(0, kind)
-            for (_, path), kind in zip(files, (opened.dtype, width), strict=True)
+            for (_, path), kind in zip(files, (source.dtype, width), strict=True)
         )
-        yield SparseRows(opened.name, opened.shape, values, columns, pointers)
+        yield SparseRows(source.name, source.shape, values, columns, pointers)
 
 
 def _read(matrix: _Pieces) -> Generator[Any, None, None]:
@@ -208,10 +208,10 @@ def _sliced(array: Any) -> _Pieces:
     check_real(name, dtype)
 
     def pieces() -> Iterator[Any]:
-        together = max(1, min(rows, (_TOGETHER << 3) // columns))
-        for start in range(0, rows, together):
+        rows_at_once = max(1, min(rows, (_PIECE_BYTES << 3) // columns))
+        for start in range(0, rows, rows_at_once):
             try:
-                some = array[start : min(start + together, rows)]
+                some = array[start : min(start + rows_at_once, rows)]
             except Exception as error:  # of the user's array
                 raise InputError(
                     f"{name} cannot be read from row {start} on: {reason_of(error)}"
@@ -223,7 +223,7 @@ def _sliced(array: Any) -> _Pieces:
                 )
             if some.dtype != dtype:
                 raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
-            expected = (min(start + together, rows) - start, columns)
+            expected = (min(start + rows_at_once, rows) - start, columns)
             if some.shape != expected:
                 raise InputError(
                     f"{name} gives rows of shape {some.shape} from row {start} on: expected "
@@ -238,7 +238,7 @@ def _opened(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
     path, _, inner = split_path(text)
     if path.name.lower().endswith(READ_AS_HDF5):
         return _group(path, inner, options)
-    options.refuse_of_containers(text)
+    options.refuse_container_options(text)
     rows = read_sparse(path)
     if isinstance(rows, np.ndarray):
         raise InputError(f"{path} is dense; {_DENSE}")
@@ -262,7 +262,7 @@ def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRo
         if len(found) != 1 or (inner and not is_it):
             name = f"{path}::{inner}" if inner else str(path)
             which = (
-                f"expected one of {', '.join(f'{path}::{each}' for each in found[:_LISTED])}"
+                f"expected one of {', '.join(f'{path}::{name}' for name in found[:_LISTED])}"
                 if found
                 else _DENSE
             )
@@ -272,10 +272,10 @@ def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRo
         inner = found[0]
         name, group = f"{path}::{inner}", file[inner]
         form, size, names = _layout(name, group)
-        data, indices, pointers = (group[each] for each in names)
+        data, indices, pointers = (group[name] for name in names)
         view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
         views = [view, *(hdf5_view(node, node.name, _AS_STORED) for node in (indices, pointers))]
-        for warning in (each for view_of_one in views for each in view_of_one.warnings):
+        for warning in (name for view_of_one in views for name in view_of_one.warnings):
             warnings.warn(warning, stacklevel=6)
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
@@ -318,13 +318,13 @@ def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str
 def _csr_pieces(
     path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Yield rows in CSR, about `_TOGETHER` entries at a time."""
+    """Yield rows in CSR, about `_PIECE_BYTES` entries at a time."""
     with library("h5py", path).File(path, "r") as file:
         group = file[inner]
         start, last = 0, pointers.size - 1
         while start < last:
-            stop = int(np.searchsorted(pointers, pointers[start] + _TOGETHER, side="right")) - 1
-            stop = min(max(stop, start + 1), last, start + _TOGETHER)
+            stop = int(np.searchsorted(pointers, pointers[start] + _PIECE_BYTES, side="right")) - 1
+            stop = min(max(stop, start + 1), last, start + _PIECE_BYTES)
             place = slice(int(pointers[start]), int(pointers[stop]))
             some = pointers[start : stop + 1] - pointers[start]
             arrays = decode(group["data"][place]), group["indices"][place], some

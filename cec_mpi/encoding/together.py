@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.reading import Measuring
-from cec_mpi.encoding.sources import HeldSource, open_array, shared
+from cec_mpi.encoding.reading import RowMeasurement
+from cec_mpi.encoding.sources import InMemorySource, open_array, shared
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
@@ -26,11 +26,11 @@ from cec_mpi.store.work import Runner
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WORKS = Decoding, Encoding, Measuring, Reading, Rebuilding
+WORKS = Decoding, Encoding, RowMeasurement, Reading, Rebuilding
 """The works that ranks share."""
 
 
-def on_all_ranks(
+def encode_on_all_ranks(
     comm: MPI.Intracomm,
     source: Any,
     options: EncodeOptions,
@@ -40,7 +40,7 @@ def on_all_ranks(
     check_start(comm)
     with ExitStack() as stack:
         source, key = _agreed(comm, source, options)
-        if isinstance(source, HeldSource):
+        if isinstance(source, InMemorySource):
             source = stack.enter_context(shared(source, key))
         done: list[Manifest | CecError | Warning] = []
 
@@ -75,15 +75,15 @@ def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[A
     except Exception as caught:
         problem = as_cec_error(caught)
     failure = None if problem is None else Failure.of(problem)
-    everyones = allgather(comm, (found, failure, key), tuple[str, Failure | None, str])
-    expected, _, key = everyones[0]
-    for rank, (each, error, _) in enumerate(everyones):
+    descriptions = allgather(comm, (found, failure, key), tuple[str, Failure | None, str])
+    expected, _, key = descriptions[0]
+    for rank, (description, error, _) in enumerate(descriptions):
         if error is not None:
             raise mark_shared_error(comm.rank, InputError(f"{error.text} (on rank {rank})"))
-        if each != expected:
+        if description != expected:
             problem = InputError(
-                f"rank {rank} has {each}, but rank 0 has {expected}: expected the same X on all "
-                "ranks"
+                f"rank {rank} has {description}, but rank 0 has {expected}: expected the same X on "
+                "all ranks"
             )
             raise mark_shared_error(comm.rank, problem)
     return source, key

@@ -19,12 +19,12 @@ from cec_mpi.core.accuracy.scaling import (
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.journal import read_exponents, read_sums
 from cec_mpi.encoding.reading import (
-    NotEncodable,
+    NotEncodableError,
+    describe_non_finite,
     measure_rows,
-    not_finite,
     read_part,
 )
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources import Source
 from cec_mpi.store.coded.grid import Block, Rectangle
 from cec_mpi.store.coded.manifest import CodedManifest
@@ -96,7 +96,7 @@ class Encoding:
             memory,
             runner.threads,
             arrays=code.recovery + source.copies,
-            fixed=(2 * code.recovery + code.machines + 1) * block + _beside(manifest),
+            fixed=(2 * code.recovery + code.machines + 1) * block + _array_bytes(manifest),
             least=block,
             share=grid.rows * grid.columns * itemsize // workers,
             held=source.held,
@@ -107,7 +107,7 @@ class Encoding:
         stacked = max(1, size // block)
         return cls(directory, source, manifest, threads, pieces, stacked, good, measured)
 
-    def skip_what_is_good(self, runner: Runner) -> None:
+    def skip_verified(self, runner: Runner) -> None:
         """Skip the good blocks that an earlier process has written."""
         written, of_exponents = read_sums(self.directory, self.manifest)
         begun: NDArray[np.bool_] = np.all(written, axis=0)
@@ -118,7 +118,7 @@ class Encoding:
                 found = exponents_sum(read_exponents(self.directory, self.manifest, block))
                 self.good[block.number] = found == int(of_exponents[block.number])
         grid = self.manifest.grid
-        self.measured = self._bands.known(self.directory / INCOMPLETE_SIZES)
+        self.measured = self._bands.recorded(self.directory / INCOMPLETE_SIZES)
         measured = np.repeat(self.measured, self._bands.height, axis=0)[: grid.down]
         self.good &= measured.reshape(-1)
         self.pieces = [
@@ -150,7 +150,7 @@ class Encoding:
         Rounding
             Of X.
         """
-        sizes, spread, rounding = np.zeros(0), 0.0, NOTHING_ROUNDED
+        sizes, spread, rounding = np.zeros(0), 0.0, NO_ROUNDING
         with storing(self.directory), WriteHandles(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.stacked):
                 bottom = min(top + self.stacked, piece.bottom)
@@ -186,7 +186,7 @@ class Encoding:
 
     def _read(self, blocks: list[Block]) -> tuple[NDArray[Any], Rounding]:
         """Return rows of all parts of X, with zeros after its end: (L, rows, columns)."""
-        rounding = NOTHING_ROUNDED
+        rounding = NO_ROUNDING
         start, stop, left, right = blocks[0].start, blocks[-1].stop, blocks[0].left, blocks[0].right
         recovery = self.manifest.code.recovery
         shape = (recovery, stop - start, right - left)
@@ -206,12 +206,12 @@ class Encoding:
         np.maximum(sizes, of_columns, out=sizes)
         largest = float(of_columns.max())  # NaN is propagated
         if not np.isfinite(largest):
-            raise not_finite(self.source, self.manifest, block.start, block.left, parts)
+            raise describe_non_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
         with np.errstate(over="ignore", invalid="ignore"):
             code.encode(plain, coded)
         if largest > self._largest_safe and not np.isfinite(coded).all():
-            raise NotEncodable(
+            raise NotEncodableError(
                 f"{self.source.name} holds numbers too large to be encoded in {self.manifest.dtype}"
             )
         place = self.manifest.place(block.offset)
@@ -219,9 +219,9 @@ class Encoding:
             files.write(shard.file, rows, place)
         found = [block_sum(rows) for rows in coded]
         if exponents is not None:
-            for part, each in enumerate(exponents):
+            for part, exponents_of_part in enumerate(exponents):
                 first = part * self.manifest.grid.rows + block.start
-                files.write(INCOMPLETE_EXPONENTS, each, 2 * first)
+                files.write(INCOMPLETE_EXPONENTS, exponents_of_part, 2 * first)
             found.append(exponents_sum(exponents))
         sums = np.array(found, "<u8")
         files.write(INCOMPLETE_SUMS, sums, sums.nbytes * block.number)
@@ -250,7 +250,7 @@ class Encoding:
         work = self._array("work", parts.size).reshape(parts.shape)
         found = equilibrate(parts, plain, work)
         if found is None:
-            raise not_finite(self.source, self.manifest, block.start, block.left, parts)
+            raise describe_non_finite(self.source, self.manifest, block.start, block.left, parts)
         return found
 
     def _array(self, name: str, numbers: int) -> NDArray[Any]:
@@ -264,7 +264,7 @@ class Encoding:
         return array[:numbers]
 
 
-def _beside(manifest: CodedManifest) -> int:
+def _array_bytes(manifest: CodedManifest) -> int:
     """Return the memory needed to find exponents of rows and sizes of columns of a block."""
     rows, columns = manifest.grid.block_rows, manifest.grid.block_columns
     return _BYTES_OF_A_ROW * manifest.code.recovery * rows + _BYTES_OF_A_COLUMN * columns

@@ -27,6 +27,7 @@ from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launch
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH
+from cec_mpi.store.cache import check_cache_place
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shown
@@ -160,7 +161,7 @@ class OperatorContext:
     __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _use
 
 
-_KEYWORDS = {each.name for each in fields(SessionOptions)}
+_KEYWORDS = {field.name for field in fields(SessionOptions)}
 
 
 @with_keywords(*GROUPS, SessionOptions)
@@ -269,10 +270,12 @@ def open_operator(
     def make_operator() -> CodedOperator:
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-        manifest = read_store(node_directory(as_path(store))).manifest
+        found = read_store(node_directory(as_path(store)))
         with naming_keywords(*GROUPS, SessionOptions):
-            chosen.checked(manifest)
-        return CodedOperator(lifetime, manifest, store)
+            chosen.checked(found.manifest)
+            if chosen.cache is not None:
+                check_cache_place(node_directory(chosen.cache), {"store": found.path})
+        return CodedOperator(lifetime, found.manifest, store)
 
     lifetime = Lifetime(gather, open_store)
     if several:
@@ -314,7 +317,7 @@ def _gather_elastic(
 ) -> Iterator[Session | None]:
     """Listen for machines, and start those of this computer; None on a machine."""
     if comm is not None:
-        *names, last = (each.name for each in elastic_options())
+        *names, last = (field.name for field in elastic_options())
         raise mark_shared_error(
             comm.rank,
             InputError(

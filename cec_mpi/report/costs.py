@@ -238,9 +238,9 @@ class Costs:
         with np.errstate(divide="ignore", invalid="ignore"):
             paces = last / chunk.rows
         shown = (chunk.rows > 0) & (last > 0)
-        for mine, known in zip(paces, shown, strict=True):
+        for rates_of_stretch, known in zip(paces, shown, strict=True):
             self.seconds_per_row.append(self._last_seconds_per_row.copy())
-            np.copyto(self._last_seconds_per_row, mine, where=known)
+            np.copyto(self._last_seconds_per_row, rates_of_stretch, where=known)
 
     def _add_loads(self, chunk: Chunk) -> None:
         """Add the time by which reading delayed steps."""

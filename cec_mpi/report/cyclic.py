@@ -8,7 +8,7 @@ from cec_mpi.report.gathered import Run
 from cec_mpi.text import duration
 
 
-def compare_times(mine: float, other: float) -> str:
+def compare_times(seconds: float, reference: float) -> str:
     """Return the difference of two times as text, absolute and relative.
 
     Examples
@@ -16,11 +16,11 @@ def compare_times(mine: float, other: float) -> str:
     >>> compare_times(1.1, 1.0), compare_times(1.0, 2.0), compare_times(1.0, 1.0)
     ('100 ms (10.0 %) more', '1.00 s (50.0 %) less', 'as long')
     """
-    lost = mine - other
-    if not other or abs(lost) < 0.0005 * other:
+    difference = seconds - reference
+    if not reference or abs(difference) < 0.0005 * reference:
         return "as long"
-    share = f"({100 * abs(lost) / other:.1f} %)"
-    return f"{duration(abs(lost))} {share} {'more' if lost > 0 else 'less'}"
+    share = f"({100 * abs(difference) / reference:.1f} %)"
+    return f"{duration(abs(difference))} {share} {'more' if difference > 0 else 'less'}"
 
 
 def cyclic_comparison(run: Run) -> dict[str, Any] | None:

@@ -129,7 +129,7 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
             return f"{before}{minutes} min {rest} s" if hours or minutes else f"{rest} s"
         return f"{count / 10**digits:.{digits}f} {name}"
 
-    return text(float(units.sum())), [text(float(each)) for each in units]
+    return text(float(units.sum())), [text(float(count)) for count in units]
 
 
 def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]]]:

@@ -97,7 +97,7 @@ def key_figures(run: Run) -> list[Figure]:
     whole = float(n["time"][-1])
     steps = counted(run.steps, "step")
     if run.resumes:
-        after = listed((f"{each:,}" for each in run.resumes), _MOST_NAMED)
+        after = listed((f"{steps_before:,}" for steps_before in run.resumes), _MOST_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {after} steps"
     lost = {
         "waiting for machines": float((n["waited_seconds"] + n["short_seconds"]).sum()),
@@ -140,7 +140,7 @@ def _imbalance(run: Run) -> Figure:
 def run_warnings(run: Run) -> list[str]:
     """Return the warnings of the run."""
     found = run.summary.get("warnings")
-    return [str(each) for each in found] if isinstance(found, list) else []
+    return [str(warning) for warning in found] if isinstance(found, list) else []
 
 
 def machine_table(run: Run) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.conditioning import condition_numbers, sample_subsets
 from cec_mpi.core.code.families import default_family, make_generator
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.runtime.availability.models import Availability, Listed, RandomAvailability, everyone
+from cec_mpi.runtime.availability.models import (
+    Availability,
+    ListedAvailability,
+    RandomAvailability,
+    all_available,
+)
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import OnComputers, count_spared, machines_of, share_speeds
@@ -160,7 +165,7 @@ class Choice:
         Machines that each computer carries; empty if each carries one.
     storage, largest : int
         Bytes of the store, and on the computer with most of it.
-    gone : int
+    away : int
         The number of computers, whichever they are, that may be away at the same time.
     digits : float
         Decimal digits lost in decoding with the worst measured set of L machines.
@@ -187,7 +192,7 @@ class Choice:
     carried: tuple[int, ...] = ()
     storage: int = 0
     largest: int = 0
-    gone: int = 0
+    away: int = 0
     digits: float = 0.0
     error: float = 0.0
     step: Interval = _ZERO
@@ -358,7 +363,7 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def _figures(choice: Choice) -> tuple[float, ...]:
     cost = 0.0 if choice.cost is None else choice.cost
-    return choice.storage, choice.total.mean, -choice.gone, round(choice.digits, 1), cost
+    return choice.storage, choice.total.mean, -choice.away, round(choice.digits, 1), cost
 
 
 def recommend(front: Sequence[Choice]) -> Choice:
@@ -373,7 +378,7 @@ def recommend(front: Sequence[Choice]) -> Choice:
     free = [choice for choice in front if not choice.cost] or front
     least = min(map(price, free))
     close = [choice for choice in free if price(choice) <= _TOLERANCE * least]
-    return min(close, key=lambda choice: (choice.storage, -choice.gone, price(choice)))
+    return min(close, key=lambda choice: (choice.storage, -choice.away, price(choice)))
 
 
 class _Rejected:
@@ -460,7 +465,7 @@ def _carried(question: Question) -> tuple[int, ...]:
     memory = [kind.memory for kind in question.machines if kind.memory is not None]
     if len(memory) < len(question.machines):
         return ()
-    carried = tuple(min(_MOST_CARRIED, each // min(memory)) for each in memory)
+    carried = tuple(min(_MOST_CARRIED, bytes_ // min(memory)) for bytes_ in memory)
     return carried if len(set(carried)) > 1 else ()
 
 
@@ -506,11 +511,11 @@ def _with_sizes(question: Question, choice: Choice, held: NDArray[np.float64]) -
     largest = round(_by_computer(choice, held).max())
     sized = replace(choice, storage=round(held.sum()), largest=largest)
     if recovery is None:
-        return replace(sized, gone=(choice.copies or 1) - 1, error=_eps(question))
+        return replace(sized, away=(choice.copies or 1) - 1, error=_eps(question))
     condition = _condition(machines, recovery)
     return replace(
         sized,
-        gone=count_spared(_all_carried(choice), recovery),
+        away=count_spared(_all_carried(choice), recovery),
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_eps(question) * condition,
     )
@@ -519,7 +524,12 @@ def _with_sizes(question: Question, choice: Choice, held: NDArray[np.float64]) -
 def _by_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes of each computer, given those of each machine."""
     machines = machines_of(_all_carried(choice))
-    return np.array([held[each.start - 1 : each.stop - 1].sum() for each in machines])
+    return np.array(
+        [
+            held[machines_of_computer.start - 1 : machines_of_computer.stop - 1].sum()
+            for machines_of_computer in machines
+        ]
+    )
 
 
 def _eps(question: Question) -> float:
@@ -574,7 +584,7 @@ def _simulate_choice(question: Question, choice: Choice) -> list[Choice]:
     is_large = choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING
     if is_large or (choice.copies and choice.machines > _MOST_WITH_COPIES):
         return [choice]
-    variants, spare = [choice], choice.gone
+    variants, spare = [choice], choice.away
     if question.noise:
         most = min(_MOST_STRAGGLERS, spare)
         variants += [replace(choice, stragglers=count) for count in range(1, most + 1)]
@@ -612,13 +622,15 @@ def _availability(question: Question, machines: int, seed: int) -> tuple[Availab
     if question.probability is not None:
         return RandomAvailability(machines, question.probability, seed), length or 300.0
     if question.availability is None:
-        return everyone(machines), length or 300.0
+        return all_available(machines), length or 300.0
     given = _restrict_to_first(question.availability, machines, len(question.machines))
-    if not isinstance(given, Listed):
+    if not isinstance(given, ListedAvailability):
         return given, length or 300.0
     ticks = [given.at(tick) for tick in range(len(given))]
     start = int(np.random.default_rng(seed).integers(len(ticks)))
-    return Listed(ticks[start:] + ticks[:start], repeat=True), length or given.gap_seconds or 300.0
+    return ListedAvailability(
+        ticks[start:] + ticks[:start], repeat=True
+    ), length or given.gap_seconds or 300.0
 
 
 def _restrict_to_first(
@@ -681,7 +693,7 @@ def _sentence(question: Question, choice: Choice) -> str:
         needed = f"each row on {plural(choice.copies, 'machine')}"
     waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
-    gone = plural(choice.gone, "computer" if choice.carried else "machine")
+    away = plural(choice.away, "computer" if choice.carried else "machine")
     carried = ""
     if choice.carried:
         carried = (
@@ -689,7 +701,7 @@ def _sentence(question: Question, choice: Choice) -> str:
             "memory (cec-mpi join --machines)."
         )
     return (
-        f"Take {choice.family}, {choice.threshold}: {needed}, {gone} may be away at once, and the "
+        f"Take {choice.family}, {choice.threshold}: {needed}, {away} may be away at once, and the "
         f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
         f"{duration(choice.expected.mean)} ({duration(choice.expected.low)} to "
         f"{duration(choice.expected.high)}){waiting}{cost}.{carried}"
@@ -713,7 +725,7 @@ def _model(question: Question) -> Model:
 def _sampled_machine_sets(question: Question) -> list[frozenset[int]]:
     """Return the available machines in all ticks of a trace, or in a sample of a model."""
     availability, _ = _availability(question, len(question.machines), 0)
-    ticks = len(availability) if isinstance(availability, Listed) else _SAMPLED_TICKS
+    ticks = len(availability) if isinstance(availability, ListedAvailability) else _SAMPLED_TICKS
     return [frozenset(availability.at(tick)) for tick in range(ticks)]
 
 

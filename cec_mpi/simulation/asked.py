@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.available import Available
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import OnComputers, machines_of, share_out, share_speeds
@@ -162,5 +162,5 @@ def _with_ticks(options: SessionOptions, machines: int) -> SessionOptions:
     if options.tick_seconds is not None:
         return options
     availability = Available.found(options, machines)["availability"]
-    gap = availability.gap_seconds if isinstance(availability, Listed) else None
+    gap = availability.gap_seconds if isinstance(availability, ListedAvailability) else None
     return options if gap is None else replace(options, tick_seconds=gap)

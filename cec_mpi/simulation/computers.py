@@ -94,8 +94,8 @@ class OnComputers:
 
     Examples
     --------
-    >>> from cec_mpi.runtime.availability.models import Listed
-    >>> OnComputers(Listed([(1, 2), (2,)]), machines_of([1, 2])).at(1)
+    >>> from cec_mpi.runtime.availability.models import ListedAvailability
+    >>> OnComputers(ListedAvailability([(1, 2), (2,)]), machines_of([1, 2])).at(1)
     (2, 3)
     """
 
@@ -124,5 +124,5 @@ class OnComputers:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
         return OnComputers(
-            self._computers, [[n for n in each if n in kept] for each in self._machines]
+            self._computers, [[n for n in machines if n in kept] for machines in self._machines]
         )

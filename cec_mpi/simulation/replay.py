@@ -219,10 +219,10 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
     found = Available.found(options, model.machines)
-    up = found["availability"]
+    availability = found["availability"]
     if len(found["machines"]) < model.machines:
-        up = up.among(found["machines"])
-    if seconds_between(up):
+        availability = availability.among(found["machines"])
+    if seconds_between(availability):
         raise InputError("--availability-command cannot be used in a simulation")
     length = options.tick_seconds
     limit = math.inf if scenario.seconds is None else scenario.seconds
@@ -240,12 +240,12 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     ended = ""
     while step < wanted and now < limit:
         tick = tick if length is None else max(tick, int(now / length))
-        if (there := up.at(tick)) is not given:
-            given, machines = there, frozenset(there)
+        if (up := availability.at(tick)) is not given:
+            given, machines = up, frozenset(up)
             present = np.array(sorted(machines), np.intp) - 1
             left |= before - machines
         if len(machines) < scheme.fewest_machines:
-            if not options.wait or up.most_from(tick) < scheme.fewest_machines:
+            if not options.wait or availability.most_from(tick) < scheme.fewest_machines:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
                     f"step needs {scheme.fewest_machines}"
@@ -281,7 +281,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         if length is not None:
             until = min(limit, saved_at + checkpoint_seconds, now + (wanted - step) * seconds)
             following = tick + 1
-            while following * length < until and up.at(following) is given:
+            while following * length < until and availability.at(following) is given:
                 following += 1
             until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))

@@ -102,8 +102,8 @@ def machine_events(
 
     Examples
     --------
-    >>> from cec_mpi.runtime.availability.models import Listed
-    >>> machine_events(Listed([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
+    >>> from cec_mpi.runtime.availability.models import ListedAvailability
+    >>> machine_events(ListedAvailability([(1, 2), (1, 2), (2, 3)]), 60.0)[0]
     MachineEvent(seconds=120.0, machine=1, kind='lost')
     """
     events: list[MachineEvent] = []

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.errors import CecError, InfeasibleError, InputError, MachineError
-from cec_mpi.runtime.availability.models import Listed, seconds_between
+from cec_mpi.runtime.availability.models import ListedAvailability, seconds_between
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
@@ -208,8 +208,8 @@ def _events_from_availability(
         raise InputError("this availability never becomes constant: expected --duration")
     events = machine_events(availability, length, math.inf if limit is None else limit)
     machines = tuple(sorted({*availability.at(0), *(event.machine for event in events)}))
-    everyone = Listed([machines])
-    return replace(options, availability=everyone, machines=machines, tick_seconds=None), events
+    all_machines = ListedAvailability([machines])
+    return replace(options, availability=all_machines, machines=machines, tick_seconds=None), events
 
 
 def simulated_store(scenario: Scenario) -> SimulatedStore:

@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ import xxhash
 
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.regular import kind_of
 from cec_mpi.store.files.replacing import is_own
 from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
@@ -32,6 +33,27 @@ from cec_mpi.store.shard import Holding, Shard, Verify
 _NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def check_cache_place(cache: Path, directories: Mapping[str, Path]) -> None:
+    """Raise if a cache is inside a directory that must contain nothing else.
+
+    Parameters
+    ----------
+    cache : Path
+    directories : mapping of str to Path
+        By description.
+
+    Raises
+    ------
+    InputError
+        Names both directories.
+    """
+    for name, directory in directories.items():
+        if cache.resolve().is_relative_to(directory.resolve()):
+            raise InputError(
+                f"--cache {cache} is inside the {name} {directory}: expected a directory elsewhere"
+            )
 
 
 def open_cached(
@@ -93,6 +115,9 @@ def open_cached(
 def _own_directory(cache: Path) -> Path:
     """Return the directory of this user in a cache."""
     root = cache / f"cec_mpi-{os.geteuid()}"
+    for path in (*reversed(cache.parents), cache):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is {kind_of(path.stat().st_mode)}, expected a directory")
     cache.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         root.mkdir(mode=0o700)

@@ -72,7 +72,7 @@ def memory_here(process: Path = _PROCESS) -> int:
         Directory of the process in ``/proc``.
     """
     names = ("memory.max", "memory.limit_in_bytes")
-    texts = [_content(each / name) for each in _groups("memory", process) for name in names]
+    texts = [_content(group / name) for group in _groups("memory", process) for name in names]
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([installed, *(int(text) for text in texts if text.isdecimal())])
 

@@ -174,11 +174,11 @@ def _follower(X: Any, degrees: NDArray[Any], links: str) -> Product:
     products: list[tuple[Product, NDArray[Any]]] = []
     for band in np.unique(bands[linked]).tolist():
         exponent = top - _BAND * band
-        mine = bands == band
-        share = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=mine)
+        in_band = bands == band
+        share = np.divide(1.0, mantissas, out=np.zeros(len(degrees)), where=in_band)
         operator = divided(X, exponent)
         product = operator.rmatvec if links == "rows" else operator.matvec
-        products.append((product, np.ldexp(share, np.where(mine, exponent - exponents, 0))))
+        products.append((product, np.ldexp(share, np.where(in_band, exponent - exponents, 0))))
 
     def follow(scores: NDArray[Any]) -> NDArray[Any]:
         followed = np.zeros(len(scores))

@@ -26,7 +26,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.availability import read_availability
 from cec_mpi.errors import CecError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.advise import MachineGroup, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
@@ -63,7 +63,7 @@ def main() -> None:
 def tried(trace: str, options: argparse.Namespace) -> float:
     """Print what comes of a trace; returns how far a real run is from the simulated one."""
     given = read_availability(trace.split("+"), MACHINES)
-    assert isinstance(given, Listed)
+    assert isinstance(given, ListedAvailability)
     question = Question(
         rows=ROWS,
         columns=COLUMNS,
@@ -102,10 +102,10 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     return real(scenario, given, seconds, options) if options.real else 0.0
 
 
-def at(scenario: Scenario, given: Listed, moment: int, seconds: float) -> Scenario:
+def at(scenario: Scenario, given: ListedAvailability, moment: int, seconds: float) -> Scenario:
     """The scenario from a moment of the trace on, which is repeated."""
     ticks = [given.at((moment + tick) % len(given)) for tick in range(len(given))]
-    availability = Listed(ticks, repeat=True)
+    availability = ListedAvailability(ticks, repeat=True)
     options = replace(scenario.options, availability=availability, tick_seconds=seconds)
     return replace(scenario, options=options)
 
@@ -130,7 +130,9 @@ def table(found: dict[str, list[Outcome]]) -> list[str]:
     return list(aligned(head, rows, head[1:]))
 
 
-def real(scenario: Scenario, given: Listed, seconds: float, options: argparse.Namespace) -> float:
+def real(
+    scenario: Scenario, given: ListedAvailability, seconds: float, options: argparse.Namespace
+) -> float:
     """Run the choice on this computer; returns how far the time is from the simulated one."""
     faster = 60.0  # than the trace
     columns = 20

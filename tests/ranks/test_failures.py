@@ -16,7 +16,7 @@ from cec_mpi.errors import (
     InputError,
     MachineError,
 )
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.session import SessionOptions
@@ -111,12 +111,14 @@ def test_an_exception_of_the_caller_leaves_all_ranks(comm, store):
 
 
 def test_too_few_machines_are_refused_and_the_next_step_works(comm, store, X):
-    with open_operator(store, comm, availability=Listed([(1,), (1,), (2, 3)])) as operator:
+    with open_operator(
+        store, comm, availability=ListedAvailability([(1,), (1,), (2, 3)])
+    ) as operator:
         if operator is not None:
             with pytest.raises(InfeasibleError, match="1 machine is available at tick 0"):
                 operator.matvec(np.ones(40))
     with open_operator(
-        store, comm, availability=Listed([(1,), (1,), (2, 3)]), wait=True
+        store, comm, availability=ListedAvailability([(1,), (1,), (2, 3)]), wait=True
     ) as operator:
         if operator is not None:
             np.testing.assert_allclose(operator.matvec(np.ones(40)), X.sum(axis=1), atol=1e-10)

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, lsmr, svds
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -40,7 +40,7 @@ def difference(found, expected):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
 @pytest.mark.parametrize("columns", [1, 2, 7])
 def test_products_and_adjoints_in_every_mask(comm, stores, X, scheme, dtype, tolerance, columns):
-    options = {"availability": Listed(MASKS, repeat=True), "speeds": (1.0, 2.0, 5.0)}
+    options = {"availability": ListedAvailability(MASKS, repeat=True), "speeds": (1.0, 2.0, 5.0)}
     with open_operator(stores[dtype], comm, scheme=scheme, **options) as operator:
         if operator is not None:
             for _ in MASKS + MASKS:
@@ -73,7 +73,9 @@ def test_an_adjoint_has_the_assignment_of_a_product_and_a_block_is_one_step(comm
 
 
 def test_it_is_a_linear_operator_of_scipy(comm, store, X):
-    with open_operator(store, comm, availability=Listed(MASKS, repeat=True)) as operator:
+    with open_operator(
+        store, comm, availability=ListedAvailability(MASKS, repeat=True)
+    ) as operator:
         if operator is not None:
             assert isinstance(operator, LinearOperator)
             assert (operator @ np.empty((40, 0))).shape == (1001, 0)
@@ -230,7 +232,7 @@ def test_a_product_after_the_end_is_refused(comm, store):
 
 def test_a_refused_product_makes_no_step(comm, store, X):
     recorder = Kept()
-    mask = Listed([(2, 3), (1, 2)])
+    mask = ListedAvailability([(2, 3), (1, 2)])
     with open_operator(store, comm, recorder=recorder, availability=mask) as operator:
         if operator is not None:
             for refused in (np.full(1001, np.nan), np.full(1001, np.inf)):
@@ -243,7 +245,7 @@ def test_a_refused_product_makes_no_step(comm, store, X):
 
 
 def test_the_results_without_mpi_are_the_same(comm, store):
-    mask = Listed(MASKS, repeat=True)
+    mask = ListedAvailability(MASKS, repeat=True)
     W, V = np.ones((40, 3)), np.ones((1001, 3))
     options = {"availability": mask, "speeds": (1.0, 2.0, 3.0)}
     with open_operator(store, comm, **options) as operator:

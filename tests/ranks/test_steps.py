@@ -12,7 +12,7 @@ import pytest
 from mpi4py import MPI
 
 from cec_mpi import open_operator
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.records.recorder import Recorder
@@ -51,7 +51,7 @@ def test_every_mask_gives_the_same_product(comm, stores, X, vectors, scheme, dty
         comm,
         stores[dtype],
         vectors,
-        availability=Listed(masks, repeat=True),
+        availability=ListedAvailability(masks, repeat=True),
         speeds=(1.0, 2.0, 5.0),
         scheme=scheme,
     )
@@ -69,7 +69,7 @@ def test_every_mask_gives_the_same_product(comm, stores, X, vectors, scheme, dty
 
 def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
     ticks = [(1, 2, 3)] * 3 + [(1, 3)] * 3 + [(1, 2, 3)] * 6
-    done = multiply(comm, store, vectors, availability=Listed(ticks), speeds=(1.0,) * 3)
+    done = multiply(comm, store, vectors, availability=ListedAvailability(ticks), speeds=(1.0,) * 3)
     if done:
         records, _ = done
         changed = [record.plan_changed for record in records]
@@ -155,7 +155,7 @@ def test_short_and_long_messages_come_right_in_any_order(
     rng = np.random.default_rng(8)
     columns = [1, 2, 8, 9, 17, 130, 137, 210]  # on both sides of what goes together
     masks = [(1, 2, 3), (1, 3), (1, 2, 3), (2, 3)]
-    options = {"availability": Listed(masks, repeat=True), "precision": precision}
+    options = {"availability": ListedAvailability(masks, repeat=True), "precision": precision}
     with open_operator(stores[dtype], comm, **options) as operator:
         if operator is None:
             return

@@ -11,7 +11,7 @@ import pytest
 
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.simulation.advise import MachineGroup, Question, advise, dominates, mean_interval
 from cec_mpi.simulation.scenario import Costs
 
@@ -30,7 +30,7 @@ def away(*sets, gap=3600.0):
 
     def of(machines):
         everyone = set(range(1, machines + 1))
-        return Listed([sorted(everyone - each) for each in sets], gap_seconds=gap)
+        return ListedAvailability([sorted(everyone - each) for each in sets], gap_seconds=gap)
 
     return of
 
@@ -51,7 +51,7 @@ def test_a_choice_takes_what_theorem_1_says():
     # Of the time half each: steps come as the inverse of what they take.
     assert choice.step.mean == pytest.approx(2 / (1 / full + 1 / four), rel=0.05)
     assert choice.step.low <= choice.step.mean <= choice.step.high
-    assert (choice.storage, choice.largest, choice.gone) == (12 * GB, 2 * GB, 2)
+    assert (choice.storage, choice.largest, choice.away) == (12 * GB, 2 * GB, 2)
     assert choice.waiting.mean == 0
     assert choice.total.mean == pytest.approx(5000 * choice.step.mean)
 
@@ -67,7 +67,7 @@ def test_waiting_is_a_share_of_the_time_and_has_a_length():
 def test_machines_that_are_always_away_two_at_a_time_need_two_to_spare():
     up = away({1, 2}, {3, 4}, {5, 6})
     advice = advise(ask(availability=up, steps=50_000))
-    assert advice.recommended.gone == 2
+    assert advice.recommended.away == 2
     assert advice.recommended.recovery == 4
     assert "too few machines are ever available" in advice.rejected["N = 6, L = 5 to 6"]
     assert "L = 4: any 4 of 6 machines are enough, 2 machines may be away" in advice.sentence
@@ -196,7 +196,7 @@ def test_a_computer_with_more_memory_carries_more_machines():
     advice = advise(ask(*kinds, availability=up, steps=20_000))
     choice = only(advice, 6, 2)  # of 4 GB each, with equal speeds
     assert choice.carried == (1, 1, 4)
-    assert (choice.storage, choice.largest, choice.gone) == (24 * GB, 16 * GB, 1)
+    assert (choice.storage, choice.largest, choice.away) == (24 * GB, 16 * GB, 1)
     times = 8 / 6, 8 / 5, 8 / 2
     assert choice.step.mean == pytest.approx(3 / sum(1 / each for each in times), rel=0.05)
     hours = choice.total.mean / 3600
@@ -277,18 +277,18 @@ def test_nothing_on_the_front_is_beaten_and_the_recommended_is_on_it(seed):
     advice = advise(ask(*groups, probability=float(random.uniform(0.6, 1)), seeds=3))
     assert any(choice is advice.recommended for choice in advice.front)
     figures = [
-        (each.storage, each.total.mean, -each.gone, round(each.digits, 1)) for each in advice.front
+        (each.storage, each.total.mean, -each.away, round(each.digits, 1)) for each in advice.front
     ]
     for one, other in product(figures, figures):
         assert not dominates(one, other)
 
 
-@pytest.mark.parametrize("gone", [0, 1, 2, 3])
-def test_the_more_machines_are_gone_at_once_the_more_are_spared(gone):
-    sets = [set(range(1, 1 + gone)), set(range(5, 5 + gone))]
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_the_more_machines_are_gone_at_once_the_more_are_spared(count):
+    sets = [set(range(1, 1 + count)), set(range(5, 5 + count))]
     advice = advise(ask(MachineGroup(8), availability=away(*sets), steps=20_000))
-    assert advice.recommended.gone >= gone
-    assert advice.recommended.machines - advice.recommended.recovery >= gone
+    assert advice.recommended.away >= count
+    assert advice.recommended.machines - advice.recommended.recovery >= count
 
 
 # --- the command --------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.load import least_time
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.recorder import read_steps
@@ -73,7 +73,7 @@ def test_everything_else_takes_its_time():
 
 
 def test_time_passes_while_too_few_machines_are_available():
-    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2), (1, 2), (1, 2, 3, 4, 5, 6)])
+    available = ListedAvailability([(1, 2, 3, 4, 5, 6), (1, 2), (1, 2), (1, 2, 3, 4, 5, 6)])
     outcome = simulate(scenario(availability=available, tick_seconds=80.0, wait=True, steps=2))
     # The first step ends at 70, the second begins there; the third finds too few until 240.
     assert outcome.seconds == pytest.approx(140, rel=1e-2)
@@ -84,7 +84,7 @@ def test_time_passes_while_too_few_machines_are_available():
 
 
 def test_a_run_that_cannot_go_on_says_why():
-    available = Listed([(1, 2, 3, 4, 5, 6), (1, 2)])
+    available = ListedAvailability([(1, 2, 3, 4, 5, 6), (1, 2)])
     outcome = simulate(scenario(availability=available))
     assert outcome.steps == 1
     assert outcome.ended.startswith("2 machines are available at tick 1 (1, 2)")
@@ -118,7 +118,7 @@ def test_machines_count_until_the_moment_of_their_loss():
 
 
 def test_processes_end_when_availability_takes_machines_away():
-    available = Listed([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
+    available = ListedAvailability([(1, 2, 3, 4, 5, 6)] * 2 + [(1, 2)] * 2 + [(1, 2, 4, 5, 6)])
     given = scenario(availability=available, tick_seconds=100.0, wait=True, steps=6)
     build_scenario, lost = simulate(given), simulate(replace(given, loses=True))
     assert build_scenario.events == {}
@@ -138,7 +138,7 @@ def test_a_run_waits_for_machines_that_will_join():
 
 def test_a_lost_machine_that_joins_again_is_waited_for_if_no_other_will_be_available():
     machine_events = (MachineEvent(100.0, 3, "lost"), MachineEvent(1000.0, 3, "joins"))
-    available = Listed([(1, 2, 3)])
+    available = ListedAvailability([(1, 2, 3)])
     given = {"availability": available, "tick_seconds": 10.0, "wait": True}
     outcome = simulate(scenario(machine_events=machine_events, **given))
     assert (outcome.steps, outcome.ended) == (3, "")
@@ -258,7 +258,7 @@ def traces(draw):
     speeds = draw(st.lists(st.floats(0.5, 4), min_size=machines, max_size=machines))
     elastic = bool(machine_events) or draw(st.booleans())
     options = {
-        "availability": Listed(ticks),
+        "availability": ListedAvailability(ticks),
         "tick_seconds": 40.0 if machine_events else draw(st.sampled_from([None, 40.0])),
         "emulate_speeds": tuple(speeds),
         "speeds": draw(st.sampled_from(["learn", (1.0,) * machines])),

@@ -176,7 +176,7 @@ def _text(question: Question, advice: Advice) -> str:
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
         cells += [_carried(choice)] * several
-        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.gone)]
+        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.away)]
         cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
         cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
         cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]

@@ -124,9 +124,9 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
 def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
     """Return an iteration in rows, or in fractions of a shard that has `parts` parts."""
     load = block.m[block.smallest]
-    room = None
+    margin = None
     if block.next_largest is not None:
-        room = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
+        margin = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
 
     def shown(number: int | Fraction) -> int | str:
         return int(number) if parts is None else str(Fraction(number) / parts)
@@ -137,7 +137,7 @@ def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
         "smallest": block.smallest,
         "load": shown(load),
         "next_largest": block.next_largest,
-        "room": None if room is None else shown(room),
+        "room": None if margin is None else shown(margin),
         "decided_by": "load" if block.alpha == load else "room",
         "loads": [shown(number) for number in block.m.values()],
         "total": shown(block.total),
@@ -232,8 +232,8 @@ def explain_copies(
     spread = spread_of(holders, speeds, parts.costs.tolist())
     rows, total = int(parts.rows[-1]), float(parts.costs.sum())
     held = [0.0] * machines
-    for mine, cost in zip(holders, parts.costs.tolist(), strict=True):
-        for n in mine:
+    for machines_of_part, cost in zip(holders, parts.costs.tolist(), strict=True):
+        for n in machines_of_part:
             held[n - 1] += cost / total
     costs = [0.0] * machines if plan.costs is None else plan.costs.tolist()
     return {
@@ -249,7 +249,7 @@ def explain_copies(
         ],
         "makespan": plan.makespan * rows / total,
         "bound": plan.bound * rows / total,
-        "fatal": [list(each) for each in fatal_sets(holders, available)],
+        "fatal": [list(machines_of_set) for machines_of_set in fatal_sets(holders, available)],
         "lost": spread.lost,
         "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
     }

@@ -64,14 +64,16 @@ class Parser(argparse.ArgumentParser):
     def short_help(self) -> str:
         """Return the help with only the common options."""
         others = [
-            each for each in self._actions if each.option_strings and each.dest not in self.common
+            action
+            for action in self._actions
+            if action.option_strings and action.dest not in self.common
         ]
-        texts = [each.help for each in others]
-        for each in others:
-            each.help = argparse.SUPPRESS
+        texts = [action.help for action in others]
+        for action in others:
+            action.help = argparse.SUPPRESS
         text = self.format_help()
-        for each, told in zip(others, texts, strict=True):
-            each.help = told
+        for action, hidden in zip(others, texts, strict=True):
+            action.help = hidden
         return text
 
     def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
@@ -170,7 +172,7 @@ class _Read:
         ends = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
         )
-        names = [str(each.metavar) for each in parser._actions if not each.option_strings]
+        names = [str(action.metavar) for action in parser._actions if not action.option_strings]
         placed: list[str] = []
         waiting = ""
         while words:

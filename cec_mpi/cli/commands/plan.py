@@ -157,16 +157,16 @@ def _plan_of_copies(
     if arguments.json:
         put(json.dumps(plan, allow_nan=False))
         return 0
-    there = set(available)
+    up = set(available)
     rows = [
-        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in there else "preempted"]
+        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in up else "preempted"]
         for n, (speed, held, load) in enumerate(
             zip(speeds, plan["held"], plan["loads"], strict=True), start=1
         )
     ]
     makespan = _makespan(plan).removeprefix("makespan ")
     fewest = min(map(len, plan["fatal"]))
-    facts = losses_of(fewest, plan["lost"] if len(there) == len(speeds) else {}, plan["fatal"])
+    facts = losses_of(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
     put(
         "\n".join(
             [

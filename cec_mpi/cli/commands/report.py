@@ -26,8 +26,8 @@ from cec_mpi.text import few, listed, printable
 if TYPE_CHECKING:
     from cec_mpi.report.gathered import Run
 
-_LOOK = 0.2  # seconds between two looks whether a run has begun
-_SMALLEST_PAUSE = 2.0  # times what a page took to make
+_START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
+_LEAST_PAUSE = 2.0  # times what a page took to make
 
 
 def add_report(commands: Any) -> None:
@@ -66,20 +66,20 @@ def _steps(text: str) -> frozenset[int]:
 
 def _report(arguments: argparse.Namespace) -> int:
     named = {flag: getattr(arguments, flag) for flag in ("out", "csv")}
-    wanted = {flag: Path(name) for flag, name in named.items() if name}
-    _check(arguments, wanted)
-    made = list(wanted.values())
+    outputs = {flag: Path(name) for flag, name in named.items() if name}
+    _check(arguments, outputs)
+    names = list(outputs.values())
     if arguments.watch:
-        _watch(arguments, wanted, listed(made, 4))
+        _watch(arguments, outputs, listed(names, 4))
     else:
-        for run in _write(arguments, wanted):
+        for run in _write(arguments, outputs):
             if not run.steps:
                 warn(f"{run.name} has no steps")
-    say(printable(f"{listed(made, 4)}: {listed(arguments.runs, 5)}"))
+    say(printable(f"{listed(names, 4)}: {listed(arguments.runs, 5)}"))
     return 0
 
 
-class _Anew:
+class _WatchView:
     """The display of ``report --watch``: one line."""
 
     def __init__(self, words: str) -> None:
@@ -92,28 +92,30 @@ class _Anew:
         return [self.line()]
 
 
-def _watch(arguments: argparse.Namespace, wanted: dict[str, Path], made: str) -> None:
+def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) -> None:
     """Write the files until the runs end, and show it as --progress says."""
     runs = listed(arguments.runs, 5)
-    view = _Anew(f"{made}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
+    view = _WatchView(f"{names}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with show(view, arguments.progress) as lock:
         if lock is not None:
             tell(f"cec-mpi: {view.line()}")
-        while any(map(_is_beginning, arguments.runs)):
-            time.sleep(_LOOK)
+        while any(map(_is_starting, arguments.runs)):
+            time.sleep(_START_INTERVAL)
         while True:
             begin = time.monotonic()
-            found = _write(arguments, wanted)
-            if not _are_going(found):
+            found = _write(arguments, outputs)
+            if not _any_running(found):
                 break
             if lock is not None:
                 with lock:
                     steps = listed([run.steps for run in found], 5)
-                    view.words = f"{made}: written at {time.strftime('%X')}, {runs} at step {steps}"
-            time.sleep(max(PAGE_SECONDS, _SMALLEST_PAUSE * (time.monotonic() - begin)))
+                    view.words = (
+                        f"{names}: written at {time.strftime('%X')}, {runs} at step {steps}"
+                    )
+            time.sleep(max(PAGE_SECONDS, _LEAST_PAUSE * (time.monotonic() - begin)))
 
 
-def _is_beginning(run: str) -> bool:
+def _is_starting(run: str) -> bool:
     """Whether a run has its directory, but no records yet."""
     try:
         with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
@@ -125,8 +127,8 @@ def _is_beginning(run: str) -> bool:
     return not begun and bool(is_locked(Path(run)))
 
 
-def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
-    if not wanted:
+def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
+    if not outputs:
         raise InputError("nothing to write: expected --out FILE, such as --out report.html")
     if arguments.step and not arguments.out:
         raise InputError("--step needs --out FILE, the page with these assignments")
@@ -134,9 +136,9 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
         raise InputError("--title needs --out FILE, the page with this title")
     homes = {Path(os.path.realpath(run)) for run in arguments.runs}
     names: set[Path] = set()
-    for flag, path in wanted.items():
+    for flag, path in outputs.items():
         real = Path(os.path.realpath(path))
-        if real.parent in homes and _is_of_a_run(real.name):
+        if real.parent in homes and _is_run_file(real.name):
             raise InputError(
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
@@ -150,44 +152,44 @@ def _check(arguments: argparse.Namespace, wanted: dict[str, Path]) -> None:
         )
 
 
-def _is_of_a_run(name: str) -> bool:
+def _is_run_file(name: str) -> bool:
     """Whether a file in a directory of results has such a name as a run gives its own."""
     return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 
-def _are_going(runs: Sequence[Run]) -> bool:
+def _any_running(runs: Sequence[Run]) -> bool:
     from cec_mpi.report.gathered import RUNNING
 
     return any(run.state == RUNNING for run in runs)
 
 
-def _check_asked(asked: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
+def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) -> None:
     """Raise or warn if steps of --step are missing and no more are expected."""
-    missing = sorted(t for t in asked if not any((run.numbers["step"] == t).any() for run in runs))
-    if not missing or (is_watching and _are_going(runs)):
+    missing = sorted(t for t in steps if not any((run.numbers["step"] == t).any() for run in runs))
+    if not missing or (is_watching and _any_running(runs)):
         return
-    there = []
+    ranges = []
     for run in runs:
         numbers = run.numbers["step"]
         has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
-        there.append(f"{run.name} has {has}")
-    problem = f"--step {few(missing, 5)}: {listed(there, 5)}"
+        ranges.append(f"{run.name} has {has}")
+    problem = f"--step {few(missing, 5)}: {listed(ranges, 5)}"
     if not is_watching:
         raise InputError(problem)
     warn(problem)
 
 
-def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
+def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
     """Write all files or none; return the runs as they were then."""
     from cec_mpi.report.data import About, page_data
     from cec_mpi.report.gathered import Run
     from cec_mpi.report.page import page
     from cec_mpi.report.tables import steps_csv
 
-    asked = arguments.step or frozenset()
-    runs = [Run(name, asked) for name in arguments.runs]
-    going = _are_going(runs)
-    _check_asked(asked, runs, arguments.watch)
+    steps = arguments.step or frozenset()
+    runs = [Run(name, steps) for name in arguments.runs]
+    going = _any_running(runs)
+    _check_steps(steps, runs, arguments.watch)
     about = About(
         arguments.title or listed(arguments.runs, 5),
         PAGE_SECONDS if arguments.watch and going else None,
@@ -196,7 +198,7 @@ def _write(arguments: argparse.Namespace, wanted: dict[str, Path]) -> list[Run]:
         "out": lambda: page(page_data(runs, about)).encode(),
         "csv": lambda: steps_csv(runs),
     }
-    store_all({wanted[flag]: make[flag]() for flag in wanted})
+    store_all({outputs[flag]: make[flag]() for flag in outputs})
     return runs
 
 

@@ -116,10 +116,12 @@ def _run(arguments: argparse.Namespace) -> int:
             raise InputError(
                 f"--serial runs in one process, but {launcher.name} started {launcher.size}"
             )
-        if options.is_elastic or options.start_timeout is not None:
+        flags = options.elastic_flags
+        flags += ["--start-timeout"] if options.start_timeout is not None else []
+        if flags:
             raise InputError(
-                "--serial cannot be combined with options for processes (--start-timeout, "
-                "--elastic and options that imply it)"
+                f"--serial cannot be combined with {' and '.join(flags)}: machines must be "
+                "processes of their own"
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_alone if run.serial else run_elastic
@@ -132,7 +134,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if is_first:
             read_ahead()
 
-        def together(comm: Any) -> int:
+        def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)
 
-        return run_together(together, options.start_timeout)
+        return run_together(on_ranks, options.start_timeout)

@@ -38,14 +38,14 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
         with transfer(doing, choice) as watch:
             return body(LocalRunner(watch))
 
-    def together(comm: Any) -> int:
+    def on_ranks(comm: Any) -> int:
         from cec_mpi.encoding.together import WORKS
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "", choice) as watch:
             return run_shared(comm, body, WORKS, watch)
 
-    return run_together(together, arguments.start_timeout)
+    return run_together(on_ranks, arguments.start_timeout)
 
 
 def add_store_command(

@@ -45,7 +45,7 @@ def add_simulate(commands: Any) -> None:
     add_option(p, Sharing, "speeds")
     studies = p.add_argument_group(STUDIES)
     add_option(studies, Sharing, "scheme")
-    add_options(p, Available, but=("machines",))
+    add_options(p, Available, exclude=("machines",))
     add_options(p, Emulated)
     add_options(p, SessionOptions)
     add_json(p)

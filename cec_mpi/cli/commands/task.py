@@ -75,7 +75,7 @@ def task_text(name: str) -> str:
     ]
     for title, meaning in found.results or [("result", "")]:
         first, *others = _wrapped(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
-        lines += [first, *(each for other in others for each in _wrapped(other, " " * 19))]
+        lines += [first, *(line for other in others for line in _wrapped(other, " " * 19))]
     return "\n".join(lines)
 
 

@@ -66,15 +66,15 @@ def _of_store(facts: Facts) -> Iterator[Finding]:
     problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
-    unseen = {each.machine: each.host for each in facts.seen if each.only_here}
+    unseen = {shard.machine: shard.host for shard in facts.seen if shard.only_here}
     if unseen:
-        path = next(each.path for each in facts.seen if each.only_here)
+        path = next(shard.path for shard in facts.seen if shard.only_here)
         yield Finding("error", unseen_shards(path, facts.places[0].host, unseen))
-    for each in facts.seen:
-        if each.problem and not each.only_here:
+    for shard in facts.seen:
+        if shard.problem and not shard.only_here:
             yield Finding(
                 "error",
-                f"machine {each.machine} on {each.host}: {each.path}: {each.problem}; cec-mpi "
+                f"machine {shard.machine} on {shard.host}: {shard.path}: {shard.problem}; cec-mpi "
                 f"repair {facts.store} rebuilds it from the others",
             )
 
@@ -125,7 +125,7 @@ def to_json(facts: Facts) -> dict[str, Any]:
     store: dict[str, Any] | None = None
     if manifest is not None:
         store = {"path": facts.store, "rows": manifest.rows, "columns": manifest.columns}
-        store |= {"machines": facts.machines, "shards": [asdict(each) for each in facts.seen]}
+        store |= {"machines": facts.machines, "shards": [asdict(shard) for shard in facts.seen]}
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,

@@ -76,7 +76,7 @@ def examine(
         threads_of_ranks,
         store or "",
         manifest,
-        [_compared(store or "", each) for here in seen for each in here],
+        [_compared(store or "", shard) for here in seen for shard in here],
         srun_load_problem(library().srun_kind),
         present_continuity(),
     )
@@ -113,9 +113,9 @@ def _shards_here(comm: MPI.Intracomm, store: str | None, manifest: Manifest | No
     if store is None or manifest is None:
         return []
     machines = range(1, manifest.code.machines + 1)
-    mine = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
+    machines_here = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
     found = []
-    for machine in mine:
+    for machine in machines_here:
         path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
         found.append(Seen(machine, socket.gethostname(), str(path), problem))
@@ -132,5 +132,5 @@ def _mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"
-    told = output_of(path, "--version").strip().splitlines()
-    return f"{path} ({told[0].strip() if told else 'says no version'})"
+    lines = output_of(path, "--version").strip().splitlines()
+    return f"{path} ({lines[0].strip() if lines else 'prints no version'})"

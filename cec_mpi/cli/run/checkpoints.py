@@ -198,7 +198,9 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
             problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
             check_same(path, found, about)
-            return Found(state, *(f"{each}: the run continues from {name}" for each in problems))
+            return Found(
+                state, *(f"{problem}: the run continues from {name}" for problem in problems)
+            )
     raise InputError(f"{' and '.join(problems)}: use --overwrite to start from the beginning")
 
 
@@ -267,7 +269,7 @@ def _shards(manifest: Manifest) -> list[str]:
     """Return checksums of shards and exponents: shards of X and 2 X have the same bytes."""
     exponents = manifest.row_exponents.xxh3_128 if manifest.row_exponents else ""
     sums = [shard.xxh3_128 + exponents for shard in manifest.shards]
-    return [xxhash.xxh3_128_hexdigest(each.encode())[:_DIGITS] for each in sums]
+    return [xxhash.xxh3_128_hexdigest(text.encode())[:_DIGITS] for text in sums]
 
 
 def _digest(vectors: NDArray[Any]) -> str:
@@ -289,7 +291,9 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
         Names the file and what differs.
     """
     shards = found.get(_SHARDS)
-    if not isinstance(shards, list) or not any(each in wanted[_SHARDS] for each in shards):
+    if not isinstance(shards, list) or not any(
+        description in wanted[_SHARDS] for description in shards
+    ):
         raise InputError(
             f"{path} belongs to another matrix, or to another encoding of it: --resume continues "
             "only with the same task, options and matrix"
@@ -298,7 +302,7 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
         if name == _SHARDS:
             continue
         if found.get(name) != wanted.get(name):
-            were, are = (_value(each.get(name)) for each in (found, wanted))
+            were, are = (_value(description.get(name)) for description in (found, wanted))
             raise InputError(
                 f"{path} has {name} {were}, but this run has {are}: --resume continues only with "
                 "the same task, options and matrix"

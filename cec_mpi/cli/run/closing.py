@@ -185,14 +185,14 @@ def stop_words(steps: int, goes_on: bool) -> str:
 
 
 def _happened(events: Counter[tuple[str, int]]) -> str:
-    said = []
+    words = []
     for kind, count in counts_of(events).items():
         if not count:
             continue
         who = listed(sorted({machine for what, machine in events if what == kind}), _MOST)
         what = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
-        said.append(f"{count} {what} ({who})")
-    return ", ".join(said)
+        words.append(f"{count} {what} ({who})")
+    return ", ".join(words)
 
 
 @contextmanager

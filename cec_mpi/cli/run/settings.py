@@ -43,7 +43,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         wrong = sorted(set(options) - known)[0]
         hint = ""
         if task is TASKS["matvec"]:
-            others = [name for name, each in TASKS.items() if wrong in (options_of(each) or ())]
+            others = [name for name, other in TASKS.items() if wrong in (options_of(other) or ())]
             hint = "; matvec is the default, so a task may be missing before the options"
             hint += f", such as {listed(others)}" if others else ""
         raise InputError(
@@ -63,8 +63,8 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(task).parameters.values())[1:]
     others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
-    if wanted := [each for each in missing if each != CHECKPOINT]:
-        expected = " ".join(f"{each}=..." for each in wanted)
+    if wanted := [parameter for parameter in missing if parameter != CHECKPOINT]:
+        expected = " ".join(f"{parameter}=..." for parameter in wanted)
         raise InputError(f"task {name} needs {listed(wanted)}: expected {expected}")
     try:
         inspect.signature(task).bind(None, **of_run(task, checkpoint=None), **options)

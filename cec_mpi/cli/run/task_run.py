@@ -72,6 +72,7 @@ from cec_mpi.runtime.records.directory import (
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
 from cec_mpi.runtime.session.header import placement_table
 from cec_mpi.runtime.session.session import Session
+from cec_mpi.store.cache import check_cache_place
 from cec_mpi.store.files.durable import is_locked, locked, publish
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.npy import open_npy
@@ -111,8 +112,12 @@ class TaskRun:
     ) -> None:
         self.store = run.store
         self.out = Path(run.out)
-        manifest = self.manifest = open_store(node_directory(self.store)).manifest
+        store = open_store(node_directory(self.store))
+        manifest = self.manifest = store.manifest
         options = self.options = options.checked(manifest)
+        if options.cache is not None:
+            places = {"store": store.path, "directory of results": self.out}
+            check_cache_place(node_directory(options.cache), places)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
@@ -315,8 +320,8 @@ class TaskRun:
                     warn(unwritten)
                 raise error from None
             if isinstance(error, StoppedError):
-                said = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
-                raise StoppedError(f"{error}, {said}") from None
+                message = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
+                raise StoppedError(f"{error}, {message}") from None
             if isinstance(error, SystemExit) and not self.signals.end:
                 raise InputError(
                     f"task {self.task_name} called sys.exit({error.code!r}), expected it to "
@@ -406,8 +411,8 @@ def shown_as_task_error(name: str, error: Exception) -> Exception:
     log.error("task %s raised", name, exc_info=error, extra=WARNED)
     package = str(Path(__file__).parents[2])
     found = traceback.extract_tb(error.__traceback__)
-    frames = [each for each in found if not each.filename.startswith((package, "<frozen"))]
-    own = [each for each in frames if "site-packages" not in each.filename] or frames
+    frames = [frame for frame in found if not frame.filename.startswith((package, "<frozen"))]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
     tell(printable("".join(lines).rstrip(), kept="\n\t"))
     return CecError(f"task {name} raised {type(error).__name__}{words_of(error)}")

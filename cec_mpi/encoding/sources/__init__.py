@@ -12,7 +12,7 @@ import numpy as np
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.arrays import (
-    HeldSource,
+    InMemorySource,
     array_source,
     dask_matrix,
     frame_source,
@@ -24,7 +24,7 @@ from cec_mpi.encoding.sources.arrays import (
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
-from cec_mpi.encoding.sources.missing import refusal, rows_of
+from cec_mpi.encoding.sources.missing import describe_missing, stream_rows
 from cec_mpi.encoding.sources.scratch import read_once
 from cec_mpi.encoding.sources.source import Matrix, Source, StreamedMatrix
 from cec_mpi.encoding.sources.table import TextTable, text_table
@@ -37,7 +37,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
 
 __all__ = [
-    "HeldSource",
+    "InMemorySource",
     "Matrix",
     "Source",
     "StreamedMatrix",
@@ -45,8 +45,8 @@ __all__ = [
     "open_array",
     "open_source",
     "read_once",
-    "refusal",
-    "rows_of",
+    "describe_missing",
+    "stream_rows",
     "shared",
 ]
 
@@ -82,47 +82,46 @@ def open_source(
     check_regular(path, or_directory=True)  # many threads read it, more than once
     if not _exists(path):
         raise InputError(f"{path} does not exist")
-    opened: Source | StreamedMatrix
+    matrix: Source | StreamedMatrix
     if shape is not None:
-        opened = raw_source(path, shape, options.input_dtype or options.dtype)
+        matrix = raw_source(path, shape, options.input_dtype or options.dtype)
     elif path.is_dir():
-        opened = (
+        matrix = (
             zarr_source(path, inner, options)
             if is_zarr(path) or separator or suffix == ".zarr"
             else parts_source(path)
         )
     elif separator or suffix in READ_AS_HDF5:
-        opened = hdf5_source(path, inner, options)
+        matrix = hdf5_source(path, inner, options)
     elif suffix in DELIMITERS:
-        opened = text_table(path, DELIMITERS[suffix], options)
+        matrix = text_table(path, DELIMITERS[suffix], options)
     elif (found := _sparse_file(path)) is not None:
-        opened = found
-    elif suffix in (".npy", ".npz") or _starts_as_npy(path):
-        opened = npy_source(path)
+        matrix = found
+    elif suffix in (".npy", ".npz") or _is_npy(path):
+        matrix = npy_source(path)
     elif delimiter is not None:
-        opened = text_table(path, delimiter, options)
+        matrix = text_table(path, delimiter, options)
     else:
         raise InputError(f"{path} has an unknown format, expected {FORMATS}")
     if options.input_dtype is not None and shape is None:
         raise InputError(
             f"--input-dtype {options.input_dtype} is only for raw binary, expected --shape, too"
         )
-    is_container = isinstance(getattr(opened, "array", None), ContainerArray)
+    is_container = isinstance(getattr(matrix, "array", None), ContainerArray)
     if not is_container:
-        options.refuse_of_containers(opened.name)
-    if isinstance(opened, TextTable):
-        return opened
-    if isinstance(opened, Source):
+        options.refuse_container_options(matrix.name)
+    if isinstance(matrix, TextTable):
+        return matrix
+    if isinstance(matrix, Source):
         given = options.input_dtype or options.dtype if shape else None
         origin = {"path": text, "shape": shape, "input_dtype": given}
         more = {"raw_values": options.raw_values, "decode_cf": options.decode_cf}
-        opened = replace(opened, origin=origin | more)
-    if options.of_tables:
-        raise InputError(
-            f"{options.of_tables[0]} is only for text tables (.csv, .tsv), not for {opened.name}"
-        )
-    _check(opened)
-    return opened
+        matrix = replace(matrix, origin=origin | more)
+    if options.table_options:
+        option = options.table_options[0]
+        raise InputError(f"{option} is only for text tables (.csv, .tsv), not for {matrix.name}")
+    _check(matrix)
+    return matrix
 
 
 def open_again(
@@ -139,7 +138,7 @@ def open_again(
 def open_array(
     array: Any,
     options: EncodeOptions = EncodeOptions(),  # noqa: B008
-) -> HeldSource | StreamedMatrix:
+) -> InMemorySource | StreamedMatrix:
     """Open a matrix that is an object of a program, of any library.
 
     Parameters
@@ -155,11 +154,11 @@ def open_array(
     InputError
         The object is not a matrix of real numbers.
     """
-    source: HeldSource | StreamedMatrix
+    source: InMemorySource | StreamedMatrix
     if is_a(array, "xarray", "DataArray"):
         source = labelled_source(array, options)
     elif is_a(array, "dask", "Array") or is_a(array, "pandas", "DataFrame"):
-        options.refuse_of_containers(name_of(array))
+        options.refuse_container_options(name_of(array))
         source = dask_matrix(array) if is_a(array, "dask", "Array") else frame_source(array)
     else:
         source = array_source(array, options)
@@ -199,7 +198,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _starts_as_npy(path: Path) -> bool:
+def _is_npy(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(6) == b"\x93NUMPY"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources.conventions import changing_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
@@ -28,13 +28,13 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import few, shown
 
 _EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
-_shared: dict[str, HeldSource] = {}  # by their keys
+_shared: dict[str, InMemorySource] = {}  # by their keys
 _LISTED = 5
-_TOGETHER_BYTES = 64 << 20
+_PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HeldSource(Source):
+class InMemorySource(Source):
     """An array that is an object of this process.
 
     Its `origin` is the key under which all processes have their own array, if they do (`shared`).
@@ -42,7 +42,7 @@ class HeldSource(Source):
 
 
 @contextmanager
-def shared(source: HeldSource, key: str) -> Iterator[HeldSource]:
+def shared(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
     """Make this process use its own array when it receives that of another process."""
     _shared[key] = source
     try:
@@ -51,12 +51,12 @@ def shared(source: HeldSource, key: str) -> Iterator[HeldSource]:
         del _shared[key]
 
 
-def shared_source(key: str) -> HeldSource | None:
+def shared_source(key: str) -> InMemorySource | None:
     """Return the array of this process that is shared under a key."""
     return _shared.get(key)
 
 
-def array_source(array: Any, options: EncodeOptions) -> HeldSource:
+def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
     """Return the source of an array, which may be sparse, with slices like those of NumPy.
 
     Raises
@@ -68,12 +68,14 @@ def array_source(array: Any, options: EncodeOptions) -> HeldSource:
         if is_a(array, *library):
             shape_and_dtype(array)
             return viewed_source(array, see(array, name_of(array), options))
-    options.refuse_of_containers(name_of(array))
+    options.refuse_container_options(name_of(array))
     if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
     by_rows = not is_a(array, "numpy", "ndarray")  # whose columns are cut by any thread
-    return HeldSource(array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows)
+    return InMemorySource(
+        array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows
+    )
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,9 @@ class ViewedArray:
         return self.view.read(self.array, both)
 
 
-def viewed_source(array: Any, view: View) -> HeldSource:
+def viewed_source(array: Any, view: View) -> InMemorySource:
     """Return the source of an array of h5py, Zarr or xarray."""
-    return HeldSource(
+    return InMemorySource(
         array=ViewedArray(array, view),
         name=view.name,
         shape=view.shape(array.shape),
@@ -100,13 +102,13 @@ def viewed_source(array: Any, view: View) -> HeldSource:
     )
 
 
-def _sparse_source(array: Any) -> HeldSource:
+def _sparse_source(array: Any) -> InMemorySource:
     from cec_mpi.encoding.sources.csr import checked_rows, sparse_warning
 
     name = name_of(array)
     rows = checked_rows(name, array)
     is_new = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
-    return HeldSource(
+    return InMemorySource(
         array=rows,
         name=name,
         shape=rows.shape,
@@ -119,8 +121,8 @@ def _sparse_source(array: Any) -> HeldSource:
 def is_a(array: Any, library: str, *names: str) -> bool:
     """Whether an object is an instance of one of these classes."""
     return any(
-        each.__name__ in names and each.__module__.partition(".")[0] == library
-        for each in type(array).__mro__
+        base.__name__ in names and base.__module__.partition(".")[0] == library
+        for base in type(array).__mro__
     )
 
 
@@ -187,7 +189,7 @@ class FrameArray:
             dtypes = set(part.dtypes)
             if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype):
                 return fill(out, part.to_numpy(dtype))
-            rounding = NOTHING_ROUNDED
+            rounding = NO_ROUNDING
             for at, (_, column) in enumerate(part.items()):  # each in its own dtype
                 dtype = getattr(column.dtype, "numpy_dtype", None)  # if it is nullable
                 missing = column.isna().to_numpy() if dtype is not None else np.zeros(0, bool)
@@ -198,7 +200,7 @@ class FrameArray:
             return rounding
 
 
-def frame_source(frame: Any) -> HeldSource:
+def frame_source(frame: Any) -> InMemorySource:
     """Return the source of a DataFrame of numbers.
 
     Raises
@@ -216,7 +218,7 @@ def frame_source(frame: Any) -> HeldSource:
         )
     numbers = [dtype for dtype in found if dtype is not None]
     dtype = np.result_type(*numbers) if numbers else np.dtype(np.float64)
-    return HeldSource(
+    return InMemorySource(
         array=FrameArray(frame),
         name=name_of(frame),
         shape=tuple(frame.shape),
@@ -226,7 +228,7 @@ def frame_source(frame: Any) -> HeldSource:
     )
 
 
-def labelled_source(array: Any, options: EncodeOptions) -> HeldSource | DaskMatrix:
+def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMatrix:
     """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
@@ -275,16 +277,16 @@ class DaskMatrix(StreamedMatrix):
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Compute chunks, and several adjacent ones at a time if they are small."""
-        downs, acrosses = (list(accumulate(each, initial=0)) for each in self.array.chunks)
+        downs, acrosses = (list(accumulate(sizes, initial=0)) for sizes in self.array.chunks)
         largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
-        together = max(1, _TOGETHER_BYTES // max(1, largest))
+        rows_at_once = max(1, _PIECE_BYTES // max(1, largest))
         for i, (top, bottom) in enumerate(pairwise(downs)):
             if top == bottom:
                 continue
-            for j in range(0, len(acrosses) - 1, together):
-                left, right = acrosses[j], acrosses[min(j + together, len(acrosses) - 1)]
+            for j in range(0, len(acrosses) - 1, rows_at_once):
+                left, right = acrosses[j], acrosses[min(j + rows_at_once, len(acrosses) - 1)]
                 try:
-                    values = self.array.blocks[i, j : j + together].compute()
+                    values = self.array.blocks[i, j : j + rows_at_once].compute()
                 except Exception as error:  # its tasks can raise anything
                     raise InputError(
                         f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "

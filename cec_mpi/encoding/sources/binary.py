@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at
@@ -23,7 +23,7 @@ from cec_mpi.store.format.manifest_files import MANIFEST
 from cec_mpi.text import plural
 
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
-_TOGETHER_BYTES = 8 << 20
+_PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FileArray:
                     self._read_numbers(descriptor, row * self.shape[1] + left, line)
         finally:
             os.close(descriptor)
-        return NOTHING_ROUNDED if direct else fill(out, rows)
+        return NO_ROUNDING if direct else fill(out, rows)
 
     def _read_numbers(self, descriptor: int, first: int, out: NDArray[Any]) -> None:
         place = self.offset + first * self.dtype.itemsize
@@ -70,10 +70,10 @@ class FileArray:
             raise InputError(f"{self.path} ends before its last column: the file was truncated")
         # Mapped again and again, so that pages leave this process after reading.
         touched = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
-        together = max(1, _MOST_MAPPED // touched)
-        rounding = NOTHING_ROUNDED
-        for first in range(left, right, together):
-            end = min(first + together, right)
+        rows_at_once = max(1, _MOST_MAPPED // touched)
+        rounding = NO_ROUNDING
+        for first in range(left, right, rows_at_once):
+            end = min(first + rows_at_once, right)
             mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
             rounding += fill(out[:, first - left : end - left], mapped[start:stop, first:end])
         return rounding
@@ -143,7 +143,7 @@ class StackedArray:
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
         """Read a rectangle, which may span several parts."""
-        rounding = NOTHING_ROUNDED
+        rounding = NO_ROUNDING
         bounds = accumulate((part.shape[0] for part in self.parts), initial=0)
         for part, (first, end) in zip(self.parts, pairwise(bounds), strict=True):
             top, bottom = max(start, first), min(stop, end)
@@ -208,9 +208,9 @@ def check_finite(path: Path, rows: int) -> None:
     """
     array = npy_array(path)
     columns = array.shape[1]
-    together = max(1, _TOGETHER_BYTES // (columns * array.dtype.itemsize))
-    for start in range(0, min(rows, array.shape[0]), together):
-        stop = min(start + together, rows, array.shape[0])
+    rows_at_once = max(1, _PIECE_BYTES // (columns * array.dtype.itemsize))
+    for start in range(0, min(rows, array.shape[0]), rows_at_once):
+        stop = min(start + rows_at_once, rows, array.shape[0])
         slab = np.empty((stop - start, columns), array.dtype)
         array.read_into(start, stop, 0, columns, slab)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -46,7 +46,7 @@ def choose_columns(
     for option, found in (("columns", kept), ("target", targets)):
         if len(set(found)) < len(found):
             twice = next(at for at in found if found.count(at) > 1)
-            raise InputError(f"{option}: {named(twice, names)} of {path} is listed twice")
+            raise InputError(f"{option}: {column_label(twice, names)} of {path} is listed twice")
     if len(targets) != len(options.target):
         raise InputError(f"target: expected one column of {path} for each file")
     gone = {*find("drop", options.drop or ()), *targets}
@@ -56,14 +56,14 @@ def choose_columns(
     return tuple(kept), tuple(targets)
 
 
-def named(at: int, names: tuple[str, ...]) -> str:
+def column_label(at: int, names: tuple[str, ...]) -> str:
     """Return the number of a column, from 1, and its name."""
     name = " ".join(names[at].split()) if at < len(names) else ""
     name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."
     return f"column {at + 1} ({name})" if name else f"column {at + 1}"
 
 
-def option_word(at: int, names: tuple[str, ...]) -> str:
+def column_word(at: int, names: tuple[str, ...]) -> str:
     """Return a column as an option takes it: its number, which another may have as its name."""
     number = str(at + 1)
     return f"number={number}" if number in (*names[:at], *names[at + 1 :]) else number
@@ -85,7 +85,7 @@ def _find(
     if by_name and by_number and by_name != by_number:
         raise InputError(
             f"{option} {text!r}: {path} has a column of this number and another of this name, "
-            f"{named(by_name[-1], names)}: expected number={text} or name={text}"
+            f"{column_label(by_name[-1], names)}: expected number={text} or name={text}"
         )
     if len(by_name) > 1:
         numbers = ", ".join(str(at + 1) for at in by_name)

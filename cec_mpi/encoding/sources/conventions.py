@@ -228,7 +228,7 @@ def make_decoder(
             f"{name} cannot be decoded, because CF does not define its attributes "
             f"{few(odd, _LISTED)}: expected --raw-values, or numbers that your program has decoded"
         )
-    values: dict[str, Any] = {_CF[each.key]: each.value for each in found}
+    values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in found}
     stored = dtype
     if "_Unsigned" in values:
         stored = np.dtype(dtype.str.translate(str.maketrans("iu", "ui")))
@@ -241,7 +241,12 @@ def make_decoder(
     kind = np.float32 if single else np.float64
     attributes: dict[str, Any] = {key: kind(value[0]) for key, value in packing.items()}
     given = [values.get("_FillValue", ()), values.get("missing_value", ())]
-    marks = [mark for each in given for value in each for mark in _as_stored(value, dtype, stored)]
+    marks = [
+        mark
+        for values_of_attribute in given
+        for value in values_of_attribute
+        for mark in _as_stored(value, dtype, stored)
+    ]
     if unwritten is not None:
         marks.append(unwritten)
     if marks:
@@ -260,8 +265,8 @@ def make_decoder(
         return Decoder(stored, attributes, tuple(marks[1:]), unpacked_limits=(limits[0], limits[1]))
     if stored != dtype:
         limits = [
-            None if each is None else next(iter(_as_stored(each, dtype, stored)), None)
-            for each in limits
+            None if limit is None else next(iter(_as_stored(limit, dtype, stored)), None)
+            for limit in limits
         ]
     return Decoder(stored, attributes, tuple(marks[1:]), limits=(limits[0], limits[1]))
 

@@ -57,7 +57,9 @@ def checked_rows(name: object, array: Any) -> Any:
             return _in_order(name, array, shape)
         # In a new object: the old one may remember that its entries were in order.
         names = ARRAYS[form]
-        return rows_of_arrays(name, form, shape, *(getattr(array, each) for each in names))
+        return rows_of_arrays(
+            name, form, shape, *(getattr(array, attribute) for attribute in names)
+        )
 
 
 def rows_of_arrays(
@@ -75,8 +77,8 @@ def rows_of_arrays(
         The arrays of this format.
     """
     check_real(name, data.dtype)
-    for each in indices:
-        check_integers(name, each)
+    for array in indices:
+        check_integers(name, array)
     data = data.astype(native_dtype(data.dtype), copy=False)
     with _refusing(name):
         if form == "coo":

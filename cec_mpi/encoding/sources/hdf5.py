@@ -102,8 +102,10 @@ def hdf5_view(
         )
     for axis, scales in enumerate(dataset.dims):
         if (length := _length_of(scales)) > dataset.shape[axis]:
-            said = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
-            view = replace(view, warnings=(*view.warnings, f"{said}: the others were not written"))
+            problem = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
+            view = replace(
+                view, warnings=(*view.warnings, f"{problem}: the others were not written")
+            )
     view = replace(view, files=files)
     attributes = dataset.attrs if attributes is None else attributes
     return with_attributes(view, attributes, options, _netcdf_fill(dataset))
@@ -186,7 +188,7 @@ def _check_filters(dataset: Any, name: str) -> None:
     h5py = library("h5py", name)
     stored = dataset.id.get_create_plist()
     filters = [stored.get_filter(k) for k in range(stored.get_nfilters())]
-    if all(h5py.h5z.filter_avail(each[0]) for each in filters):
+    if all(h5py.h5z.filter_avail(filter_[0]) for filter_ in filters):
         return
     with suppress(ImportError):
         importlib.import_module("hdf5plugin")  # registers its filters
@@ -252,7 +254,7 @@ def _stored_elsewhere(dataset: Any, name: str) -> tuple[Path, ...]:
             )
     files = [Path(file) for file, *_ in dataset.external or () if Path(file).is_file()]
     if dataset.is_virtual:
-        for source in {each[1:3]: each for each in dataset.virtual_sources()}.values():
+        for source in {source[1:3]: source for source in dataset.virtual_sources()}.values():
             files += _check_virtual(dataset, source, name)
     return tuple(dict.fromkeys(files))
 
@@ -281,7 +283,7 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
                         f"{name} is a virtual dataset, whose source {path}::{source.dset_name} has "
                         f"shape {found.shape}: expected at least {tuple(n + 1 for n in last)}"
                     )
-            return [each for each in files if each != where]
+            return [file for file in files if file != where]
     except InputError:
         raise
     except Exception as error:

@@ -76,9 +76,9 @@ def read_market(path: Path) -> Any:
     InputError
         Names the first line that is not as the format says.
     """
-    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    open_file: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opened(path, "rb") as file:
+        with open_file(path, "rb") as file:
             header = _header(path, file)
             columns = _read(path, file, header)
     except (OSError, EOFError, zlib.error) as error:
@@ -163,7 +163,7 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
     if seen != header.count:
         found_of = "more entries" if seen > header.count else plural(seen, "entry")
         raise InputError(f"{path} has {found_of}, expected {header.count}, as its header says")
-    return [_joined(path, each) for each in found]
+    return [_joined(path, parts) for parts in found]
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:

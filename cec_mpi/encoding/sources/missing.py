@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, warn_of_rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, warn_of_rounding
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.format.manifest import MissingValues
 from cec_mpi.text import plural
 
-_TOGETHER_BYTES = 16 << 20
+_PIECE_BYTES = 16 << 20
 _DOWN = 2.0**-64  # sums of scaled numbers cannot overflow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowsOf(StreamedMatrix):
+class RowStream(StreamedMatrix):
     """The rows of a matrix with slices, read once."""
 
     source: Source
@@ -31,10 +31,10 @@ class RowsOf(StreamedMatrix):
         """Read some rows at a time."""
         count, width = self.shape
         row_bytes = width * self.dtype.itemsize
-        together = max(1, _TOGETHER_BYTES // row_bytes)
-        rounding = NOTHING_ROUNDED
-        for start in range(0, count, together):
-            stop = min(start + together, count)
+        rows_at_once = max(1, _PIECE_BYTES // row_bytes)
+        rounding = NO_ROUNDING
+        for start in range(0, count, rows_at_once):
+            stop = min(start + rows_at_once, count)
             rows = np.empty((stop - start, width), self.dtype)
             try:
                 rounding += self.source.read(start, stop, 0, width, rows)
@@ -46,9 +46,9 @@ class RowsOf(StreamedMatrix):
         warn_of_rounding(self.name, rounding, self.dtype.name)
 
 
-def rows_of(source: Source) -> RowsOf:
+def stream_rows(source: Source) -> RowStream:
     """Return the rows of a matrix with slices, to read them once."""
-    return RowsOf(
+    return RowStream(
         name=source.name,
         shape=source.shape,
         dtype=source.dtype,
@@ -114,7 +114,7 @@ class MissingFinder:
         if not self._first:
             at, across = np.argwhere(holes)[0].tolist()
             self._first = self._matrix.describe_missing(row + at, column + across)
-            self._advice = self._matrix.advice_to_drop(column + across)
+            self._advice = self._matrix.drop_advice(column + across)
         self._rows.append(found)
         if self._treatment == "mean":
             found = row + np.flatnonzero(holes[:, max(0, self._width - column) :].any(axis=1))
@@ -194,7 +194,7 @@ class MissingFinder:
         empty = np.flatnonzero(self._present[: self._width] == 0)
         if empty.size:
             column = int(empty[0])
-            advice = self._matrix.advice_to_drop(column)
+            advice = self._matrix.drop_advice(column)
             raise InputError(
                 f"{self._matrix.name} has no number in {self._matrix.column(column)}, so that it "
                 f"has no mean: {advice.removeprefix(', ') or 'leave this column out'}"
@@ -205,7 +205,7 @@ class MissingFinder:
         return means
 
 
-def refusal(source: Source, dtype: np.dtype[Any]) -> str:
+def describe_missing(source: Source, dtype: np.dtype[Any]) -> str:
     """Return why a matrix with missing values is refused; empty if it has none. All of it is read.
 
     Raises
@@ -213,7 +213,7 @@ def refusal(source: Source, dtype: np.dtype[Any]) -> str:
     InputError
         It cannot be read, or also holds infinity.
     """
-    rows = rows_of(source)
+    rows = stream_rows(source)
     finder = MissingFinder(rows, "refuse", dtype)
     for row, column, values in rows.pieces(dtype):
         finder.add(row, column, values)
@@ -239,9 +239,9 @@ def _rewrite(
 ) -> int:
     """Leave rows of a file out, and replace NaN by means, in place; return the number of rows."""
     row_bytes, done = width * kind.itemsize, 0
-    together = max(1, _TOGETHER_BYTES // row_bytes)
-    for start in range(0, rows, together):
-        numbers = np.empty((min(together, rows - start), width), kind)
+    rows_at_once = max(1, _PIECE_BYTES // row_bytes)
+    for start in range(0, rows, rows_at_once):
+        numbers = np.empty((min(rows_at_once, rows - start), width), kind)
         if read_at(descriptor, numbers, begin + start * row_bytes) < numbers.nbytes:
             raise InputError("the temporary file of rows was truncated")
         low, high = np.searchsorted(dropped, (start, start + len(numbers)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, measure_rounding
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, measure_rounding
 from cec_mpi.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Matrix:
         """Describe a missing value and its place, to begin a message."""
         return f"{self.name} holds nan at {self.where(row, column)}"
 
-    def advice_to_drop(self, column: int) -> str:
+    def drop_advice(self, column: int) -> str:
         """Return how encode leaves a column out, to end a message; empty if it cannot."""
         return ""
 
@@ -188,10 +188,10 @@ class Source(Matrix):
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
         # Few long rows at a time, so that they need no more memory than the slice.
-        rounding = NOTHING_ROUNDED
-        together = max(1, out.size // self.shape[1])
-        for first in range(start, stop, together):
-            end = min(first + together, stop)
+        rounding = NO_ROUNDING
+        rows_at_once = max(1, out.size // self.shape[1])
+        for first in range(start, stop, rows_at_once):
+            end = min(first + rows_at_once, stop)
             with _TURN:
                 rows = self.checked(self.array[first:end], first, 0, (end - first, self.shape[1]))
                 rounding += fill(out[first - start : end - start], rows[:, left:right])
@@ -253,7 +253,7 @@ def fill(out: NDArray[Any], values: NDArray[Any]) -> Rounding:
     """Convert values into `out`; values that are too large become infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = values
-    return measure_rounding(values, out) if out.dtype.kind == "f" else NOTHING_ROUNDED
+    return measure_rounding(values, out) if out.dtype.kind == "f" else NO_ROUNDING
 
 
 def stamps_of(*paths: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, rows_of_arrays, sparse_warning
 from cec_mpi.encoding.sources.market import read_market
-from cec_mpi.encoding.sources.missing import rows_of
+from cec_mpi.encoding.sources.missing import stream_rows
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import MARKET_SUFFIXES
@@ -32,7 +32,7 @@ def sparse_file(path: Path) -> StreamedMatrix:
         array=rows,
         by_rows=True,
     )
-    return rows_of(source)
+    return stream_rows(source)
 
 
 def is_sparse_file(path: Path) -> bool:

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
-from cec_mpi.encoding.rounding import NOTHING_ROUNDED, Rounding, warn_of_rounding
-from cec_mpi.encoding.sources.columns import choose_columns, named, option_word
+from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, warn_of_rounding
+from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_word
 from cec_mpi.encoding.sources.source import StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.text import few, plural
@@ -164,7 +164,7 @@ class TextTable(StreamedMatrix):
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Parse some rows at a time; missing values are NaN."""
-        done, rounding = 0, NOTHING_ROUNDED
+        done, rounding = 0, NO_ROUNDING
         for line, text in self._blocks():
             self._last[:] = done, line, text
             numbers = self._numbers(line, text)
@@ -183,16 +183,16 @@ class TextTable(StreamedMatrix):
 
     def column(self, column: int) -> str:
         """Return the number of a column in the file, and its name."""
-        return named(self.columns[column], self.names)
+        return column_label(self.columns[column], self.names)
 
     def describe_missing(self, row: int, column: int) -> str:
         """Return a cell that is missing, and its place."""
         cell = self._row(row)[1][self.columns[column]].strip()
         return f"{self.path}: {self.where(row, column)} is {_shown(cell)}"
 
-    def advice_to_drop(self, column: int) -> str:
+    def drop_advice(self, column: int) -> str:
         """Return how to leave a column out."""
-        return f", --drop {option_word(self.columns[column], self.names)} leaves this column out"
+        return f", --drop {column_word(self.columns[column], self.names)} leaves this column out"
 
     def _row(self, row: int) -> tuple[int, list[str]]:
         done, line, text = self._last
@@ -292,8 +292,8 @@ class TextTable(StreamedMatrix):
         if is_number(cell):
             return float(cell)
         raise InputError(
-            f"{self.path}: line {line}, {named(at, self.names)} is {_shown(cell)}, expected a "
-            f"number{_advice(cell, self.delimiter)}; --drop {option_word(at, self.names)} leaves "
+            f"{self.path}: line {line}, {column_label(at, self.names)} is {_shown(cell)}, expected "
+            f"a number{_advice(cell, self.delimiter)}; --drop {column_word(at, self.names)} leaves "
             "this column out, --columns chooses others"
         )
 
@@ -330,7 +330,7 @@ class TextTable(StreamedMatrix):
 
     def _rounding(self, line: int, text: bytes, numbers: Any, is_large: Any) -> Rounding:
         """Count integers that float64 does not hold."""
-        found = NOTHING_ROUNDED
+        found = NO_ROUNDING
         for (_, row), some, large in zip(self._rows(line, text), numbers, is_large, strict=True):
             for column in np.flatnonzero(large).tolist():
                 cell = row[self.columns[column]].strip()
@@ -424,7 +424,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         called = f"the name {names[0]}" if names[0] else "no name"
         warning = (
             f"{path}: column 1 has {called}, like the index of a data frame, and becomes a column "
-            f"of X: use --drop {option_word(0, names)} to leave it out"
+            f"of X: use --drop {column_word(0, names)} to leave it out"
         )
     elif (
         options.header is None
@@ -504,7 +504,7 @@ def _is_quoted(row: bytes, delimiter: str) -> bool:
         cells = next(csv.reader(text, delimiter=delimiter, **kind), [0.0])
     except (ValueError, csv.Error):  # a cell is neither a number nor in quotes
         return False
-    return row.count(b'"') >= 2 * len(cells) > 0 and all(isinstance(each, str) for each in cells)
+    return row.count(b'"') >= 2 * len(cells) > 0 and all(isinstance(cell, str) for cell in cells)
 
 
 def _is_sequence(row: bytes, delimiter: str) -> bool:

@@ -108,7 +108,7 @@ class ContainerArray:
 
 
 def source_of_view(
-    opened: Callable[[Path, str], AbstractContextManager[Any]],
+    open_container: Callable[[Path, str], AbstractContextManager[Any]],
     path: Path,
     inner: str,
     shape: Any,
@@ -119,7 +119,7 @@ def source_of_view(
     """Return the source of an array in a container; `look` returns its stamps of now."""
     return Source(
         name=view.name,
-        array=ContainerArray(opened, path, inner, view),
+        array=ContainerArray(open_container, path, inner, view),
         shape=view.shape(shape),
         dtype=view.dtype,
         warning="; ".join(view.warnings),

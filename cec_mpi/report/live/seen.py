@@ -155,8 +155,8 @@ class RunState:
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""
-        there = sum(machine in step.available for step in self.recent)
-        return there / len(self.recent) if self.recent else 0.0
+        steps = sum(machine in step.available for step in self.recent)
+        return steps / len(self.recent) if self.recent else 0.0
 
     def rows_per_second(self, machine: int) -> float | None:
         """Return the median speed of a machine in recent steps."""

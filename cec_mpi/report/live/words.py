@@ -47,9 +47,9 @@ def waiting_words(waiting: Waiting, seconds: float) -> str:
     >>> waiting_words(Waiting(time="", missing=1, available=(1, 2)), 12.3)
     'waiting for 1 more machine, 0:12: 2 of 3 available'
     """
-    there = len(waiting.available)
+    available = len(waiting.available)
     words = f"waiting for {plural(waiting.missing, 'more machine')}, {clock(seconds)}"
-    return f"{words}: {there} of {there + waiting.missing} available"
+    return f"{words}: {available} of {available + waiting.missing} available"
 
 
 def host_words(rank: int, name: str, carried: int) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import Asked, Machines, checked_set
+from cec_mpi.runtime.availability.models import FunctionAvailability, Machines, checked_set
 from cec_mpi.runtime.availability.numbers import read_machines
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ _SHOWN = 200  # characters of printed text in messages
 _MOST_PRINTED = 1 << 20  # bytes that are read at most
 
 
-def from_command(command: str, machines: int, every: float = 1.0, limit: float = 10.0) -> Asked:
+def from_command(
+    command: str, machines: int, every: float = 1.0, limit: float = 10.0
+) -> FunctionAvailability:
     """Return the availability that a command prints.
 
     Parameters
@@ -41,7 +43,7 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
 
     Returns
     -------
-    Asked
+    FunctionAvailability
         It raises `InputError` if the command fails, or prints the number of an unknown machine.
 
     Raises
@@ -71,7 +73,7 @@ def from_command(command: str, machines: int, every: float = 1.0, limit: float =
         printed = _printed_by(name, words, {**os.environ, _TICK: str(tick)}, limit)
         return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
 
-    return Asked(machines, ask, every)
+    return FunctionAvailability(machines, ask, every)
 
 
 def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import (
-    Asked,
     Availability,
-    Listed,
+    FunctionAvailability,
+    ListedAvailability,
+    all_available,
     checked_set,
-    everyone,
     from_counts,
 )
 from cec_mpi.runtime.availability.timed import (
@@ -50,30 +50,30 @@ def as_availability(given: Any, machines: int) -> Availability:
         Unsupported type.
     """
     if given is None:
-        return everyone(machines)
+        return all_available(machines)
     if isinstance(given, str | os.PathLike):
         return read_availability([given], machines)
     if hasattr(given, "at") and hasattr(given, "among"):
         found: Availability = given
         return found
     if callable(given):
-        return Asked(machines, given)
+        return FunctionAvailability(machines, given)
     known = frozenset(range(1, machines + 1))
     if isinstance(given, Sequence) and all(isinstance(up, Iterable) for up in given):
-        return Listed(
+        return ListedAvailability(
             [
                 checked_set(f"availability at tick {tick}", up, known)
                 for tick, up in enumerate(given)
             ]
         )
-    return Listed([checked_set("availability", given, known)])
+    return ListedAvailability([checked_set("availability", given, known)])
 
 
 def read_availability(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     machines: int,
     repeat: bool = False,
-) -> Listed:
+) -> ListedAvailability:
     """Read availability from files.
 
     Parameters
@@ -91,7 +91,7 @@ def read_availability(
 
     Returns
     -------
-    Listed
+    ListedAvailability
 
     Raises
     ------
@@ -101,11 +101,11 @@ def read_availability(
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     contents = [_read(as_path(path), machines) for path in paths]
-    if len(contents) == 1 and isinstance(contents[0], Listed):
-        return Listed(contents[0]._ticks, repeat, contents[0].gap_seconds)
+    if len(contents) == 1 and isinstance(contents[0], ListedAvailability):
+        return ListedAvailability(contents[0]._ticks, repeat, contents[0].gap_seconds)
     groups = []
     for path, content in zip(paths, contents, strict=True):
-        if isinstance(content, Listed):
+        if isinstance(content, ListedAvailability):
             raise InputError(
                 f'{path} lists machines, but several files must have counts (a list "data"), '
                 "which are added"
@@ -123,7 +123,7 @@ def read_availability(
     return from_counts(totals, machines, repeat, groups[0][1])
 
 
-def _read(path: Path, machines: int) -> Listed | tuple[list[int], float | None]:
+def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:
     try:
         file = _EXAMPLE_FILE if str(path) == EXAMPLE else path
         text = read_given(file).decode("utf-8-sig")
@@ -165,7 +165,9 @@ def _gap(path: Path, given: object) -> float | None:
     return float(given)
 
 
-def _parse_sets(path: Path, ticks: list[Any], machines: int, gap: float | None) -> Listed:
+def _parse_sets(
+    path: Path, ticks: list[Any], machines: int, gap: float | None
+) -> ListedAvailability:
     if not ticks:
         raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
@@ -177,7 +179,7 @@ def _parse_sets(path: Path, ticks: list[Any], machines: int, gap: float | None) 
                 raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
             raise InputError(f"{where} lists a machine twice: {entry}")
-    return Listed(ticks, gap_seconds=gap)
+    return ListedAvailability(ticks, gap_seconds=gap)
 
 
 def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float | None]:
@@ -193,7 +195,7 @@ def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float
     return counts, _gap(path, metadata.get("gap_seconds") if isinstance(metadata, dict) else None)
 
 
-def _parse_csv(path: Path, text: str, machines: int) -> Listed:
+def _parse_csv(path: Path, text: str, machines: int) -> ListedAvailability:
     reader = csv.reader(text.splitlines())
     try:
         rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
@@ -209,4 +211,6 @@ def _parse_csv(path: Path, text: str, machines: int) -> Listed:
                 f"{path}: line {line} is {','.join(row)!r}, expected {plural(machines, 'column')} "
                 "of 0 or 1"
             )
-    return Listed([[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows])
+    return ListedAvailability(
+        [[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows]
+    )

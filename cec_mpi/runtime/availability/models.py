@@ -42,7 +42,7 @@ class Availability(Protocol):
         """Return the same availability with only these machines."""
 
 
-class Listed:
+class ListedAvailability:
     """A list of sets, one per tick; after the end the last one stays valid, or all repeat.
 
     Parameters
@@ -56,7 +56,7 @@ class Listed:
 
     Examples
     --------
-    >>> listed = Listed([(1, 2), (1, 2, 3)])
+    >>> listed = ListedAvailability([(1, 2), (1, 2, 3)])
     >>> listed.at(0), listed.at(7)
     ((1, 2), (1, 2, 3))
     """
@@ -69,7 +69,7 @@ class Listed:
     ) -> None:
         if not ticks:
             raise InputError("the availability has no entries, expected at least one")
-        self._ticks = _each(lambda machines: tuple(sorted(machines)), list(ticks))
+        self._ticks = _map_distinct(lambda machines: tuple(sorted(machines)), list(ticks))
         self._repeat = repeat
         self.gap_seconds = gap_seconds
         sizes = [len(machines) for machines in reversed(self._ticks)]
@@ -97,14 +97,14 @@ class Listed:
         """Return the largest number of available machines from this tick on."""
         return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
 
-    def among(self, machines: Sequence[int]) -> Listed:
+    def among(self, machines: Sequence[int]) -> ListedAvailability:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
-        fewer = _each(lambda up: tuple(n for n in up if n in kept), self._ticks)
-        return Listed(fewer, self._repeat, self.gap_seconds)
+        fewer = _map_distinct(lambda up: tuple(n for n in up if n in kept), self._ticks)
+        return ListedAvailability(fewer, self._repeat, self.gap_seconds)
 
 
-def _each(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
+def _map_distinct(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
     """Return function values of all ticks; traces have many, but few different objects."""
     values = {key: function(tick) for key, tick in {id(tick): tick for tick in ticks}.items()}
     return [values[id(tick)] for tick in ticks]
@@ -151,7 +151,7 @@ class RandomAvailability:
         return fewer
 
 
-class Asked:
+class FunctionAvailability:
     """Availability from a user's function, which is called at each tick.
 
     Parameters
@@ -165,7 +165,7 @@ class Asked:
 
     Examples
     --------
-    >>> Asked(4, lambda tick: {4, 1 + tick % 2}).at(3)
+    >>> FunctionAvailability(4, lambda tick: {4, 1 + tick % 2}).at(3)
     (2, 4)
     """
 
@@ -180,7 +180,7 @@ class Asked:
         self._holds_until = float("-inf")
 
     def __repr__(self) -> str:
-        return f"<availability of {len(self._kept)} machines, asked of {self._function!r}>"
+        return f"<availability of {len(self._kept)} machines, from {self._function!r}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
@@ -195,9 +195,9 @@ class Asked:
         """Return the largest number of available machines from this tick on."""
         return len(self._kept)
 
-    def among(self, machines: Sequence[int]) -> Asked:
+    def among(self, machines: Sequence[int]) -> FunctionAvailability:
         """Return the same availability with only these machines."""
-        fewer = Asked(len(self._machines), self._function, self.every)
+        fewer = FunctionAvailability(len(self._machines), self._function, self.every)
         fewer._kept = self._kept & frozenset(machines)
         return fewer
 
@@ -238,14 +238,14 @@ def _listed(machines: frozenset[int]) -> str:
     return ",".join(map(str, sorted(machines)))
 
 
-def everyone(machines: int) -> Listed:
+def all_available(machines: int) -> ListedAvailability:
     """Return the availability of all machines at all ticks."""
-    return Listed([range(1, machines + 1)])
+    return ListedAvailability([range(1, machines + 1)])
 
 
 def from_counts(
     counts: Sequence[int], machines: int, repeat: bool = False, gap_seconds: float | None = None
-) -> Listed:
+) -> ListedAvailability:
     """Return the availability with these numbers of machines at each tick.
 
     A count c stands for machines 1..c. Counts above the number of machines stand for all.
@@ -255,5 +255,5 @@ def from_counts(
     >>> from_counts([2, 9], 4).at(1)
     (1, 2, 3, 4)
     """
-    each = {count: range(1, min(count, machines) + 1) for count in set(counts)}
-    return Listed([each[count] for count in counts], repeat, gap_seconds)
+    machines_of_count = {count: range(1, min(count, machines) + 1) for count in set(counts)}
+    return ListedAvailability([machines_of_count[count] for count in counts], repeat, gap_seconds)

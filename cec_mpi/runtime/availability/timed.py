@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.availability.nodelist import expand_nodelist
 from cec_mpi.text import shown
 
@@ -47,7 +47,7 @@ def is_jobs(text: str) -> bool:
     return any("|" in line for _, line in _lines(text, 1))
 
 
-def read_events(path: str, text: str, machines: int) -> Listed:
+def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     """Read lines ``time,add|remove,node``, in the order of time.
 
     Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
@@ -109,7 +109,7 @@ def _check_milliseconds(where: str, time: float) -> None:
         )
 
 
-def read_jobs(path: str, text: str, machines: int) -> Listed:
+def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
     """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
 
     Times may have offsets from UTC, which all or none must have. A node is up while a job runs on
@@ -161,7 +161,9 @@ def read_jobs(path: str, text: str, machines: int) -> Listed:
     return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
 
 
-def _listed(path: str, stays: list[Stay], begin: float, end: float, machines: int) -> Listed:
+def _listed(
+    path: str, stays: list[Stay], begin: float, end: float, machines: int
+) -> ListedAvailability:
     """Return the availability of machines whose nodes are up from `begin` to `end`."""
     ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
     whole = defaultdict(list)
@@ -175,7 +177,7 @@ def _listed(path: str, stays: list[Stay], begin: float, end: float, machines: in
     sets: list[tuple[int, ...]] = []
     for time, following in pairwise(times):
         sets += [changes.get(time, ())] * (following - time)
-    return Listed(sets, gap_seconds=GAP_SECONDS)
+    return ListedAvailability(sets, gap_seconds=GAP_SECONDS)
 
 
 def _joined(stays: Iterable[Stay]) -> Iterator[Stay]:
@@ -202,8 +204,8 @@ def _numbered(
     for at least one tick before another node takes it, as another computer has to read the shard.
     """
     comes, goes = defaultdict(list), defaultdict(list)
-    for node, each in stays.items():
-        for start, stop in each:
+    for node, stays_of_node in stays.items():
+        for start, stop in stays_of_node:
             comes[start].append(node)
             goes[stop].append(node)
     free = {number: (-1, number) for number in range(1, machines + 1)}  # since when, and order

@@ -52,10 +52,10 @@ class StepPlanner:
     --------
     The paper's machines without the fourth:
 
-    >>> from cec_mpi.runtime.availability.models import Listed
+    >>> from cec_mpi.runtime.availability.models import ListedAvailability
     >>> from cec_mpi.core.speeds import GivenSpeeds
     >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
-    >>> schedule = Schedule(Listed([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
+    >>> schedule = Schedule(ListedAvailability([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
     >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3, 420)
     >>> step = steps.plan(steps.next())
     >>> step.available, step.plan.makespan

@@ -11,9 +11,9 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.models import (
-    Asked,
     Availability,
-    Listed,
+    FunctionAvailability,
+    ListedAvailability,
     checked_set,
     is_settled,
     seconds_between,
@@ -95,7 +95,7 @@ class Schedule:
     @property
     def known(self) -> tuple[int, ...] | None:
         """As `available`; None if the availability is a function or a command."""
-        return None if isinstance(self._availability, Asked) else self.available
+        return None if isinstance(self._availability, FunctionAvailability) else self.available
 
     def choose(self, machines: Iterable[int] | None) -> None:
         """Make these machines available from now on; None for the initial availability.
@@ -110,7 +110,7 @@ class Schedule:
             self._availability = self._given
             return
         chosen = checked_set("available", machines, self._present)
-        self._availability = Listed([chosen])
+        self._availability = ListedAvailability([chosen])
 
     def listed(self, step: Step) -> set[int]:
         """Return the machines that are available in a step, including those that have left."""

@@ -229,9 +229,16 @@ class Elastic(Group):
     @property
     def is_elastic(self) -> bool:
         """Whether machines use sockets, and may be late or lost."""
-        return any(
-            getattr(self, each.name) not in (each.default, False) for each in elastic_options()
-        )
+        return bool(self.elastic_flags)
+
+    @property
+    def elastic_flags(self) -> list[str]:
+        """The given flags that make a run elastic."""
+        return [
+            field.metadata["shown"]["flag"].partition(" ")[0]
+            for field in elastic_options()
+            if getattr(self, field.name) not in (field.default, False)
+        ]
 
     @property
     def starts_nothing(self) -> bool:
@@ -322,10 +329,10 @@ class Elastic(Group):
 
 def elastic_options() -> list[Field[Any]]:
     """Return the options that make a run elastic."""
-    return [each for each in own_options(Elastic) if each.metadata["elastic"]]
+    return [field for field in own_options(Elastic) if field.metadata["elastic"]]
 
 
 def implies_elastic(words: set[str]) -> bool:
     """Whether one of these words is an option that makes a run elastic."""
-    flags = (each.metadata["shown"]["flag"] for each in elastic_options())
+    flags = (field.metadata["shown"]["flag"] for field in elastic_options())
     return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

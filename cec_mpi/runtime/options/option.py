@@ -87,7 +87,7 @@ class Group:
 def own_options(group: type[Any]) -> Iterator[Field[Any]]:
     """Return the options of a group, without those of its base classes."""
     own = inspect.get_annotations(group)
-    return (each for each in fields(group) if each.name in own and each.metadata)
+    return (entry for entry in fields(group) if entry.name in own and entry.metadata)
 
 
 def add_flag(
@@ -128,24 +128,24 @@ def add_flag(
 
 def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
     """Add the flag of one option of a group to a command, with changes in `other`."""
-    (each,) = (each for each in own_options(group) if each.name == name)
-    add_flag(parser, dest=name, default=each.default, **{**each.metadata["shown"], **other})
+    (entry,) = (entry for entry in own_options(group) if entry.name == name)
+    add_flag(parser, dest=name, default=entry.default, **{**entry.metadata["shown"], **other})
 
 
-def add_options(parser: Any, group: type[Any], but: Container[str] = ()) -> None:
+def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> None:
     """Add the flags of all options of a group, but some, to a command, under the group's title."""
     alone = None
-    for each in own_options(group):
-        if each.name in but:
+    for entry in own_options(group):
+        if entry.name in exclude:
             continue
-        below = _titled(parser, each.metadata["below"] or getattr(group, "title", ""))
-        if each.metadata["flags_of"] is not None:
-            add_options(below, each.metadata["flags_of"])
-        elif each.metadata["alone"]:
+        below = _titled(parser, entry.metadata["below"] or getattr(group, "title", ""))
+        if entry.metadata["flags_of"] is not None:
+            add_options(below, entry.metadata["flags_of"])
+        elif entry.metadata["alone"]:
             alone = alone or below.add_mutually_exclusive_group()
-            add_option(alone, group, each.name)
+            add_option(alone, group, entry.name)
         else:
-            add_option(below, group, each.name)
+            add_option(below, group, entry.name)
 
 
 def _titled(parser: Any, title: str) -> Any:
@@ -156,20 +156,20 @@ def _titled(parser: Any, title: str) -> Any:
 
 def common_options(group: type[Any]) -> Iterator[str]:
     """Return the names of the options of a group that the short help shows."""
-    return (each.name for each in own_options(group) if each.metadata["is_common"])
+    return (entry.name for entry in own_options(group) if entry.metadata["is_common"])
 
 
 def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
     """Make a group from the flags of a command."""
     given = {}
-    for each in fields(group):  # type: ignore[arg-type]
-        nested = each.metadata.get("flags_of")
+    for entry in fields(group):  # type: ignore[arg-type]
+        nested = entry.metadata.get("flags_of")
         if nested is not None:
             value = from_flags(nested, arguments)
             value = None if value == nested() else value
         else:
-            value = getattr(arguments, each.name, each.default)  # which a program alone may give
-        given[each.name] = tuple(value) if isinstance(value, list) else value
+            value = getattr(arguments, entry.name, entry.default)  # which a program alone may give
+        given[entry.name] = tuple(value) if isinstance(value, list) else value
     return group(**given)
 
 
@@ -180,10 +180,12 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
         signature = inspect.signature(function)
         *others, _ = signature.parameters.values()
         keywords = [
-            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+            Parameter(
+                entry.name, Parameter.KEYWORD_ONLY, default=entry.default, annotation=entry.type
+            )
             for group in groups
-            for each in own_options(group)
-            if each.name not in signature.parameters
+            for entry in own_options(group)
+            if entry.name not in signature.parameters
         ]
         texts = ((inspect.getdoc(group) or "").partition("----------\n")[2] for group in groups)
         function.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -204,10 +206,10 @@ def naming_keywords(*groups: type[Any]) -> Iterator[None]:
         yield
     except (InputError, InfeasibleError) as error:
         given = {}
-        for each in (each for group in groups for each in own_options(group)):
-            flag, _, _ = each.metadata["shown"]["flag"].partition(" ")
-            choices = each.metadata["shown"].get("choices") or ()
-            given[flag] = each.name, choices, isinstance(each.default, bool)
+        for entry in (entry for group in groups for entry in own_options(group)):
+            flag, _, _ = entry.metadata["shown"]["flag"].partition(" ")
+            choices = entry.metadata["shown"].get("choices") or ()
+            given[flag] = entry.name, choices, isinstance(entry.default, bool)
 
         def keyword(found: re.Match[str]) -> str:
             flag, value = found.groups()
@@ -228,15 +230,15 @@ def naming_keywords(*groups: type[Any]) -> Iterator[None]:
 
 def check_choices(group: type[Any], options: Any) -> None:
     """Raise if an option of this group is not one of its choices, or not a truth value."""
-    for each in own_options(group):
-        shown, value = each.metadata["shown"], getattr(options, each.name)
+    for entry in own_options(group):
+        shown, value = entry.metadata["shown"], getattr(options, entry.name)
         choices = shown.get("choices")
         if isinstance(value, bool) and "const" in shown:  # the bare flag, or none
             continue
-        if isinstance(each.default, bool) and not choices and not isinstance(value, bool):
-            raise InputError(f"{each.name} {value!r}: expected True or False")
-        if choices and value not in (each.default, *choices):
-            raise InputError(f"{each.name} {value!r}: expected {' or '.join(choices)}")
+        if isinstance(entry.default, bool) and not choices and not isinstance(value, bool):
+            raise InputError(f"{entry.name} {value!r}: expected True or False")
+        if choices and value not in (entry.default, *choices):
+            raise InputError(f"{entry.name} {value!r}: expected {' or '.join(choices)}")
 
 
 def whole_number(name: str, value: Any) -> int:

@@ -87,7 +87,11 @@ def removed_if_refused(path: Path) -> Iterator[None]:
 
     They are removed if this block made them, it raises an error of input, and there are no results.
     """
-    made = [each for each in (path / "logs", path, *path.parents) if not os.path.lexists(each)]
+    made = [
+        directory
+        for directory in (path / "logs", path, *path.parents)
+        if not os.path.lexists(directory)
+    ]
     try:
         yield
     except (InputError, InfeasibleError):
@@ -95,8 +99,8 @@ def removed_if_refused(path: Path) -> Iterator[None]:
         if path / "logs" in made and not has_results and is_locked(path) is False:
             shutil.rmtree(path / "logs", ignore_errors=True)
             with suppress(OSError):  # something else is in it
-                for each in made[1:]:
-                    each.rmdir()
+                for directory in made[1:]:
+                    directory.rmdir()
         raise
 
 

@@ -60,7 +60,7 @@ KINDS = (
 )
 """The one table."""
 
-KIND_OF = {each.kind: each for each in KINDS}
+KIND_OF = {kind.kind: kind for kind in KINDS}
 
 Event = TypedDict(
     "Event",

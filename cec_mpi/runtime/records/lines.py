@@ -17,7 +17,7 @@ from cec_mpi.runtime.records.events import Seconds
 from cec_mpi.runtime.records.reading import Note
 from cec_mpi.runtime.records.step import DEFAULTS, FIELDS, VERSION, StepLine, StepRecord
 
-_TYPES = {each.name: each.type for each in fields(StepRecord)}
+_TYPES = {field.name: field.type for field in fields(StepRecord)}
 _LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
 _KEPT = [name for name in FIELDS if name not in DEFAULTS]
@@ -43,10 +43,10 @@ class LineWriter:
             content[name] = _rounded(content[name])
         for name in _LISTS:
             content[name] = _all_rounded(content[name])
-        content["delays"] = {n: _rounded(each) for n, each in record.delays.items()}
+        content["delays"] = {n: _rounded(seconds) for n, seconds in record.delays.items()}
         last, self._last = self._last, content
         new = {name: content[name] for name in _KEPT if content[name] != last.get(name, UNSET)}
-        new |= {name: content[name] for name, each in DEFAULTS.items() if content[name] != each}
+        new |= {name: content[name] for name, value in DEFAULTS.items() if content[name] != value}
         return _line(StepLine(**new))
 
     def note(self, note: Note) -> str:
@@ -66,8 +66,8 @@ def _escaped(content: Any) -> Any:
     if isinstance(content, str):
         return content.encode(errors="backslashreplace").decode()
     if isinstance(content, dict):
-        return {_escaped(name): _escaped(each) for name, each in content.items()}
-    return [_escaped(each) for each in content] if isinstance(content, list) else content
+        return {_escaped(name): _escaped(value) for name, value in content.items()}
+    return [_escaped(value) for value in content] if isinstance(content, list) else content
 
 
 def _rounded(seconds: float) -> float:
@@ -80,8 +80,8 @@ def _all_rounded(seconds: Sequence[float]) -> list[float]:
     if len(seconds) < _LONG:
         largest = max(seconds, default=0.0)
         if largest < _FINE:  # seconds of a record are never negative
-            return [round(each * 1e9) / 1e9 for each in seconds] if largest else list(seconds)
-        return [_rounded(each) for each in seconds]
+            return [round(value * 1e9) / 1e9 for value in seconds] if largest else list(seconds)
+        return [_rounded(value) for value in seconds]
     array = np.asarray(seconds, np.float64)
     largest = array.max()
     return np.round(array, 9).tolist() if largest < _FINE else array.tolist()  # type: ignore[no-any-return]

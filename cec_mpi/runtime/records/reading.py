@@ -97,6 +97,16 @@ def decoded(line: bytes) -> Any:
     return found
 
 
+def _describe(error: Exception) -> str:
+    """Return what is wrong with a line, after its number."""
+    if type(error) is msgspec.DecodeError:
+        return f" is not JSON: {error}"
+    problem, _, field = str(error).partition(" - at `$.")
+    if not field:
+        return f": {problem}"
+    return f', field "{field.removesuffix("`")}": {problem[:1].lower()}{problem[1:]}'
+
+
 class LineReader:
     """Checks lines in their order, and completes the fields of each step."""
 
@@ -129,8 +139,7 @@ class LineReader:
         except WrongLineError as error:
             raise WrongLineError(f"line {self._number} {error}") from None
         except WRONG as error:
-            said = " is not JSON" if type(error) is msgspec.DecodeError else ""
-            raise WrongLineError(f"line {self._number}{said}: {error}") from None
+            raise WrongLineError(f"line {self._number}{_describe(error)}") from None
         return found  # type: ignore[no-any-return]
 
     def _completed(self, line: Any) -> StepRecord:

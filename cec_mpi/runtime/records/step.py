@@ -219,12 +219,12 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     delays: dict[Machine, Seconds] = field(default_factory=dict)
 
 
-FIELDS = tuple(each.name for each in fields(StepRecord))
+FIELDS = tuple(field.name for field in fields(StepRecord))
 
 DEFAULTS: dict[str, Any] = {
-    each.name: each.default_factory() if callable(each.default_factory) else each.default
-    for each in fields(StepRecord)
-    if not each.required
+    field.name: field.default_factory() if callable(field.default_factory) else field.default
+    for field in fields(StepRecord)
+    if not field.required
 }
 """What a field is that a line leaves out, where nothing happened; all others are as before."""
 
@@ -233,7 +233,7 @@ PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
 
 StepLine: Any = msgspec.defstruct(
     "StepLine",
-    [(each.name, each.type | UnsetType, UNSET) for each in fields(StepRecord)],
+    [(field.name, field.type | UnsetType, UNSET) for field in fields(StepRecord)],
     tag="step",
     tag_field="kind",
     gc=False,
@@ -330,7 +330,7 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away)
     """
     machines = min(lengths.values())
     if machines < 1 or max(lengths.values()) > min(machines, MOST_MACHINES):
-        name = max(lengths, key=lambda each: abs(lengths[each] - machines))
+        name = max(lengths, key=lambda name: abs(lengths[name] - machines))
         raise ValueError(
             f"Expected one for each of {machines} machines, got {lengths[name]} - at `$.{name}`"
         )

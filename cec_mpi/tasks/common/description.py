@@ -109,7 +109,7 @@ def _docstring(task: Callable[..., Any]) -> str:
         return ""  # the function has no source file
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first == code.co_firstlineno:
                 return ast.get_docstring(node) or ""
     return ""

@@ -187,8 +187,8 @@ class Lanczos:
         done = count >= k and (residuals[:k] <= self._limits(values[:k])).all()
         self.residual = float(residuals[:k].max() / values[0]) if values[0] > 0 else 0.0
         if done or count == self._size:
-            room = (self._most - k) // 2
-            self._keep(turn.T[: max(k, min(count, self._most - room))] @ self._basis[:count])
+            space = (self._most - k) // 2
+            self._keep(turn.T[: max(k, min(count, self._most - space))] @ self._basis[:count])
             self._fill_diagonal(values)
             self._first = self._known
             self.converged = k == 1 or count == self._size

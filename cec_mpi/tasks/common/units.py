@@ -89,10 +89,10 @@ def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, i
 
 def _warn_of_span(what: str, sizes: NDArray[np.float64]) -> None:
     """Warn if the sizes of rows or columns that are not 0 differ by more than the widest span."""
-    there = np.flatnonzero(sizes)
-    if not there.size:
+    nonzero = np.flatnonzero(sizes)
+    if not nonzero.size:
         return
-    least, most = (there[choose(np.log(sizes[there]))] for choose in (np.argmin, np.argmax))
+    least, most = (nonzero[choose(np.log(sizes[nonzero]))] for choose in (np.argmin, np.argmax))
     if np.log10(sizes[most]) - np.log10(sizes[least]) > _WIDEST:
         warnings.warn(
             f"{what} {least} of X (counted from 0) is more than 1e{_WIDEST} times smaller than "
@@ -153,7 +153,7 @@ def in_units(
     beyond = size > _MOST or (size < _LEAST and not zero)
     if not finite or (beyond and np.any(values)):
         found = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
-        others = ", ".join(f"{name} is about {_text(each)}" for name, each in sizes.items())
+        others = ", ".join(f"{name} is about {_text(size)}" for name, size in sizes.items())
         reason = found if finite else "not finite, or too large for float64"
         raise InputError(f"{what} is {reason}{': ' if others else ''}{others}")
     result = np.ldexp(values, exponent)

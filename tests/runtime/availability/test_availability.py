@@ -10,9 +10,9 @@ from cec_mpi.runtime.availability.command import from_command
 from cec_mpi.runtime.availability.given import as_availability, read_availability
 from cec_mpi.runtime.availability.models import (
     PAPER_AVAILABLE,
-    Listed,
+    ListedAvailability,
     RandomAvailability,
-    everyone,
+    all_available,
     from_counts,
 )
 
@@ -42,7 +42,7 @@ def test_the_papers_example():
 
 
 def test_everyone_is_always_available():
-    assert ticks(everyone(4), 3) == [(1, 2, 3, 4)] * 3
+    assert ticks(all_available(4), 3) == [(1, 2, 3, 4)] * 3
 
 
 # --- files --------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_directory_for_a_file(tmp_path):
 
 def test_a_list_without_entries():
     with pytest.raises(InputError, match="has no entries"):
-        Listed([])
+        ListedAvailability([])
 
 
 # --- how many there will be ---------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_what_a_program_may_say_of_who_is_available(tmp_path):
         (np.array([3, 2]), [(2, 3)] * 3),
         ([{2, 1}, (3, 2)], [(1, 2), (2, 3), (2, 3)]),
         (["1-2", "2-3"], [(1, 2), (2, 3), (2, 3)]),
-        (Listed([(2,)]), [(2,)] * 3),
+        (ListedAvailability([(2,)]), [(2,)] * 3),
     ):
         assert ticks(as_availability(given, 3), 3) == expected
 

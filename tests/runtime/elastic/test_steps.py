@@ -7,7 +7,7 @@ import pytest
 
 from cec_mpi import open_operator
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from helpers.elastic_here import opened_here
 from helpers.products import check_products
 from helpers.recording import Kept
@@ -20,7 +20,7 @@ RNG = np.random.default_rng(3)
 @pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
 def test_products_in_every_mask(stores, X, dtype, tolerance, scheme):
-    masks = Listed([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
+    masks = ListedAvailability([(1, 2, 3), (1, 2), (1, 3), (2, 3)], repeat=True)
     options = {"availability": masks, "stragglers": 1, "scheme": scheme}
     with opened_here(stores[dtype], **options) as operator:
         for _ in range(5):

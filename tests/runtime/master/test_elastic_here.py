@@ -12,7 +12,7 @@ import pytest
 import cec_mpi
 from cec_mpi.core.elastic.events import Excluded
 from cec_mpi.errors import InfeasibleError, MachineError
-from cec_mpi.runtime.availability.models import Listed
+from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
 from helpers.elastic_here import Kept, master_of
@@ -110,7 +110,9 @@ def test_a_machine_that_joins_in_a_step_and_is_silent_is_not_waited_for(made):
 
 def test_the_next_tick_is_waited_for_when_a_step_cannot_end(made_of_six):
     X, make, recorder = made_of_six
-    master, hub = make(availability=Listed([{1, 2, 3}, {4, 5, 6}], repeat=True), wait=True)
+    master, hub = make(
+        availability=ListedAvailability([{1, 2, 3}, {4, 5, 6}], repeat=True), wait=True
+    )
     check(X, master)
     hub.dying = {3}
     check(X, master)

@@ -11,7 +11,7 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
 from cec_mpi.errors import InfeasibleError
-from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, Listed
+from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, ListedAvailability
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.product import Product
@@ -34,7 +34,7 @@ class Clock:
 
 
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
-    schedule = Schedule(Listed(ticks), EVERYONE, **options)
+    schedule = Schedule(ListedAvailability(ticks), EVERYONE, **options)
     speeds = speeds or GivenSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
     return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY, rows)
 
@@ -142,13 +142,13 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
     with cec_mpi.open_operator(
         tmp_path / "store",
         None,
-        availability=Listed(PAPER_AVAILABLE, repeat=True),
+        availability=ListedAvailability(PAPER_AVAILABLE, repeat=True),
         speeds=speeds,
         recorder=Recorder(watch=records.append),
     ) as X:
         for step in range(24):
             (X.rmatvec if step % 3 else X.matvec)(np.ones(X.shape[0 if step % 3 else 1]))
-    schedule = Schedule(Listed([record.available for record in records]), EVERYONE)
+    schedule = Schedule(ListedAvailability([record.available for record in records]), EVERYONE)
     manifest = cec_mpi.open_store(tmp_path / "store").manifest
     steps = StepPlanner.of(
         manifest,

@@ -97,7 +97,7 @@ def test_a_run_that_goes_on_has_a_header_of_its_own(path):
         ("{", "line 2 is not JSON"),
         ("[]", "line 2: Expected `object`, got `array`"),
         ('{"kind": "step"}', "line 2 has no "),
-        ('{"kind": "other"}', "line 2: Invalid value 'other' - at `$.kind`"),
+        ('{"kind": "other"}', 'line 2, field "kind": invalid value ' + "'other'"),
     ],
 )
 def test_what_no_run_writes(path, line, says):

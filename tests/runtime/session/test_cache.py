@@ -319,12 +319,15 @@ def test_damage_of_the_store_is_reported_as_without_a_cache(tmp_path, cache):
         ({"cache": 3}, "expected a path"),
         ({"cache": ""}, "expected the name of a file or directory"),
         ({"cache_limit": 5}, "cache_limit=SIZE needs cache=DIR"),
+        ({"cache": "{tmp}/store/c"}, "is inside the store .*: expected a directory elsewhere"),
         ({"cache": "c", "cache_limit": 0}, "expected at least 1 byte"),
         ({"cache": "c", "cache_limit": "2G"}, "expected a whole number"),
     ],
 )
 def test_options_that_are_wrong(tmp_path, options, told):
     path = coded(tmp_path / "store")
+    if isinstance(options.get("cache"), str):
+        options = options | {"cache": options["cache"].replace("{tmp}", str(tmp_path))}
     with pytest.raises(InputError, match=told), open_operator(path, **options):
         pass
 

@@ -18,7 +18,7 @@ from cec_mpi.runtime.wire.orders import Opening
 ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 
 
-class Asked:
+class SilentHub:
     """A hub whose machines never answer, with one host for these machines."""
 
     clock, keeps = time, False
@@ -49,7 +49,7 @@ def end(tmp_path):
     manifest = cec_mpi.encode(np.ones((4, 2)), tmp_path / "store", 2, 2)
     served = tmp_path / "store", manifest, (1, 2)
     opening = Opening(*served, MachineOptions(), (1, 1, 1))
-    return JobsEnd(Asked(), opening)
+    return JobsEnd(SilentHub(), opening)
 
 
 def ask(end, *requests, adjoint=False, content=None):
