@@ -297,7 +297,7 @@ class Exclude:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Have a living host carry this machine, which no process is."""
+    """Have a living host carry this machine, which has no host."""
 
     machine: int
 
