@@ -58,6 +58,25 @@ def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, momen
         assert not (out / "connection.json").exists()
 
 
+KILLED_AT_THE_END = """
+import os, signal, sys
+if "run" in sys.orig_argv:
+    from cec_mpi.runtime.wire.sockets.listener import Listener
+    Listener.close = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_master_that_is_killed_when_its_machines_have_left_leaves_nothing(words, start, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(KILLED_AT_THE_END)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    variables = {"TMPDIR": str(scratch), "PYTHONPATH": str(tmp_path)}
+    run = start([*words, "--out", tmp_path / "out"], variables=variables)
+    assert run.wait(LIMIT) == -signal.SIGKILL
+    wait_until(lambda: list(scratch.iterdir()) == [], said=lambda: list(scratch.iterdir()))
+    assert not (tmp_path / "out" / "connection.json").exists()
+
+
 PROGRAM = """
 import os, sys, time
 import numpy as np

@@ -26,6 +26,8 @@ from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
+    END_LOOK_SECONDS,
+    LEAVING_SECONDS,
     LONGEST_PAUSE,
     LOOK_SECONDS,
     NOTE_SECONDS,
@@ -429,9 +431,21 @@ def main(words: list[str], parent: int) -> None:
         threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
         given = source, Path(file), int(rank), job, float(seconds)
         code = serve_as_rank(*given, prints=False, parent=parent)
-    if written is not None and isinstance(source, Path) and os.getppid() != parent:
-        remove_traces(written, source)
+    if written is not None and isinstance(source, Path):
+        _see_removed(written, source, parent)
     sys.exit(code)
+
+
+def _see_removed(file: ConnectionFile, path: Path, parent: int) -> None:
+    """Wait until the run has removed its file and its socket; if it has been killed, do so."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of `_leave_after`
+    places = [path, *([Path(file.local)] if file.local else [])]
+    due = time.monotonic() + LEAVING_SECONDS
+    while any(place.exists() for place in places) and time.monotonic() < due:
+        if os.getppid() != parent:
+            remove_traces(file, path)
+            return
+        time.sleep(END_LOOK_SECONDS)
 
 
 def _leave_after(parent: int) -> None:
