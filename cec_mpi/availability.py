@@ -1,7 +1,6 @@
 """Availability of machines over time: models, files and commands."""
 
 from cec_mpi.runtime.availability.command import from_command
-from cec_mpi.runtime.availability.given import as_availability, read_availability
 from cec_mpi.runtime.availability.models import (
     PAPER_AVAILABLE,
     Availability,
@@ -14,6 +13,7 @@ from cec_mpi.runtime.availability.models import (
     seconds_between,
 )
 from cec_mpi.runtime.availability.numbers import read_machines
+from cec_mpi.runtime.availability.reading import as_availability, read_availability
 
 __all__ = [
     "Availability",

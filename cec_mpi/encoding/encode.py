@@ -33,7 +33,7 @@ from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.runtime.options.option import naming_keywords, with_keywords
 from cec_mpi.store.coded.grid import make_grid
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest, rows_per_shard
-from cec_mpi.store.files.appearing import check_new, is_there
+from cec_mpi.store.files.creating import check_new, is_there
 from cec_mpi.store.files.durable import check_room, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import reason_of
@@ -127,7 +127,7 @@ def encode(
             return on_master(
                 comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()), Manifest
             )
-        from cec_mpi.encoding.together import encode_on_all_ranks
+        from cec_mpi.encoding.collective import encode_on_all_ranks
 
         return encode_on_all_ranks(
             comm,

@@ -17,7 +17,7 @@ from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
 from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, in_bytes
-from cec_mpi.store.files.appearing import appearing_directory, check_new
+from cec_mpi.store.files.creating import appearing_directory, check_new
 from cec_mpi.store.files.durable import WriteHandles, check_room, make_file
 from cec_mpi.store.files.saving import storing
 from cec_mpi.store.format.array_files import publish_pieces

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.away import reason_by_machine
+from cec_mpi.report.absences import reason_by_machine
 from cec_mpi.report.bins import listed
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.runtime.records.step import Away, Bounds, Ints

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.report.chunks import Chunk, Floats
-from cec_mpi.report.kinds import IDLE, PREEMPTED, STATE_OF, STATES
+from cec_mpi.report.states import IDLE, PREEMPTED, STATE_OF, STATES
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import Away
 

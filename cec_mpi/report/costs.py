@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.demand import optimum
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.report.away import DEPARTURES
+from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.chunks import Chunk, Floats
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import Waiting

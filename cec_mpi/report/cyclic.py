@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cec_mpi.report.gathered import Run
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import duration
 
 

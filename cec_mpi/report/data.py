@@ -11,18 +11,18 @@ import numpy as np
 
 from cec_mpi.report.assignments import assignment_data
 from cec_mpi.report.bins import bin_series, listed
+from cec_mpi.report.breakdown import longest_steps, parts_by_bin, time_breakdown
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import cyclic_comparison
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import STATES
-from cec_mpi.report.sums import longest_steps, parts_by_bin, time_breakdown
-from cec_mpi.report.words import (
+from cec_mpi.report.headline import (
     key_figures,
     machine_table,
     run_facts,
     run_warnings,
     status_sentences,
 )
+from cec_mpi.report.recorded_run import Run
+from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, few
 

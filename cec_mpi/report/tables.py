@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import step_parts
+from cec_mpi.report.breakdown import step_parts
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import printable
 
 _PARTS = ("announce", "share", "compute", "collect", "stall", "decode", "load", "waiting")

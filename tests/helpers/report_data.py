@@ -11,7 +11,7 @@ import numpy as np
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.report.assignments import Held, shown
-from cec_mpi.report.kinds import STATES
+from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.runtime.records.step import Bounds
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from cec_mpi.encoding.together import WORKS
+from cec_mpi.encoding.collective import WORKS
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store import add_machine, decode, open_store, repair, verify

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cec_mpi.core.plan.schemes import cyclic, cyclic_loads, heterogeneous
 from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
 from cec_mpi.report.bins import bin_series
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import STATES
+from cec_mpi.report.recorded_run import Run
+from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from helpers.made_runs import step_of
 

@@ -15,7 +15,7 @@ import pytest
 
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.shown import Display
+from cec_mpi.report.live.display import Display
 from cec_mpi.runtime.records import reading
 from cec_mpi.runtime.records.recorder import resume_steps
 from cec_mpi.store.files.durable import locked
@@ -139,7 +139,7 @@ def test_watching_in_silence(run, tmp_path, capsys, quietly):
 
 def test_watching_says_when_it_was_written_anew(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cec_mpi.cli.commands.report.PAGE_SECONDS", 0.02)
-    monkeypatch.setattr("cec_mpi.report.live.shown.FILE_LINES", Display(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
     out, told = tmp_path / "report.html", [""]
 
     def hold():

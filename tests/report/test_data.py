@@ -8,8 +8,8 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.report.data import About, page_data
-from cec_mpi.report.gathered import Run
 from cec_mpi.report.page import page
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.store.files.durable import locked
 from cec_mpi.text import printable
 from helpers.made_runs import step_of

@@ -11,11 +11,11 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
 from cec_mpi.report.chunks import MOST_STEPS, read_chunks
 from cec_mpi.report.data import About, page_data
-from cec_mpi.report.gathered import Run
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
-from cec_mpi.report.live.watched import WatchedRun
+from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.report.page import page
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.records.lines import LineWriter
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting

@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from cec_mpi.report.data import About, page_data
-from cec_mpi.report.gathered import Run
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.summary import summary_html
 from helpers import report_data
 from helpers.made_runs import step_of

@@ -97,9 +97,9 @@ def _advise(arguments: argparse.Namespace) -> int:
 
 
 def _question(arguments: argparse.Namespace) -> Question:
-    from cec_mpi.runtime.availability.given import read_availability
+    from cec_mpi.runtime.availability.reading import read_availability
     from cec_mpi.simulation.advise import SEEDS, Question
-    from cec_mpi.simulation.asked import rates_and_costs
+    from cec_mpi.simulation.scenario_options import rates_and_costs
 
     rows, columns = arguments.shape
     free = arguments.free_memory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.report.drawing.shares import DrawnAssignment, block_letter
+from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
 from cec_mpi.report.drawing.steps import steps_table
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import Elastic
@@ -208,9 +208,9 @@ def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[
 def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
     from dataclasses import replace
 
+    from cec_mpi.report.drawing.drawn_assignment import new_rows
     from cec_mpi.report.drawing.lanes import draw
     from cec_mpi.report.drawing.pictures import check_suffix, style, write_picture
-    from cec_mpi.report.drawing.shares import new_rows
 
     check_suffix(arguments.figure)
     machines = len(arguments.speeds)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.shown import show
+from cec_mpi.report.live.display import show
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY
@@ -24,7 +24,7 @@ from cec_mpi.terminal import say, tell, warn
 from cec_mpi.text import few, listed, printable
 
 if TYPE_CHECKING:
-    from cec_mpi.report.gathered import Run
+    from cec_mpi.report.recorded_run import Run
 
 _START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
 _LEAST_PAUSE = 2.0  # times what a page took to make
@@ -158,7 +158,7 @@ def _is_run_file(name: str) -> bool:
 
 
 def _any_running(runs: Sequence[Run]) -> bool:
-    from cec_mpi.report.gathered import RUNNING
+    from cec_mpi.report.recorded_run import RUNNING
 
     return any(run.state == RUNNING for run in runs)
 
@@ -182,8 +182,8 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
     """Write all files or none; return the runs as they were then."""
     from cec_mpi.report.data import About, page_data
-    from cec_mpi.report.gathered import Run
     from cec_mpi.report.page import page
+    from cec_mpi.report.recorded_run import Run
     from cec_mpi.report.tables import steps_csv
 
     steps = arguments.step or frozenset()

@@ -39,7 +39,7 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
             return body(LocalRunner(watch))
 
     def on_ranks(comm: Any) -> int:
-        from cec_mpi.encoding.together import WORKS
+        from cec_mpi.encoding.collective import WORKS
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
         with transfer(doing if comm.rank == 0 else "", choice) as watch:

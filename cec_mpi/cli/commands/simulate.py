@@ -53,9 +53,9 @@ def add_simulate(commands: Any) -> None:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    from cec_mpi.simulation.asked import build_scenario
     from cec_mpi.simulation.compare import compare, scheme_name
     from cec_mpi.simulation.computers import machines_of
+    from cec_mpi.simulation.scenario_options import build_scenario
     from cec_mpi.simulation.simulate import simulate
 
     given = from_flags(SimulateOptions, arguments)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.shown import AUTO, CHOICES
+from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
 from cec_mpi.runtime.options.sharing import Caching

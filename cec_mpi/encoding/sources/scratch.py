@@ -14,7 +14,7 @@ from cec_mpi.encoding.sources.binary import FileArray
 from cec_mpi.encoding.sources.missing import MissingFinder
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.appearing import appearing
+from cec_mpi.store.files.creating import appearing
 from cec_mpi.store.files.durable import check_room, write_at
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.files.replacing import temporary

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
 from cec_mpi.report.drawing.pictures import BLOCKS, FAINT, STORED
-from cec_mpi.report.drawing.shares import DrawnAssignment, block_letter
 from cec_mpi.text import few, plural, printable
 
 _WIDTH = 6.7  # inches

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.report.live.seen import RunState
-from cec_mpi.report.live.shown import show
+from cec_mpi.report.live.display import show
+from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import available_words, clock, frequency, waiting_words
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import StepRecord, Waiting

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cec_mpi.report.live.seen import RunState
+from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import (
     STYLES,
     TIMED,
@@ -20,7 +20,7 @@ from cec_mpi.report.live.steps import (
     titled,
     wait_lines,
 )
-from cec_mpi.report.live.watched import WatchedRun
+from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.text import duration, printable
 
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (

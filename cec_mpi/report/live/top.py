@@ -16,7 +16,7 @@ from rich.live import Live
 
 from cec_mpi.report.live.console import TruncatedLines, console_on, render_lines
 from cec_mpi.report.live.table import top_lines
-from cec_mpi.report.live.watched import WatchedRun
+from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.terminal import put
 
 _READING_INTERVAL = 0.1  # seconds between updates while old records are read

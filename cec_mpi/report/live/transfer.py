@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cec_mpi.report.live.shown import show
+from cec_mpi.report.live.display import show
 from cec_mpi.report.live.words import clock
 
 if TYPE_CHECKING:

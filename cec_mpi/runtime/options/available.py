@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.command import from_command
-from cec_mpi.runtime.availability.given import as_availability, read_availability
 from cec_mpi.runtime.availability.models import Availability, RandomAvailability
 from cec_mpi.runtime.availability.numbers import read_machines
+from cec_mpi.runtime.availability.reading import as_availability, read_availability
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     STUDIES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cec_mpi.store.files.appearing import appearing, check_new
+from cec_mpi.store.files.creating import appearing, check_new
 from cec_mpi.store.files.durable import check_room
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import storing

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cec_mpi.core.plan.assignment import Block
 from cec_mpi.core.plan.planner import plan_step
+from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, new_rows
 from cec_mpi.report.drawing.lanes import draw
 from cec_mpi.report.drawing.pictures import BLOCKS, INK, render_figure, style
-from cec_mpi.report.drawing.shares import DrawnAssignment, new_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
 

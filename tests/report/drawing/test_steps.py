@@ -6,9 +6,9 @@ import pytest
 
 from cec_mpi.cli.commands.explain import explain_plan
 from cec_mpi.core.plan.assignment import Block
+from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment
 from cec_mpi.report.drawing.lanes import draw
 from cec_mpi.report.drawing.pictures import style
-from cec_mpi.report.drawing.shares import DrawnAssignment
 from cec_mpi.report.drawing.steps import steps_table
 
 AVAILABLE = (1, 2, 3, 5, 6)

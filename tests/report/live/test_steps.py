@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from cec_mpi.report.live.seen import RunState
-from cec_mpi.report.live.shown import show
+from cec_mpi.report.live.display import show
+from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import RunView, progress, states_of
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.terminal import tell, warn

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.report.live.watched import WatchedRun
+from cec_mpi.report.live.watched_run import WatchedRun
 from cec_mpi.runtime.processes.launcher import without_launcher
 from cec_mpi.store.files.durable import is_locked, locked
 from helpers.steps import header, step, write

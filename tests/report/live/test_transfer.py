@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cec_mpi.cli import main
-from cec_mpi.report.live.shown import Display, show
+from cec_mpi.report.live.display import Display, show
 from cec_mpi.report.live.transfer import TransferView, transfer
 
 
@@ -52,7 +52,7 @@ def test_a_terminal_shows_a_bar_while_bytes_come(on_terminal):
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys, no_launcher):
-    monkeypatch.setattr("cec_mpi.report.live.shown.FILE_LINES", Display(False, 0.1))
+    monkeypatch.setattr("cec_mpi.report.live.display.FILE_LINES", Display(False, 0.1))
     told = ""
     with show(view(1, 4), "auto"):
         while not told:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from cec_mpi.report.live.shown import (
+from cec_mpi.report.live.display import (
     FILE_LINES,
     LIVE,
     OFF,

@@ -7,7 +7,6 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.command import from_command
-from cec_mpi.runtime.availability.given import as_availability, read_availability
 from cec_mpi.runtime.availability.models import (
     PAPER_AVAILABLE,
     ListedAvailability,
@@ -15,6 +14,7 @@ from cec_mpi.runtime.availability.models import (
     all_available,
     from_counts,
 )
+from cec_mpi.runtime.availability.reading import as_availability, read_availability
 
 SETS = [[1, 2, 3], [3, 1], [], [2]]
 

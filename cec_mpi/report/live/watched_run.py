@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.seen import RunState
+from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import clock, waiting_words
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import Following

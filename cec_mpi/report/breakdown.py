@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.report.away import DEPARTURES
+from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.bins import bin_series, listed
 from cec_mpi.report.chunks import Floats
-from cec_mpi.report.gathered import Run
+from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import counted, duration, plural
 from cec_mpi.text import listed as listed_names
 

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import format_sum, longest_steps, parts_by_bin, step_parts, time_breakdown
+from cec_mpi.report.breakdown import (
+    format_sum,
+    longest_steps,
+    parts_by_bin,
+    step_parts,
+    time_breakdown,
+)
+from cec_mpi.report.recorded_run import Run
 from helpers.made_runs import step_of
 
 LATE = [{"late": 4}]

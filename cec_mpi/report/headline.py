@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cec_mpi.report.away import Absence
+from cec_mpi.report.absences import Absence
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import unknown_reasons
-from cec_mpi.report.gathered import DONE, INTERRUPTED, RUNNING, STOPPED, Run
+from cec_mpi.report.recorded_run import DONE, INTERRUPTED, RUNNING, STOPPED, Run
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import counted, duration, few, listed, plural
 

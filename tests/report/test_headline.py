@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from cec_mpi import encode
+from cec_mpi.report.breakdown import time_breakdown
 from cec_mpi.report.cyclic import cyclic_comparison
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.sums import time_breakdown
-from cec_mpi.report.words import (
+from cec_mpi.report.headline import (
     key_figures,
     machine_table,
     run_facts,
     run_warnings,
     status_sentences,
 )
+from cec_mpi.report.recorded_run import Run
 from helpers.made_runs import step_of
 from helpers.sparse import sparse
 

@@ -5,9 +5,9 @@ import base64
 import numpy as np
 import pytest
 
-from cec_mpi.report.gathered import Run
-from cec_mpi.report.kinds import PREEMPTED, STATE_OF
-from cec_mpi.report.words import machine_table
+from cec_mpi.report.headline import machine_table
+from cec_mpi.report.recorded_run import Run
+from cec_mpi.report.states import PREEMPTED, STATE_OF
 from helpers.made_runs import step_of
 
 THREE = {"rows": (67, 67, 66, 0), "seconds": (0.1, 0.1, 0.2, 0)}

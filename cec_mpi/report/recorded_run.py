@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.report.absences import Absences
 from cec_mpi.report.assignments import Assignments
-from cec_mpi.report.away import Absences
 from cec_mpi.report.bins import MOST_BINS, MachineBins
 from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.kinds import describe_event
 from cec_mpi.report.live.words import host_words
+from cec_mpi.report.states import describe_event
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
