@@ -11,6 +11,7 @@ import numpy as np
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.report.assignments import Held, shown
+from cec_mpi.report.bins import listed
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.runtime.records.step import Bounds
@@ -173,8 +174,8 @@ def run(
         "at": list(range(steps)),
         "time": time.round(6).tolist(),
         "seconds": float(time[-1]),
-        "series": {key: {"value": _digits(values)} for key, values in series.items()},
-        "parts": {key: {"value": _digits(values)} for key, values in parts.items()},
+        "series": {key: {"value": listed(values)} for key, values in series.items()},
+        "parts": {key: {"value": listed(values)} for key, values in parts.items()},
         "map": {
             "rows": machines,
             "bins": steps,
@@ -182,7 +183,7 @@ def run(
         },
         "speeds": {
             "bins": list(range(0, steps, 10)),
-            "machines": [_digits(row[: (steps + 9) // 10]) for row in learned],
+            "machines": [listed(row[: (steps + 9) // 10]) for row in learned],
         },
         "events": events,
         "assignments": assignments,
@@ -192,7 +193,7 @@ def run(
                 "name": "residual",
                 "log": True,
                 "step": list(range(0, steps, 5)),
-                "value": _digits(np.exp(-np.arange(0, steps, 5) / steps * 25)),
+                "value": listed(np.exp(-np.arange(0, steps, 5) / steps * 25)),
             }
         ],
         "checkpoints": list(range(250, steps, 250)),
@@ -233,11 +234,11 @@ def large_run(
         bounds, made = _assignment(step, step + 5, available, assignment, speeds, bounds)
         assignments.append(made)
 
-    def spread(values: Any, by: float = 0.1) -> dict[str, list[float]]:
+    def spread(values: Any, by: float = 0.1) -> dict[str, list[float | None]]:
         return {
-            "min": _digits(values * (1 - by * rng.uniform(0.5, 1, bins))),
-            "mid": _digits(values),
-            "max": _digits(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
+            "min": listed(values * (1 - by * rng.uniform(0.5, 1, bins))),
+            "mid": listed(values),
+            "max": listed(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
         }
 
     made = run(steps=40)
@@ -261,7 +262,7 @@ def large_run(
             "bytes": spread(np.full(bins, 4e6)),
         },
         parts={
-            key: {"mid": _digits(measured * share), "top": _digits(measured * share * 1.5)}
+            key: {"mid": listed(measured * share), "top": listed(measured * share * 1.5)}
             for key, share in {
                 "announce": 0.01,
                 "share": 0.05,
@@ -273,7 +274,7 @@ def large_run(
         map={"rows": machines, "bins": bins, "cells": base64.b64encode(cells.tobytes()).decode()},
         speeds={
             "bins": list(range(0, bins, 20)),
-            "machines": [_digits(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds],
+            "machines": [listed(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds],
         },
         events=events,
         assignments=assignments,
@@ -306,7 +307,3 @@ def _assignment(
     paces = 1 / (3.3e4 * np.array(speeds))
     held = Held(step, step, np.array(available), bounds, before, paces, True, False, {})
     return bounds, shown(held, until, None)
-
-
-def _digits(values: Any) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
