@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
-from cec_mpi.report.assignments import Held, shown
+from cec_mpi.report.assignments import RecordedAssignment, assignment_data
 from cec_mpi.report.bins import listed
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
@@ -305,5 +305,7 @@ def _assignment(
     machines = range(1, len(speeds) + 1)
     bounds = Bounds.of([[*chain.from_iterable(plan.intervals(n))] for n in machines])
     paces = 1 / (3.3e4 * np.array(speeds))
-    held = Held(step, step, np.array(available), bounds, before, paces, True, False, {})
-    return bounds, shown(held, until, None)
+    held = RecordedAssignment(
+        step, step, np.array(available), bounds, before, paces, True, False, {}
+    )
+    return bounds, assignment_data(held, until, None)
