@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,12 +47,12 @@ class Values(NamedTuple):
 
     Attributes
     ----------
-    arrays : sequence of ndarray
+    arrays : iterable of ndarray
     error_bounds : list of float
         Bound of the error of each of them; see `Rebuilt`.
     """
 
-    arrays: Sequence[NDArray[Any]]
+    arrays: Iterable[NDArray[Any]]
     error_bounds: list[float]
 
 

@@ -62,10 +62,10 @@ class CodedBlocks(Blocks):
 
     def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
         """As `Blocks.rebuild`."""
-        return self._compute(found, lambda basis: self._recombiner.toward(basis, machines))
+        return Values(*self._compute(found, lambda basis: self._recombiner.toward(basis, machines)))
 
-    def decode(self, found: Agreement) -> Values:
-        """Compute the L parts of X."""
+    def decode(self, found: Agreement) -> tuple[NDArray[Any], list[float]]:
+        """Compute the L parts of X, (L, w), and their error bounds."""
         return self._compute(found, self._to_parts)
 
     def _marks(self, block: int) -> NDArray[np.float64]:
@@ -119,7 +119,7 @@ class CodedBlocks(Blocks):
 
     def _compute(
         self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
-    ) -> Values:
+    ) -> tuple[NDArray[Any], list[float]]:
         """Compute from L or more shards, with the smallest error bound.
 
         Parameters
@@ -146,4 +146,4 @@ class CodedBlocks(Blocks):
                 f"{self.directory}: a shard is wrong at "
                 f"{self.manifest.describe_rows([found.block])}, because X would not be finite"
             )
-        return Values(list(values), bounds.tolist())
+        return values, bounds.tolist()

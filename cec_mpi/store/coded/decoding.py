@@ -74,7 +74,7 @@ class Decoding:
         parts, bounds = self.blocks.decode(found)
         if self.exponents is not None:
             exponents = self.exponents.rows(*manifest.rows_of(number))
-            parts = [_multiplied(*each) for each in zip(parts, exponents, strict=True)]
+            parts = _multiplied(parts, exponents)
         grid, end = manifest.grid, manifest.rows * manifest.columns
         for part, rows in enumerate(parts):
             first = part * grid.rows * grid.columns + grid.block(number).offset
@@ -83,12 +83,12 @@ class Decoding:
         return Outcome(number, ((0, 0, max(bounds)),), found.wrong)
 
 
-def _multiplied(values: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
-    """Multiply rows of a part of X, (w,), with powers of two, (rows,)."""
-    rows = values.reshape(exponents.size, -1)
+def _multiplied(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
+    """Multiply rows of parts of X, (L, w), with powers of two, (L, rows)."""
+    rows = parts.reshape(*exponents.shape, -1)
     largest = np.finfo(rows.dtype).max
     with np.errstate(over="ignore", under="ignore"):
-        product = np.ldexp(rows, exponents.astype(np.int32)[:, np.newaxis])
+        product = np.ldexp(rows, exponents.astype(np.int32)[..., np.newaxis])
     # X is finite: only a rounded value can be too large.
     finite: NDArray[Any] = np.clip(product, -largest, largest)
-    return finite.reshape(-1)
+    return finite.reshape(parts.shape)

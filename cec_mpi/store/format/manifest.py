@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -356,7 +357,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         held: NDArray[np.bool_] = self.held[machine - 1]
         return held
 
-    @property
+    @cached_property
     def held(self) -> NDArray[np.bool_]:
         """Which blocks each machine holds: (N, blocks)."""
         return np.broadcast_to(np.True_, (self.machines, self.block_count))
