@@ -413,6 +413,8 @@ class SocketMachineEnd:
         parsed = parse_order(order, b"".join(self._frames))
         if isinstance(parsed, Close):
             self.machines = tuple(n for n in self.machines if n != parsed.machine)
+            if self._prints:
+                say(f"this process does not carry machine {parsed.machine} any longer")
         if isinstance(parsed, Open):
             options = replace(parsed.opening.options, **self._own)
             opening = replace(parsed.opening, options=options)
