@@ -466,7 +466,7 @@ class SocketHub:
         return [
             peer
             for peer in self._peers.values()
-            if peer.host.free and not peer.opening and peer.able_from <= now
+            if peer.host.free and not (peer.opening or peer.has_left) and peer.able_from <= now
         ]
 
     def _peer_of(self, host: Host) -> Peer:
@@ -696,7 +696,9 @@ class SocketHub:
     def _become(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
         options, is_new = self._opened.options, machine not in self._last_hosts
-        if self.roster.state_of(machine) is State.GIVEN_UP:
+        before = self.roster.carrier(machine)
+        if before is not None and before.is_silent:
+            self._peer_of(before).order(Order(Kind.CLOSE, machine))
             self.roster.hand_over(machine)
         self.roster.join(peer.rank, machine)
         self._last_hosts[machine] = peer.host.name

@@ -603,8 +603,10 @@ def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host,
     spare = come()
     until(lambda: list(hub.events()) or hub.roster.opening)
     taken = serves(spare, hub)
+    order, _ = second.order(Kind.CLOSE)
     second.answer(2)
     (_, joined) = happened(hub, Answered, Joined)
+    assert taken == order.shard
     assert {taken, joined.machine} == {2, 3}
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
