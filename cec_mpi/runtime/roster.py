@@ -183,12 +183,14 @@ class Roster:
 
     def machines(self, *states: State) -> set[int]:
         """Return the machines in one of these states."""
-        return {n for host in self.processes for n, s in host.machines.items() if s in states}
+        hosts = self._by_rank.values()
+        return {n for host in hosts for n, state in host.machines.items() if state in states}
 
     @property
     def opening(self) -> set[int]:
         """The machines that are being opened, and that no host serves meanwhile."""
-        return self.machines(State.JOINING) - self.machines(*_SERVING)
+        opening = self.machines(State.JOINING)
+        return opening - self.machines(*_SERVING) if opening else opening
 
     def carriers(self, machine: int) -> list[Host]:
         """Return the hosts that can carry a missing machine as well, the best first.

@@ -80,6 +80,8 @@ RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
 class State(Enum):
     """What a step can expect of a machine."""
 
+    __hash__ = object.__hash__  # that of Enum is slow, and each event looks into tables
+
     ABSENT = "absent"
     BUSY = "busy"
     IDLE = "idle"
@@ -89,6 +91,8 @@ class State(Enum):
 
 class Cause(Enum):
     """What changes the state of a machine."""
+
+    __hash__ = object.__hash__
 
     ANSWERED = "answered"
     FREED = "freed"

@@ -24,6 +24,7 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.step import ElasticStep, Ledger
+from cec_mpi.core.plan.planner import Plan
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -82,6 +83,8 @@ class ElasticExecutor:
             self._checker, self._checks = _checks_of(store, options.seed)
         self._has_warned = False  # of a store that is damaged
         self._rhythm = Rhythm()
+        self._rows: list[int] = []  # that machines computed in the last step
+        self._counted: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._allowed: float | None = None  # seconds for an answer, in the last step
 
     def next(self, adjoint: bool) -> Step:
@@ -238,8 +241,11 @@ class ElasticExecutor:
         return driver.measured
 
     def _counts(self, step: Step) -> NDArray[np.int64]:
-        """Return the rows of the plan, by machine."""
-        return step.plan.assignment.counts(self._steps.placement.machines)
+        """Return the rows of the plan, by machine; the same array for the same plan."""
+        if self._counted[0] is not step.plan:
+            counts = step.plan.assignment.counts(self._steps.placement.machines)
+            self._counted = step.plan, counts
+        return self._counted[1]
 
     def _collected(
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
@@ -247,7 +253,10 @@ class ElasticExecutor:
         """Return the result and what the machines did; releases their buffers."""
         step.count(collect=sum(array.nbytes for array in distinct(j.values for j in measured.jobs)))
         self._end.release(measured.jobs)
-        return Multiplied(measured.answers(values), condition, measured.rows.tolist())
+        rows = measured.rows.tolist()
+        if rows != self._rows:
+            self._rows = rows  # the same list while they are the same
+        return Multiplied(measured.answers(values), condition, self._rows)
 
     def _new(self) -> tuple[ElasticStep, StepDriver]:
         """Return a state machine that knows the machines, and its driver."""

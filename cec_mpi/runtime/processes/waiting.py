@@ -106,6 +106,13 @@ class Patience:
         Rhythm of the waits at this place. Without it no wait is expected to be short.
     clock : Clock, optional
         By default `time`.
+
+    Attributes
+    ----------
+    spin : float
+        Seconds before the first sleep.
+    looked : float
+        When `pause` was called last, on the clock.
     """
 
     def __init__(
@@ -118,10 +125,10 @@ class Patience:
         self._clock: Clock = time if clock is None else clock
         self._rhythm = None if isinstance(clock, JumpingClock) else rhythm
         self._awake = _SPIN if self._rhythm is None else self._rhythm.spin
-        self._spin = self._awake + transfer / _BYTES_PER_SECOND
+        self.spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest
         self._longest_wait = 0.0
-        self._begin = self._before = self._clock.monotonic()
+        self._begin = self.looked = self._clock.monotonic()
 
     def pause(self, until: float = float("inf")) -> None:
         """Wait a little; a clock that jumps goes on to its next event, or to `until`."""
@@ -129,7 +136,7 @@ class Patience:
             self._clock.jump(until)
             return
         waited = self._looked() - self._begin
-        if waited < self._spin:
+        if waited < self.spin:
             os.sched_yield()
             return
         if not getattr(_threads, "on_time", False):
@@ -154,11 +161,11 @@ class Patience:
 
     def _looked(self) -> float:
         """Return the time; notes if another process had the core."""
-        before, self._before = self._before, self._clock.monotonic()
-        late = self._before - before > _LOST and before - self._begin < self._awake
+        before, self.looked = self.looked, self._clock.monotonic()
+        late = self.looked - before > _LOST and before - self._begin < self._awake
         if late and self._rhythm is not None:
             self._rhythm.lost_core()
-        return self._before
+        return self.looked
 
 
 def wait_for(
@@ -183,8 +190,15 @@ def wait_for(
         See `Patience`.
     """
     patience = Patience(transfer, longest, rhythm)
+    monotonic, give_way = time.monotonic, os.sched_yield
+    awake_until = patience.looked + min(patience.spin, seconds)
     for request in requests:
         while not request.Test():
+            now = monotonic()
+            if now < awake_until and now - patience.looked < _LOST:  # as in nearly every wait
+                patience.looked = now
+                give_way()
+                continue
             if patience.waited() > seconds:
                 return False
             patience.pause()

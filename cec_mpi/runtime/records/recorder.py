@@ -11,7 +11,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -135,6 +135,7 @@ class Recorder:
         self._path = Path(STEPS)
         self._lines = LineWriter()
         self._begin = self._begin_now()
+        self._second = -1, ""  # since the epoch, and in words
         self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
@@ -167,11 +168,15 @@ class Recorder:
     def now(self) -> str:
         """Return the time in UTC: that of the header and the time since then."""
         began, at = self._begin
-        now = began + timedelta(seconds=self._clock.monotonic() - at)
-        return now.isoformat(timespec="milliseconds")
+        now = began + self._clock.monotonic() - at
+        second, part = divmod(int(now * 1000), 1000)
+        if second != self._second[0]:
+            moment = datetime.fromtimestamp(second, UTC)
+            self._second = second, moment.strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second[1]}.{part:03}+00:00"
 
-    def _begin_now(self) -> tuple[datetime, float]:
-        return datetime.now(UTC), self._clock.monotonic()
+    def _begin_now(self) -> tuple[float, float]:
+        return time.time(), self._clock.monotonic()
 
     def write_to(
         self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None

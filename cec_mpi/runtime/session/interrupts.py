@@ -8,6 +8,13 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+try:  # what the functions of `signal` call, which take 44 us in each step to make enums
+    from _signal import getsignal  # type: ignore[import-not-found]
+    from _signal import signal as set_handler
+except ImportError:  # another Python
+    from signal import getsignal
+    from signal import signal as set_handler
+
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.times import INTERRUPT_SECONDS
 
@@ -39,15 +46,15 @@ class InterruptGuard:
         """Call a function, and raise KeyboardInterrupt afterwards if Ctrl-C was pressed."""
         if (
             threading.current_thread() is not threading.main_thread()
-            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+            or getsignal(signal.SIGINT) is not signal.default_int_handler
         ):
             return work(*args, **kwargs)
         self._since = None
-        signal.signal(signal.SIGINT, self._receive)
+        set_handler(signal.SIGINT, self._receive)
         try:
             return work(*args, **kwargs)
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            set_handler(signal.SIGINT, signal.default_int_handler)
             since, self._since = self._since, None
             if since is not None:
                 raise KeyboardInterrupt from None

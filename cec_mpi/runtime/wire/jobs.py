@@ -192,9 +192,14 @@ class Job:
         size : int
             Bytes of the shard.
         """
-        reported = self.report[Reported._fields.index("seconds") :][:3]
-        np.nan_to_num(reported, copy=False)
-        np.clip(reported, 0.0, [seconds, seconds, size], out=reported)
+        found = self.reported
+        for place, number, most in (
+            (1, found.seconds, seconds),
+            (2, found.load_seconds, seconds),
+            (3, found.load_bytes, size),
+        ):
+            if not 0.0 <= number <= most:
+                self.report[place] = most if number > most else 0.0
 
     @property
     def is_sending(self) -> bool:
