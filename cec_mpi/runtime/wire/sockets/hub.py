@@ -164,6 +164,7 @@ class SocketHub:
         self.roster = Roster(self._events.append)
         self._here = place_here()
         self._gathered: list[tuple[bytes, Hello]] | None = []  # until the store is opened
+        self._callers: set[bytes] = set()  # that have said who they are, each once
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
         self._by_rank: dict[int, Peer] = {}
         self._taking_part: tuple[int, ...] = ()
@@ -522,6 +523,9 @@ class SocketHub:
             self._exclude(peer, problem)
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
+        if name in self._callers:
+            raise ValueError("a second first message")
+        self._callers.add(name)
         mine = [socket.gethostname(), *package_here()]
         problem = different_packages([mine, [hello.place.host, *hello.package]])
         if problem:
@@ -531,7 +535,7 @@ class SocketHub:
         self.joined_ranks.add(hello.rank)
         if self._gathered is None:
             self._welcome(name, hello)
-        elif name not in (known for known, _ in self._gathered):
+        else:
             self._gathered.append((name, hello))
 
     def _welcome(self, name: bytes, hello: Hello) -> None:

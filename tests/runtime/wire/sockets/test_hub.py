@@ -825,3 +825,15 @@ def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys
     with pytest.raises(InputError, match="at once, expected at most"):
         stranger.connection.receive(LIMIT)
     assert hub.roster.processes == []
+
+
+def test_a_connection_is_one_host_once(gathered):
+    """One that leaves and comes again and again would keep the master busy."""
+    hub, _, (first, *_, spare) = gathered(spares=1)
+    first.say(GOOD_BYE)
+    assert happened(hub, Left)[-1].machine == 1
+    first.hear(FAREWELL)
+    first.say(HELLO, pack(Hello(package_here(), 1, place_here())))
+    assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
+    list(hub.events())
+    assert len(hub.roster.processes) == 3
