@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from cec_mpi.core.plan.assignment import Intervals
 
 
 class CodedPlacement:
@@ -22,6 +24,10 @@ class CodedPlacement:
         Schemes that can assign rows.
     remedy, spare_rule : str
         What gives a row more answers, and how many machines a step can miss at most, for messages.
+    cuts : tuple of int
+        Rows at which other machines begin to hold them: none.
+    spans_of_terms : None
+        `spans`, if machines that hold the same rows compute the same terms of X' V.
 
     Examples
     --------
@@ -35,13 +41,23 @@ class CodedPlacement:
     schemes = "heterogeneous", "cyclic"
     remedy = "more machines, or a smaller L"
     spare_rule = "N - L"
+    cuts: tuple[int, ...] = ()
+    spans_of_terms = None
 
     def __init__(self, machines: int) -> None:
-        self.machines = machines
+        self.machines, self._all = machines, tuple(range(1, machines + 1))
 
     def option_for(self, answers: int) -> str:
         """Return the option of encode that gives a row this many answers; empty if it has them."""
         return f"--machines {answers}" if self.machines < answers else ""
+
+    def able(self, row: int) -> tuple[int, ...]:
+        """Return the machines that hold a row: all."""
+        return self._all
+
+    def spans(self, intervals: Intervals) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """Yield these rows and the machines that hold them."""
+        return ((start, stop, self._all) for start, stop in intervals)
 
     def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
         """Return how many of these machines, by default all, a step can miss, whichever they are.

@@ -32,7 +32,7 @@ class ReplicaPlacement:
     ----------
     holders, bounds, machines
         As given.
-    schemes, remedy, spare_rule
+    schemes, remedy, spare_rule, cuts, spans_of_terms
         As of `CodedPlacement`.
 
     Examples
@@ -52,6 +52,7 @@ class ReplicaPlacement:
     def __init__(self, holders: Holders, bounds: Sequence[int], machines: int) -> None:
         self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
+        self.cuts, self.spans_of_terms = self.bounds[1:-1], self.spans
         self._sets = [frozenset(each) for each in set(self.holders)]
         self._least = lru_cache(256)(self._least_copies)
 

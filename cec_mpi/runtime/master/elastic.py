@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.checks.finite import Unusable
 from cec_mpi.core.checks.parity import ParityChecker, answer_checker
 from cec_mpi.core.checks.terms import TermChecks
-from cec_mpi.core.elastic.adjoint import ProbeLedger, Span, TermLedger
+from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
     Begin,
     Decode,
@@ -25,7 +25,6 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.elastic.step import ElasticStep, Ledger
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.step.answers import Decoders, RowAnswers
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
@@ -152,15 +151,14 @@ class ElasticExecutor:
             None if self._checker is None else np.abs(buffers.shared) @ self._largest,
         )
         placement = self._steps.placement
-        replicas = placement if isinstance(placement, ReplicaPlacement) else None
         ledger = RowLedger(
             self._manifest.rows_per_shard,
             self._manifest.code.recovery,
             step.speeds,
             self._decoders,
             self._checker is not None,
-            replicas.able if replicas else None,
-            replicas.bounds[1:-1] if replicas else (),
+            placement.able,
+            placement.cuts,
         )
         ledger.plan(step.plan.assignment.intervals_of_all())
         products = ForwardProducts(step.product, buffers.shared, answers)
@@ -173,8 +171,7 @@ class ElasticExecutor:
             self._probe(step, self._checker, self._checks)
             able = self._checks.products.keys()
         rows = step.plan.assignment.intervals_of_all()
-        placement = self._steps.placement
-        spans = placement.spans if isinstance(placement, ReplicaPlacement) else None
+        spans = self._steps.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
         ledger.plan(rows)
         generator = self._manifest.code.generator
@@ -188,12 +185,9 @@ class ElasticExecutor:
     def _probe(self, step: Step, checker: ParityChecker, checks: TermChecks) -> None:
         """Compute the products of shards with the probe that are not known, and compare them."""
         placement, rows = self._steps.placement, self._manifest.rows_per_shard
-        machines = range(1, placement.machines + 1)
         if checks.products.keys() >= set(step.available):
             return
-        spans: list[Span] = [(0, rows, tuple(machines))]
-        if isinstance(placement, ReplicaPlacement):
-            spans = list(placement.spans(((0, rows),)))
+        spans = list(placement.spans(((0, rows),)))
         counts = np.zeros(placement.machines, np.int64)
         for start, stop, holders in spans:
             for machine in set(holders).intersection(step.available):
