@@ -12,7 +12,7 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.errors import CecError
-from cec_mpi.runtime.processes.packing import pack
+from cec_mpi.runtime.processes.packing import pack, unpack_fields
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.wire.orders import Kind, Multiply, Opened, Opening, Report, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
@@ -196,7 +196,7 @@ class Liar(threading.Thread):
     def _obey(self, head: Any, *frames: Any) -> None:
         order, job, content = unpacked(np.frombuffer(head, np.int64))
         if order.kind == Kind.OPEN:
-            self._opening = Opening.unpack(b"".join(frames))
+            self._opening = unpack_fields(b"".join(frames), Opening)
             self._machine = order.shard
             self._connection.send(STATUS, pack(opened(self._random)))
         elif job is not None:

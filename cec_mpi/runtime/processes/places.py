@@ -7,7 +7,9 @@ import socket
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
 
 from cec_mpi.runtime.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
 from cec_mpi.runtime.processes.packing import allgather
@@ -17,6 +19,7 @@ from cec_mpi.text import listed, plural
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _SYSTEM = Path("/sys/devices/system")
 
 
@@ -52,17 +55,17 @@ class Place:
     """
 
     host: str
-    ranks: int
-    cores: int
-    own_cores: int
-    domains: int = 1
-    own_domains: int = 1
-    node: int = 0
-    unbound_cores: int = 0
+    ranks: Count
+    cores: Count
+    own_cores: Count
+    domains: Count = 1
+    own_domains: Count = 1
+    node: Count = 0
+    unbound_cores: Count = 0
     network: str = ""
-    memory: int = 0
-    group: int = 0
-    core_numbers: tuple[int, ...] = ()
+    memory: Count = 0
+    group: Count = 0
+    core_numbers: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
 
     @property
     def threads(self) -> int:

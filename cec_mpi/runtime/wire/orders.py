@@ -14,7 +14,7 @@ import numpy as np
 
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.machines import MachineOptions
-from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
+from cec_mpi.runtime.processes.packing import Failure, pack, unpack, unpack_fields
 from cec_mpi.runtime.product import Product
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
@@ -222,7 +222,7 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
     """
     match order.kind:
         case Kind.OPEN:
-            opening = Opening.unpack(content)
+            opening = unpack_fields(content, Opening)
             if rank:
                 return Open(opening, opening.machines[rank - 1], opening.threads[rank])
             return Open(opening, order.shard, order.step)
@@ -279,15 +279,6 @@ class Opening:
     logs: Path | None = None
     several_nodes: bool = False
     expected: tuple[int, ...] = ()
-
-    def packed(self) -> bytes:
-        """Return the bytes that follow the order."""
-        return pack_fields(self)
-
-    @classmethod
-    def unpack(cls, content: bytes) -> Opening:
-        """Return the opening with these bytes."""
-        return unpack_fields(content, cls)
 
     @property
     def measured(self) -> bool:

@@ -14,6 +14,7 @@ import cec_mpi
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.options.machines import MachineOptions
+from cec_mpi.runtime.processes.packing import pack_fields, unpack_fields
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
@@ -95,7 +96,7 @@ def test_an_opening_comes_as_it_was_sent(tmp_path):
     manifest = cec_mpi.encode(np.arange(12.0).reshape(6, 2), tmp_path / "store", 3, 2)
     options = MachineOptions(precision="shard", measured=True, inject="random:1", threads=2)
     opening = Opening(path, manifest, (1, 0, 3), options, (1, 2, 3, 4), path, True, (2,))
-    come = Opening.unpack(opening.packed())
+    come = unpack_fields(pack_fields(opening), Opening)
     assert replace(come, manifest=manifest) == replace(opening, manifest=manifest)
     assert come.manifest == manifest
     assert (come.store, come.options) == (path, options)

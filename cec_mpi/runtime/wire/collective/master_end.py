@@ -16,7 +16,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.ending import end_job_with
-from cec_mpi.runtime.processes.packing import Failure, gather
+from cec_mpi.runtime.processes.packing import Failure, gather, pack_fields
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
 from cec_mpi.runtime.product import Product
@@ -74,7 +74,7 @@ class CollectiveHub(StaticHub):
     def open(self, opening: Opening) -> list[Opened]:
         """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
-        self.say(Order(Kind.OPEN), opening.packed())
+        self.say(Order(Kind.OPEN), pack_fields(opening))
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
         opened = gather(self._comm, Opened(), Opened)[1:]

@@ -24,7 +24,7 @@ from msgspec import structs
 from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
-from cec_mpi.runtime.processes.packing import Failure
+from cec_mpi.runtime.processes.packing import Failure, pack_fields
 from cec_mpi.runtime.processes.places import Place, place_here, places_together
 from cec_mpi.runtime.processes.start import different_packages
 from cec_mpi.runtime.processes.waiting import Clock, Patience
@@ -284,7 +284,7 @@ class SocketHub:
         self.roster.expect((*filter(None, opening.machines), *opening.expected))
         for peer in self._living():
             self._refuse_unfit(peer)
-        self._openers, content, threads = [], opening.packed(), self._threads()
+        self._openers, content, threads = [], pack_fields(opening), self._threads()
         for rank, machine in enumerate(opening.machines, start=1):
             if machine and rank in self.roster and not self.roster[rank].is_excluded:
                 peer = self._peer_of(self.roster[rank])
@@ -709,7 +709,7 @@ class SocketHub:
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in options.inject.split(",") if is_new or w.startswith("random"))
         options = replace(options, measured=False, inject=inject)
-        content = replace(self._opened, options=options).packed()
+        content = pack_fields(replace(self._opened, options=options))
         peer.open(machine, options.threads or self._threads()[peer.rank], content)
 
     def _take_opened(self, peer: Peer, quietly: bool = False) -> None:

@@ -30,15 +30,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from cec_mpi._version import __version__
 from cec_mpi.core.plan.assignment import count_rows
 from cec_mpi.runtime.processes.packing import unpack
-from cec_mpi.runtime.processes.places import Place
+from cec_mpi.runtime.processes.places import Count, Place
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import SHORT_VECTOR, Multiply, Opened, Opening, Order, Part
@@ -54,7 +55,6 @@ _MOST_TEXT = 1 << 16  # characters of what went wrong
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 _MOST_NAME = 255  # characters of a name
-_MOST_NUMBER = 1 << 62
 _MOST_RATE = 1e15  # rows per second
 
 
@@ -182,12 +182,12 @@ class Hello:
     """
 
     package: tuple[str, str, str]
-    pid: int
+    pid: Count
     place: Place
-    rank: int = 0
-    machines: tuple[int, ...] = ()
-    count: int = 1
-    memory: int = _MOST_NUMBER - 1
+    rank: Count = 0
+    machines: Annotated[tuple[Count, ...], Meta(max_length=1 << 16)] = ()
+    count: Count = 1
+    memory: Count = (1 << 62) - 1
     is_limited: bool = False
 
     @classmethod
@@ -200,12 +200,9 @@ class Hello:
             It is not such a message.
         """
         found = unpack(frame, cls)
-        numbers = [*vars(found).values(), *vars(found.place).values(), *found.machines]
-        if not all(0 <= n < _MOST_NUMBER for n in numbers if isinstance(n, int)):
-            raise ValueError("a number out of range")
-        names = (printable(name[:_MOST_NAME]) for name in (found.place.host, found.place.network))
-        host, network = names
-        return replace(found, place=replace(found.place, host=host, network=network))
+        host, network = found.place.host[:_MOST_NAME], found.place.network[:_MOST_NAME]
+        place = replace(found.place, host=printable(host), network=printable(network))
+        return replace(found, place=place)
 
 
 def package_here() -> tuple[str, str, str]:

@@ -102,10 +102,16 @@ WRONG = {
     "package": [["1"], None, "1"],
     "pid": ["many", -1, None, float("inf"), [1]],
     "rank": [-1, 1 << 62, "first"],
-    "machines": [-1, {}, [-1], ["1"]],
+    "machines": [-1, {}, [-1], ["1"], [1] * 10**5],
     "count": [-1, None, [2]],
     "memory": [-1, 1 << 62],
-    "place": [None, "node1", {}, SENT["place"] | {"ranks": -1}],
+    "place": [
+        None,
+        "node1",
+        {},
+        SENT["place"] | {"ranks": -1},
+        SENT["place"] | {"core_numbers": [0] * 10**5},
+    ],
 }
 
 

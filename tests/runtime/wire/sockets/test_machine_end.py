@@ -11,6 +11,7 @@ import pytest
 import cec_mpi
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.packing import pack_fields
 from cec_mpi.runtime.wire.orders import (
     Kind,
     Multiply,
@@ -53,7 +54,7 @@ def told():
 def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tmp_path):
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
-    wire = Wire(None, [*order(Kind.OPEN), opening.packed()], [FAREWELL])
+    wire = Wire(None, [*order(Kind.OPEN), pack_fields(opening)], [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
         assert isinstance(end.receive_order(signals), Open)
