@@ -33,8 +33,8 @@ from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.runtime.options.option import naming_keywords, with_keywords
 from cec_mpi.store.coded.grid import make_grid
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest, rows_per_shard
-from cec_mpi.store.files.creating import check_new, is_there
-from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.creating import check_new, name_exists
+from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import reason_of
 from cec_mpi.store.format.manifest import (
@@ -167,7 +167,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
         encode_replicas(source, directory, options, runner.watch)
         return
     resume_command = options.resume_command(source, directory)
-    exists = is_there(directory)
+    exists = name_exists(directory)
     if exists and not options.resume:
         _refuse_existing(directory, resume_command)
     if exists and not directory.is_dir():
@@ -256,7 +256,7 @@ def _encode_blocks(
     if not exists or not matrix.stamps:
         skeleton = _skeleton(matrix, options)
         # Before the list of blocks takes memory:
-        check_room(directory, skeleton.shard_bytes * options.machines)
+        check_free_space(directory, skeleton.shard_bytes * options.machines)
         encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
     if not exists:
         if matrix.warning:

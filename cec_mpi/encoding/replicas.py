@@ -17,9 +17,9 @@ from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
 from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, in_bytes
-from cec_mpi.store.files.creating import appearing_directory, check_new
-from cec_mpi.store.files.durable import WriteHandles, check_room, make_file
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.creating import check_new, new_directory
+from cec_mpi.store.files.durable import WriteHandles, check_free_space, make_file
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
@@ -60,7 +60,7 @@ def encode_replicas(
     check_is_sparse(source)
     options.refuse_code_options()
     check_new(directory)
-    with storing(directory), sparse_rows(source, directory, options) as rows:
+    with input_errors(directory), sparse_rows(source, directory, options) as rows:
         parts = cut_parts(rows.pointers, PARTS * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:
@@ -80,8 +80,8 @@ def encode_replicas(
             index="int64" if wide else "int32",
         )
         files = [layout.file(n) for n in range(1, options.machines + 1)]
-        check_room(directory, sum(file.size for file in files))
-        with appearing_directory(directory) as partial:
+        check_free_space(directory, sum(file.size for file in files))
+        with new_directory(directory) as partial:
             for n, file in enumerate(files, start=1):
                 make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
             writing = _ShardWriter(partial, layout, rows)

@@ -33,7 +33,7 @@ from cec_mpi.encoding.sources.hdf5 import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
 from cec_mpi.encoding.sources.sparse_files import read_sparse
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, library
+from cec_mpi.store.files.formats import READ_AS_HDF5, SPARSE_SUFFIXES, import_library
 from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular
@@ -256,7 +256,7 @@ def _groups(file: Any) -> list[str]:
 
 
 def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRows:
-    with library("h5py", path).File(path, "r") as file:
+    with import_library("h5py", path).File(path, "r") as file:
         is_it = inner and inner in file and is_sparse_group(file[inner])
         found = [inner] if is_it else _groups(file)
         if len(found) != 1 or (inner and not is_it):
@@ -319,7 +319,7 @@ def _csr_pieces(
     path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """Yield rows in CSR, about `_PIECE_BYTES` entries at a time."""
-    with library("h5py", path).File(path, "r") as file:
+    with import_library("h5py", path).File(path, "r") as file:
         group = file[inner]
         start, last = 0, pointers.size - 1
         while start < last:

@@ -30,7 +30,7 @@ from cec_mpi.store.coded.grid import Block, Rectangle
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest_files import (
     INCOMPLETE_EXPONENTS,
@@ -151,7 +151,7 @@ class Encoding:
             Of X.
         """
         sizes, spread, rounding = np.zeros(0), 0.0, NO_ROUNDING
-        with storing(self.directory), WriteHandles(self.directory) as files:
+        with input_errors(self.directory), WriteHandles(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.stacked):
                 bottom = min(top + self.stacked, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
@@ -180,7 +180,7 @@ class Encoding:
         notes = [INCOMPLETE_SIZES, INCOMPLETE_SUMS]
         if self.manifest.row_exponents is not None:
             notes.insert(0, INCOMPLETE_EXPONENTS)
-        with storing(self.directory):
+        with input_errors(self.directory):
             for name in (*(shard.file for shard in self.manifest.shards), *notes):
                 sync(self.directory / name)
 

@@ -14,7 +14,7 @@ from cec_mpi.core.masks import as_unmasked
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
 from cec_mpi.tasks.common.options import whole
-from cec_mpi.tasks.common.units import in_units, normalised
+from cec_mpi.tasks.common.units import normalised, rescale
 from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.svd import svd
 
@@ -63,11 +63,11 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
             "seed": int(seed),
         }
 
-    def _projected(self, X: ArrayLike | Any) -> NDArray[Any]:
+    def _project(self, X: ArrayLike | Any) -> NDArray[Any]:
         check_is_fitted(self)
-        return self._times(X, self.components_.T)
+        return self._multiply(X, self.components_.T)
 
-    def _combined(self, X: ArrayLike) -> NDArray[Any]:
+    def _combine(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
         samples: NDArray[Any] = check_array(as_unmasked("X", X)) @ self.components_
         return samples
@@ -160,7 +160,7 @@ class CodedPCA(_Components):
         -------
         (n, k) ndarray
         """
-        found = self._projected(X)
+        found = self._project(X)
         found -= self.mean_ @ self.components_.T
         return found
 
@@ -175,7 +175,7 @@ class CodedPCA(_Components):
         -------
         (n, r) ndarray
         """
-        found = self._combined(X)
+        found = self._combine(X)
         found += self.mean_
         return found
 
@@ -239,7 +239,7 @@ class CodedTruncatedSVD(_Components):
                 "components_": found["vt"],
                 "singular_values_": found["result"],
                 "n_iter_": found["iterations"],
-                "explained_variance_": in_units(
+                "explained_variance_": rescale(
                     "the largest variance", variances, 2 * exponent, {"X": exponent}
                 ),
             }
@@ -257,7 +257,7 @@ class CodedTruncatedSVD(_Components):
         -------
         (n, k) ndarray
         """
-        return self._projected(X)
+        return self._project(X)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return the samples with these projections.
@@ -270,4 +270,4 @@ class CodedTruncatedSVD(_Components):
         -------
         (n, r) ndarray
         """
-        return self._combined(X)
+        return self._combine(X)

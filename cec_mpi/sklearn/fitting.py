@@ -42,7 +42,7 @@ class ScoreMixin:
         y : (n,) array_like or path of an .npy file
         sample_weight : (n,) array_like, optional
         """
-        y = targets(self, y)
+        y = check_targets(self, y)
         if isinstance(y, str | os.PathLike):
             y = np.asarray(open_npy(as_path(y)))
         weights = as_unmasked("sample_weight", sample_weight)
@@ -80,7 +80,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             setattr(self, name, value)
         return self
 
-    def _times(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
+    def _multiply(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
         """``X W``, for an array, a DataFrame, whose columns are selected by name, or a store."""
         check_is_fitted(self)
         features = list(getattr(self, "feature_names_in_", ()))
@@ -109,14 +109,14 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _linear(self, X: Any) -> NDArray[Any]:
         """``X coef_ + intercept_``: (n,)."""
         check_is_fitted(self)
-        found: NDArray[Any] = self._times(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
+        found: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
         found += self.intercept_
         return found
 
     def _from_rank_0(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Return on all ranks what `work` returns on rank 0 for an operator: numbers and arrays."""
         found: dict[str, Any] = {}
-        with _opened(X, self.comm) as operator:
+        with _open_operator(X, self.comm) as operator:
             if operator is not None:
                 found = work(operator)
         if self.comm is None or isinstance(X, LinearOperator):
@@ -156,7 +156,7 @@ def is_store(X: Any) -> bool:
     return isinstance(X, str | os.PathLike | LinearOperator)
 
 
-def targets(estimator: Any, y: Any) -> Any:
+def check_targets(estimator: Any, y: Any) -> Any:
     """Return y as one column, or the path of a file unchanged."""
     if y is None:
         raise InputError(
@@ -176,7 +176,7 @@ def targets(estimator: Any, y: Any) -> Any:
 
 
 @contextmanager
-def _opened(X: Any, comm: Any) -> Iterator[Any]:
+def _open_operator(X: Any, comm: Any) -> Iterator[Any]:
     if isinstance(X, LinearOperator):
         yield X
     elif is_store(X):

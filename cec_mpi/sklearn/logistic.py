@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
-from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
 from cec_mpi.tasks.common.options import vector, whole
 from cec_mpi.tasks.logistic import logistic
 
@@ -100,7 +100,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         """
 
         def work(operator: Any) -> dict[str, Any]:
-            labels = targets(self, y)
+            labels = check_targets(self, y)
             _check_kind(y)
             if isinstance(labels, str | os.PathLike):
                 labels = vector("y", labels, operator.shape[0])

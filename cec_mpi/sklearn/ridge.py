@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, targets
+from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
 from cec_mpi.tasks.common.options import whole
 from cec_mpi.tasks.ridge import ridge
 
@@ -99,7 +99,7 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         def work(operator: Any) -> dict[str, Any]:
             found = ridge(
                 operator,
-                y=targets(self, y),
+                y=check_targets(self, y),
                 alpha=self.alpha,
                 fit_intercept=self.fit_intercept,
                 tol=self.tol,

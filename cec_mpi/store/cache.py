@@ -22,7 +22,7 @@ from pathlib import Path
 import xxhash
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.regular import kind_of
 from cec_mpi.store.files.replacing import is_own
 from cec_mpi.store.format.array_files import copy_file
@@ -102,7 +102,7 @@ def open_cached(
                 shard = _opened(store, machine, holding, verify, copy)
             except DamagedStoreError:
                 copy.unlink(missing_ok=True)
-                check_room(copy, entry.bytes)
+                check_free_space(copy, entry.bytes)
                 copy_file(store.path / entry.file, copy, look)
                 shard = _opened(store, machine, holding, verify, copy)
     except BaseException:

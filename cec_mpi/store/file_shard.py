@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.mapping import map_file
-from cec_mpi.store.files.regular import Watched, refuse_shortage
+from cec_mpi.store.files.regular import ChangeDetector, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
 from cec_mpi.store.format.shard_files import open_checked, problem_of
 from cec_mpi.store.shard import Holding, Shard, Verify
@@ -75,7 +75,7 @@ class FileShard(Shard):
         )
         self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
-        self._watched = Watched(self._descriptor)
+        self._watched = ChangeDetector(self._descriptor)
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
         self._ram = holding == "ram"
         is_ready = not self._ram and self._sums is None

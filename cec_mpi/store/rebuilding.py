@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import is_own, sync
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import (
     block_sum,
     publish_checksums,
@@ -94,7 +94,7 @@ class Rebuilding:
 
     def do(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild some blocks; return what there is to say of them."""
-        with storing(self.directory), WriteHandles(self.directory) as files:
+        with input_errors(self.directory), WriteHandles(self.directory) as files:
             found = [self._do(number, files) for number in piece]
         return [each for each in found if each != Outcome(each.block)]
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError, ToleranceWarning
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import fraction, square, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import in_units, normalised, scaled
+from cec_mpi.tasks.common.units import normalised, rescale, scaled
 
 
 def cg(
@@ -73,7 +73,7 @@ def cg(
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
     warn_of_tolerance(X, "cg", tol)
-    state = restored(checkpoint, x=(size,), iterations=())
+    state = restore_state(checkpoint, x=(size,), iterations=())
     operator, of_X = scaled(X, "cg")
     right, of_b = normalised(b)
     sizes = {"X": of_X, "b": of_b}
@@ -97,13 +97,13 @@ def conjugate_gradients(
     """Return what `cg` returns, for a matrix given by its product with a vector.
 
     `most` is the option ``iterations``. The solution, and the state in checkpoints, is
-    ``2**exponent`` times that of this system. `sizes` are for messages, as in `in_units`.
+    ``2**exponent`` times that of this system. `sizes` are for messages, as in `rescale`.
     Products may be wrong by `attainable` times ``||X|| ||x||``.
     """
     from scipy.sparse.linalg import LinearOperator
     from scipy.sparse.linalg import cg as scipy_cg
 
-    start = start_of("x", state["x"], -exponent) if state else None
+    start = initial_vector("x", state["x"], -exponent) if state else None
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
     scale = float(np.linalg.norm(b))
@@ -128,7 +128,7 @@ def conjugate_gradients(
     def keep(x: NDArray[Any]) -> None:
         nonlocal made
         made += 1
-        checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
+        checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=made)
         if last is not None and scale:
             image, curvature = last
             left[:] -= (left @ left) / curvature * image
@@ -149,7 +149,7 @@ def conjugate_gradients(
             stacklevel=3,
         )
     return {
-        "result": in_units("x", x, exponent, sizes),
+        "result": rescale("x", x, exponent, sizes),
         "residual": residual,
         "iterations": made,
         "converged": converged,

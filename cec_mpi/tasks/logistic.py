@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
     flag,
     fraction,
@@ -20,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_tolerance,
     whole,
 )
-from cec_mpi.tasks.common.units import exponent_of, in_units, scaled
+from cec_mpi.tasks.common.units import exponent_of, rescale, scaled
 from cec_mpi.text import plural
 
 _LARGEST_PENALTY = 60  # log2, for X of about 1: above it the loss is linear to the last digit
@@ -111,7 +111,7 @@ def logistic(
         raise InputError(f"y has {plural(len(classes), 'different value')}, expected two classes")
     signs = np.where(labels == classes[1], 1.0, -1.0)
     size = columns + fit_intercept
-    state = restored(checkpoint, x=(size,), iterations=())
+    state = restore_state(checkpoint, x=(size,), iterations=())
     made = int(state["iterations"]) if state else 0
     limit = max(most - made, 1)
     warn_of_tolerance(X, "logistic", tol)
@@ -130,8 +130,8 @@ def logistic(
     level, wrong = np.logaddexp(0.0, before), expit(before)
     start = np.zeros(size)
     if state:
-        start[:columns] = start_of("x", state["x"][:columns], exponent)
-        start[columns:] = start_of("x", state["x"][columns:] - constant) * math.sqrt(weight)
+        start[:columns] = initial_vector("x", state["x"][:columns], exponent)
+        start[columns:] = initial_vector("x", state["x"][columns:] - constant) * math.sqrt(weight)
 
     def objective(x: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         """``weight`` times the objective and its gradient: one product with X, one with X'."""
@@ -145,7 +145,7 @@ def logistic(
         slopes = -signs * expit(before + change) / rows
         value = float(weight * loss.mean() + penalty / 2 * (v @ v))
         gradient = operator.rmatvec(slopes) + penalty * v
-        largest = in_units("the gradient", np.abs(gradient).max(), of_X, sizes, zero=True)
+        largest = rescale("the gradient", np.abs(gradient).max(), of_X, sizes, zero=True)
         checkpoint.progress(
             objective=float(level.mean()) + value / weight,
             gradient=max(largest, abs(slopes.sum()) * fit_intercept),
@@ -155,7 +155,7 @@ def logistic(
         return value, gradient
 
     def solution(x: NDArray[Any]) -> NDArray[Any]:
-        w = in_units("the coefficients", x[:columns], -exponent, sizes)
+        w = rescale("the coefficients", x[:columns], -exponent, sizes)
         return np.append(w, constant + x[columns:] / math.sqrt(weight))
 
     def keep(x: NDArray[Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
     fraction,
     one_of,
@@ -18,7 +18,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_tolerance,
     whole,
 )
-from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
+from cec_mpi.tasks.common.units import exponent_of, normalised, rescale, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -108,7 +108,7 @@ def lstsq(
     most = whole("iterations", iterations, 1)
     solver = one_of("solver", solver, ("lsmr", "lsqr"))
     warn_of_tolerance(X, "lstsq", tol)
-    state = restored(checkpoint, x=(columns,), iterations=())
+    state = restore_state(checkpoint, x=(columns,), iterations=())
     made = int(state["iterations"]) if state else 0
     most = max(most, made + 1)
     operator, of_X = scaled(X, "lstsq", spans=True)
@@ -116,7 +116,7 @@ def lstsq(
     excess = max(0, exponent_of(damp) - of_X - _LARGEST_DAMP) if damp else 0
     damp = float(np.ldexp(damp, -of_X - excess))
     exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}
-    x: Any = start_of("x", state["x"], -exponent) if state else None
+    x: Any = initial_vector("x", state["x"], -exponent) if state else None
     system, right = operator, target
     if damp:
         sizes["damp"] = exponent_of(damp) + of_X + excess
@@ -124,7 +124,7 @@ def lstsq(
     reason, size = _LIMIT_REACHED, 0.0
     while reason == _LIMIT_REACHED and made < most:
         if x is not None:
-            checkpoint.save(x=in_units("x", x, exponent, sizes), iterations=made)
+            checkpoint.save(x=rescale("x", x, exponent, sizes), iterations=made)
         limit = most - made
         if checkpoint.wanted:
             limit = min(limit, max(_SHORTEST_ROUND, checkpoint.every // 2))
@@ -141,8 +141,8 @@ def lstsq(
         size * np.linalg.norm(x) + np.linalg.norm(right)
     )
     return {
-        "result": in_units("x", x, exponent, sizes),
-        "residual": in_units("the residual", left, of_b, sizes, zero=True),
+        "result": rescale("x", x, exponent, sizes),
+        "residual": rescale("the residual", left, of_b, sizes, zero=True),
         "iterations": made,
         "converged": reason in _CONVERGED and bool(is_near),
     }

@@ -9,9 +9,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import real_array
-from cec_mpi.tasks.common.units import exponent_of, in_units
+from cec_mpi.tasks.common.units import exponent_of, rescale
 from cec_mpi.text import plural
 
 _PARTS = 4  # numbers of a checksum
@@ -53,7 +53,7 @@ def matvec(
     vectors = real_array("vectors", vectors)
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
-    state = restored(checkpoint, done=(), checksum=(_PARTS,))
+    state = restore_state(checkpoint, done=(), checksum=(_PARTS,))
     done = int(state["done"]) if state else 0
     if state and (out is None or not 0 <= done <= len(vectors)):
         given = "without out" if out is None else f"with {plural(len(vectors), 'vector')}"
@@ -93,4 +93,4 @@ def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
         if np.abs(product).max(initial=0.0) < _SMALL and np.any(vector):
             exponent -= 900
             product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
-    return in_units(f"X w of vector {row} (counted from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]
+    return rescale(f"X w of vector {row} (counted from 0)", product, exponent, {"w": size})  # type: ignore[no-any-return]

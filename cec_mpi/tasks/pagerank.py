@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centred import Product
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import fraction, one_of, square, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import divided, in_units
+from cec_mpi.tasks.common.units import divided, rescale
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
 _NEGATIVE = 1000  # times the accuracy: scores that are further below 0 are no rounding errors
@@ -103,15 +103,15 @@ def pagerank(
     jump = _jump(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
     add_up = X.matvec if links == "rows" else X.rmatvec
-    state = restored(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
+    state = restore_state(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
-        scores, degrees = start_of("scores", state["scores"]), state["degrees"]
+        scores, degrees = initial_vector("scores", state["scores"]), state["degrees"]
         made = int(state["iterations"])
         accuracy = float(state["accuracy"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             scores, degrees, made = jump, add_up(np.ones(size)), 0
-        in_units(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
+        rescale(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
         accuracy = _accuracy(X, links)  # of the product just made
     linked = _linked(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
     follow = _follower(X, np.where(linked, degrees, 0.0), links)

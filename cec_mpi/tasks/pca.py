@@ -8,8 +8,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.options import warn_of_tolerance
-from cec_mpi.tasks.common.units import in_units
-from cec_mpi.tasks.svd import begun, check_options, leading_triplets
+from cec_mpi.tasks.common.units import rescale
+from cec_mpi.tasks.svd import check_options, leading_triplets, prepare
 
 
 def pca(
@@ -78,17 +78,17 @@ def pca(
     if X.shape[0] < 2:
         raise InputError("pca needs at least 2 rows, found 1")
     warn_of_tolerance(X, "pca", tol)
-    operator, of_X, state = begun(X, "pca", k, checkpoint)
+    operator, of_X, state = prepare(X, "pca", k, checkpoint)
     operator, mean = centred(operator)
     _, s, components, ending = leading_triplets(
         operator, of_X, k, tol, iterations, seed, state, checkpoint
     )
     return {
         "result": components,
-        "mean": in_units("the mean", mean, of_X, {"X": of_X}, zero=True),
-        "explained_variance": in_units(
+        "mean": rescale("the mean", mean, of_X, {"X": of_X}, zero=True),
+        "explained_variance": rescale(
             "the largest variance", s**2 / (X.shape[0] - 1), 2 * of_X, {"X": of_X}
         ),
-        "singular_values": in_units("the largest singular value", s, of_X, {"X": of_X}),
+        "singular_values": rescale("the largest singular value", s, of_X, {"X": of_X}),
         **ending,
     }

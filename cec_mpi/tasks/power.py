@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import fraction, square, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import in_units, normalised
+from cec_mpi.tasks.common.units import normalised, rescale
 
 
 def power(
@@ -66,7 +66,7 @@ def power(
     most = whole("iterations", iterations, 1)
     seed = whole("seed", seed, 0)
     warn_of_tolerance(X, "power", tol)
-    state = restored(checkpoint, vector=(size,), iterations=())
+    state = restore_state(checkpoint, vector=(size,), iterations=())
     if state:
         product, made = state["vector"], int(state["iterations"])
     else:
@@ -79,13 +79,13 @@ def power(
         v /= np.linalg.norm(v)
         with np.errstate(over="ignore", invalid="ignore"):
             product = X.matvec(v)
-        in_units("X v, v of unit length,", product, 0, {})
+        rescale("X v, v of unit length,", product, 0, {})
         made += 1
         image, size = normalised(product)
         rho = float(v @ image)
         error = float(np.linalg.norm(image - rho * v))
         residual = error / abs(rho) if rho else float(np.ldexp(error, size))
-        eigenvalue = in_units("the eigenvalue", rho, size, {"X": size}, zero=True)
+        eigenvalue = rescale("the eigenvalue", rho, size, {"X": size}, zero=True)
         checkpoint.progress(residual=residual, eigenvalue=eigenvalue)
         converged = error <= tol * abs(rho)
     return {

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.cg import conjugate_gradients
 from cec_mpi.tasks.common.centred import centred
-from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restored
+from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import exponent_of, in_units, normalised, scaled
+from cec_mpi.tasks.common.units import exponent_of, normalised, rescale, scaled
 
 _LARGEST_ALPHA = 128  # log2, for X of about 1: above it w is X'y / alpha to the last digit
 
@@ -92,7 +92,7 @@ def ridge(
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
     warn_of_tolerance(X, "ridge", tol)
-    state = restored(checkpoint, x=(columns,), iterations=())
+    state = restore_state(checkpoint, x=(columns,), iterations=())
     operator, of_X = scaled(X, "ridge", spans=True)
     targets, of_y = normalised(targets)
     mean, level = np.zeros(columns), 0.0
@@ -115,4 +115,4 @@ def ridge(
         normal, right, tol, most, state, checkpoint, exponent, sizes, attainable
     )
     intercept = level - float(mean @ np.ldexp(found["result"], of_X - of_y))
-    return {**found, "intercept": in_units("the intercept", intercept, of_y, sizes, zero=True)}
+    return {**found, "intercept": rescale("the intercept", intercept, of_y, sizes, zero=True)}

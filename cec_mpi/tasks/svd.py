@@ -13,7 +13,7 @@ from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
 from cec_mpi.tasks.common.lanczos import Lanczos, lanczos_state
 from cec_mpi.tasks.common.options import fraction, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import divided, in_units, scaled
+from cec_mpi.tasks.common.units import divided, rescale, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -94,9 +94,9 @@ def svd(
     """
     check_options(X, k, tol, iterations, seed)
     warn_of_tolerance(X, "svd", tol)
-    operator, of_X, state = begun(X, "svd", k, checkpoint)
+    operator, of_X, state = prepare(X, "svd", k, checkpoint)
     u, s, vt, ending = leading_triplets(operator, of_X, k, tol, iterations, seed, state, checkpoint)
-    s = in_units("the largest singular value", s, of_X, {"X": of_X})
+    s = rescale("the largest singular value", s, of_X, {"X": of_X})
     return {"result": s, "u": u, "vt": vt, **ending}
 
 
@@ -114,7 +114,7 @@ def check_options(X: Any, k: int, tol: float, iterations: int | None, seed: int)
         whole("iterations", iterations, 1)
 
 
-def begun(
+def prepare(
     X: Any, task: str, k: int, checkpoint: Checkpoint
 ) -> tuple[LinearOperator, int, dict[str, NDArray[Any]] | None]:
     """Return X divided by a power of two, its exponent, and the state of an earlier run.
@@ -138,7 +138,7 @@ def leading_triplets(
     state: dict[str, NDArray[Any]] | None,
     checkpoint: Checkpoint,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], dict[str, Any]]:
-    """Return the results of `svd` for an operator and a state from `begun`."""
+    """Return the results of `svd` for an operator and a state from `prepare`."""
     tall = X.shape[0] >= X.shape[1]
     product, adjoint = (X.matvec, X.rmatvec) if tall else (X.rmatvec, X.matvec)
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)

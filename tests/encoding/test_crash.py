@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError, StoreError
 from cec_mpi.store import open_store, verify
 from cec_mpi.store.files.durable import locked
 from cec_mpi.store.work import LocalRunner
-from helpers.held import InMemorySource
+from helpers.held import HeldSource
 from helpers.stores import encode_blocks as encode
 from helpers.waiting import LIMIT
 
@@ -207,7 +207,7 @@ def test_the_journal_is_readable(here):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_encode_with_one_line(tmp_path, number):
-    source = InMemorySource(tmp_path)
+    source = HeldSource(tmp_path)
     words = ["encode", source.path, tmp_path / "store", "--machines", "6", "--recovery", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cec_mpi", *map(str, words)], stderr=subprocess.PIPE, text=True

@@ -19,7 +19,7 @@ from cec_mpi.runtime.records.reading import LONGEST_LINE
 from cec_mpi.runtime.times import PAGE_SECONDS
 from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
-from cec_mpi.store.files.saving import store_all
+from cec_mpi.store.files.saving import write_all
 from cec_mpi.terminal import say, tell, warn
 from cec_mpi.text import few, listed, printable
 
@@ -198,7 +198,7 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
         "out": lambda: page(page_data(runs, about)).encode(),
         "csv": lambda: steps_csv(runs),
     }
-    store_all({outputs[flag]: make[flag]() for flag in outputs})
+    write_all({outputs[flag]: make[flag]() for flag in outputs})
     return runs
 
 

@@ -102,11 +102,11 @@ def _join(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.run.ranks import (
-        read_ahead,
+        preload_modules,
+        print_stop_notice,
         run_alone,
         run_elastic,
         run_in_lockstep,
-        tell_ending,
     )
 
     run, options = run_options(arguments), from_flags(SessionOptions, arguments)
@@ -129,10 +129,12 @@ def _run(arguments: argparse.Namespace) -> int:
             return perform(run, options, signals)
     is_first = launcher.rank == 0
     # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
-    tell = partial(tell_ending, run.out) if is_first and launcher.maker == "Open MPI" else None
+    tell = (
+        partial(print_stop_notice, run.out) if is_first and launcher.maker == "Open MPI" else None
+    )
     with NotedSignals(second_ends=is_first, at_first=tell) as signals:
         if is_first:
-            read_ahead()
+            preload_modules()
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)

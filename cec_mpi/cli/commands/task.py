@@ -54,7 +54,7 @@ def task_text(name: str) -> str:
     InputError
         The task does not exist, or its module cannot be imported.
     """
-    from cec_mpi.cli.run.settings import OF_MATVEC
+    from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, find_task, options_of
     from cec_mpi.tasks.common.description import describe
 
@@ -66,7 +66,7 @@ def task_text(name: str) -> str:
         lines += [*_wrapped(found.summary, ""), ""]
     lines.append("options, as NAME=VALUE:")
     if task is TASKS["matvec"]:
-        lines += [f"  {option:<15}  {text}" for option, text in OF_MATVEC.items()]
+        lines += [f"  {option:<15}  {text}" for option, text in MATVEC_OPTIONS.items()]
     else:
         lines += _options(found)
     lines += [
@@ -99,12 +99,12 @@ def _options(found: Description) -> list[str]:
 
 def option_of_task(option: str, given: Mapping[str, str]) -> str:
     """Return how to write an unknown option of run if it is an option of the task."""
-    from cec_mpi.cli.run.settings import OF_MATVEC
+    from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, options_of
 
     name = option.lstrip("-").replace("-", "_")
     task = TASKS.get(given.get("TASK", "matvec"))
-    known = OF_MATVEC if task is TASKS["matvec"] else options_of(task) if task else None
+    known = MATVEC_OPTIONS if task is TASKS["matvec"] else options_of(task) if task else None
     return f" (for the option of the task, write {name}=VALUE)" if name in (known or ()) else ""
 
 

@@ -26,8 +26,8 @@ def findings(facts: Facts) -> list[Finding]:
     """Return findings: errors first, then warnings, then advice."""
     hosts = [place.host for place in facts.places]
     found = [
-        *_of_launchers(facts),
-        *_of_store(facts),
+        *_launcher_findings(facts),
+        *_store_findings(facts),
         *different_versions(facts.versions, hosts),
         *find_crowds(facts.places, facts.threads, facts.launcher),
         *advise_binding(facts.places, facts.launcher),
@@ -39,7 +39,7 @@ def findings(facts: Facts) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
-def _of_launchers(facts: Facts) -> Iterator[Finding]:
+def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     own = facts.library
     on_path = maker_of(facts.mpirun)
     if own.maker and on_path and on_path != own.maker:
@@ -59,18 +59,18 @@ def _of_launchers(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _of_store(facts: Facts) -> Iterator[Finding]:
+def _store_findings(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
     total, launcher = facts.machines, facts.launcher
     problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
-    unseen = {shard.machine: shard.host for shard in facts.seen if shard.only_here}
+    unseen = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_here}
     if unseen:
-        path = next(shard.path for shard in facts.seen if shard.only_here)
+        path = next(shard.path for shard in facts.shard_checks if shard.only_here)
         yield Finding("error", unseen_shards(path, facts.places[0].host, unseen))
-    for shard in facts.seen:
+    for shard in facts.shard_checks:
         if shard.problem and not shard.only_here:
             yield Finding(
                 "error",
@@ -125,7 +125,10 @@ def to_json(facts: Facts) -> dict[str, Any]:
     store: dict[str, Any] | None = None
     if manifest is not None:
         store = {"path": facts.store, "rows": manifest.rows, "columns": manifest.columns}
-        store |= {"machines": facts.machines, "shards": [asdict(shard) for shard in facts.seen]}
+        store |= {
+            "machines": facts.machines,
+            "shards": [asdict(shard) for shard in facts.shard_checks],
+        }
     return {
         "versions": facts.versions[0],
         "launcher": facts.launcher.name if facts.launcher else None,

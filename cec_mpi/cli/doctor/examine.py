@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
-from cec_mpi.cli.doctor.facts import Facts, Seen
+from cec_mpi.cli.doctor.facts import Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
     detect_launcher,
     output_of,
@@ -63,7 +63,7 @@ def examine(
     meet(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = gather(comm, _versions(), dict[str, str])
-    seen = gather(comm, _shards_here(comm, store, manifest), list[Seen])
+    shard_checks = gather(comm, _shards_here(comm, store, manifest), list[ShardCheck])
     if comm.rank:
         return 0
     facts = Facts(
@@ -76,7 +76,7 @@ def examine(
         threads_of_ranks,
         store or "",
         manifest,
-        [_compared(store or "", shard) for here in seen for shard in here],
+        [_compare_shard(store or "", shard) for here in shard_checks for shard in here],
         srun_load_problem(library().srun_kind),
         present_continuity(),
     )
@@ -108,7 +108,9 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _shards_here(comm: MPI.Intracomm, store: str | None, manifest: Manifest | None) -> list[Seen]:
+def _shards_here(
+    comm: MPI.Intracomm, store: str | None, manifest: Manifest | None
+) -> list[ShardCheck]:
     """Check the shards of this rank's machine; a single process checks all shards."""
     if store is None or manifest is None:
         return []
@@ -118,14 +120,14 @@ def _shards_here(comm: MPI.Intracomm, store: str | None, manifest: Manifest | No
     for machine in machines_here:
         path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = problem_on_opening(path, manifest)
-        found.append(Seen(machine, socket.gethostname(), str(path), problem))
+        found.append(ShardCheck(machine, socket.gethostname(), str(path), problem))
     return found
 
 
-def _compared(store: str, seen: Seen) -> Seen:
+def _compare_shard(store: str, shard_checks: ShardCheck) -> ShardCheck:
     """Return whether rank 0 has a file that a machine misses."""
-    here = "{host}" not in store and (Path(store) / Path(seen.path).name).exists()
-    return replace(seen, only_here=seen.problem == "missing" and here)
+    here = "{host}" not in store and (Path(store) / Path(shard_checks.path).name).exists()
+    return replace(shard_checks, only_here=shard_checks.problem == "missing" and here)
 
 
 def _mpirun() -> str:

@@ -11,7 +11,7 @@ from cec_mpi.store.format.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class Seen:
+class ShardCheck:
     """The shard of a machine, as seen by a rank.
 
     Attributes
@@ -55,7 +55,7 @@ class Facts:
     store : str
         Name of the store; empty if none was given.
     manifest : Manifest or None
-    seen : list of Seen
+    shard_checks : list of Seen
     srun_problem : str
         Why this Slurm cannot load the type that the library needs, though srun lists it.
     continuity : Continuity or None
@@ -71,7 +71,7 @@ class Facts:
     threads: list[int]
     store: str = ""
     manifest: Manifest | None = None
-    seen: list[Seen] = field(default_factory=list)
+    shard_checks: list[ShardCheck] = field(default_factory=list)
     srun_problem: str = ""
     continuity: Continuity | None = None
 

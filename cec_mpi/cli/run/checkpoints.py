@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
-from cec_mpi.store.files.archive import DamagedError, packed, unpacked
+from cec_mpi.store.files.archive import DamagedError, pack_arrays, unpack_arrays
 from cec_mpi.store.files.durable import publish, rename_copy
 from cec_mpi.store.files.saving import writing
 from cec_mpi.store.format.manifest import Manifest
@@ -190,7 +190,7 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
     for name in (CHECKPOINT, PREVIOUS):
         path = directory / name
         try:
-            found, state = _parsed(unpacked(path))
+            found, state = _parsed(unpack_arrays(path))
         except FileNotFoundError:
             if name == CHECKPOINT:
                 problems.append(f"{path} is missing")
@@ -209,7 +209,7 @@ def _content(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> byt
     text = json.dumps({"version": _VERSION, **about})
     arrays = {_ARRAY + name: value for name, value in state.items()}
     arrays |= {_ABOUT: np.array(text), _CHECKSUM: np.array(_checksum(text, arrays))}
-    return packed(arrays)
+    return pack_arrays(arrays)
 
 
 def _parsed(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

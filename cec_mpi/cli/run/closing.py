@@ -65,7 +65,7 @@ class Ending:
     files: tuple[str, ...] = ()
 
 
-def ending_of(
+def make_ending(
     task: str,
     out: Path,
     recorder: Recorder,
@@ -129,7 +129,7 @@ def closing_lines(ending: Ending) -> list[str]:
     if ending.earlier:
         steps += f" ({ending.earlier + ending.steps} with those before --resume)"
     lines = [f"{ending.task} {how}: {steps}, {ending.seconds:.1f} s"]
-    if what := _happened(ending.events):
+    if what := _event_words(ending.events):
         lines.append(f"machines: {what}")
     if ending.finished:
         files = ", ".join([*ending.files, SUMMARY])
@@ -184,7 +184,7 @@ def stop_words(steps: int, goes_on: bool) -> str:
     return f"after {plural(steps, 'step')}: the same command with --resume {how}"
 
 
-def _happened(events: Counter[tuple[str, int]]) -> str:
+def _event_words(events: Counter[tuple[str, int]]) -> str:
     words = []
     for kind, count in counts_of(events).items():
         if not count:
@@ -196,7 +196,7 @@ def _happened(events: Counter[tuple[str, int]]) -> str:
 
 
 @contextmanager
-def noting_warnings(texts: list[str]) -> Iterator[None]:
+def collect_warnings(texts: list[str]) -> Iterator[None]:
     """Collect the texts of warnings, each once; they are also shown as usual."""
     show = warnings.showwarning
 

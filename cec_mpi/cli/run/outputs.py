@@ -61,7 +61,7 @@ class Outputs:
         Parameters
         ----------
         outcome : mapping
-            Returned by `as_outcome`.
+            Returned by `convert_outcome`.
         in_summary : collection of str
             Names that the summary itself uses: numbers with these names get files, too.
 
@@ -140,7 +140,7 @@ class Saved:
     lost: list[str] = field(default_factory=list)
 
 
-def as_outcome(returned: object) -> dict[str, Any]:
+def convert_outcome(returned: object) -> dict[str, Any]:
     """Return the results of a task under names that files can have.
 
     A mapping keeps its names. A tuple gets the names of its fields, or result_0, result_1, ... Any
@@ -148,7 +148,7 @@ def as_outcome(returned: object) -> dict[str, Any]:
 
     Examples
     --------
-    >>> as_outcome(3.5), as_outcome((1, 2)), as_outcome({"a b": 1})
+    >>> convert_outcome(3.5), convert_outcome((1, 2)), convert_outcome({"a b": 1})
     ({'result': 3.5}, {'result_0': 1, 'result_1': 2}, {'a_b': 1})
     """
     if isinstance(returned, Mapping):

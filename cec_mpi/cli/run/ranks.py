@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def read_ahead() -> None:
+def preload_modules() -> None:
     """Import what rank 0 needs before MPI makes all ranks wait for each other."""
     import cec_mpi.cli.run.task_run  # noqa: F401
 
 
-def tell_ending(out: str, received: signal.Signals) -> None:
+def print_stop_notice(out: str, received: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
     from cec_mpi.runtime.records.directory import has_checkpoint
 
@@ -103,6 +103,6 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):
             options = task.options = replace(task.options, local=task.machines_here())
-        with task, elastic(options, file, Path(run.out) / "logs", task.gate) as session:
+        with task, elastic(options, file, Path(run.out) / "logs", task.check_limits) as session:
             task.run(session)
     return 0

@@ -21,7 +21,7 @@ from cec_mpi.tasks.common.options import whole
 from cec_mpi.text import closest, listed
 
 CHECKPOINT = "checkpoint"
-OF_MATVEC = {
+MATVEC_OPTIONS = {
     "vectors": "a .npy file of shape (T, r) with one vector in each row; required",
     "iterations": "number of vectors to use, from the first on; default all",
 }
@@ -36,7 +36,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         The task does not have such an option.
     """
     options = _parsed(run.settings)
-    known = set(OF_MATVEC) if task is TASKS["matvec"] else options_of(task)
+    known = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
     if task is not TASKS["matvec"] and (known is None or "seed" in known):
         options.setdefault("seed", seed)
     if known is not None and not known >= set(options):

@@ -23,14 +23,14 @@ from cec_mpi.cli.run.checkpoints import (
 from cec_mpi.cli.run.closing import (
     Ending,
     closing_warnings,
-    ending_of,
-    noting_warnings,
+    collect_warnings,
+    make_ending,
     print_closing,
     stop_words,
     unconverged,
 )
 from cec_mpi.cli.run.options import RunOptions
-from cec_mpi.cli.run.outputs import Outputs, as_outcome, check_products
+from cec_mpi.cli.run.outputs import Outputs, check_products, convert_outcome
 from cec_mpi.cli.run.settings import WatchedVectors, of_run, read_vectors, task_options
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
@@ -227,7 +227,7 @@ class TaskRun:
         recorder.is_stopped = lambda: self.signals.received is not None
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
-        session.check_run = self.gate
+        session.check_run = self.check_limits
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow
@@ -241,7 +241,7 @@ class TaskRun:
         begin = time.perf_counter()
         try:
             with (
-                log_file(self.out / "logs" / "master.log", self._do_without_log),
+                log_file(self.out / "logs" / "master.log", self._continue_without_log),
                 open_lines(self.out / STEPS, more=resumed) as stream,
                 progress(recorder.common, self.progress) as watch,
             ):
@@ -274,11 +274,11 @@ class TaskRun:
                     left = f"{files} {is_saved}, but not {SUMMARY}; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
-                print_closing(ending_of(*about, self.outcome, self.arrays or (), left))
+                print_closing(make_ending(*about, self.outcome, self.arrays or (), left))
         if self.problem:
             raise ConvergenceError(self.problem)
 
-    def _do_without_log(self, problem: str) -> None:
+    def _continue_without_log(self, problem: str) -> None:
         """Raise if the log cannot be opened; warn if its disk is full later."""
         if not self._has_log:
             raise ResultsError(problem)
@@ -294,7 +294,7 @@ class TaskRun:
         needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
         return min(self.manifest.code.machines, max(needed, place_here().cores))
 
-    def gate(self) -> None:
+    def check_limits(self) -> None:
         """Raise if a signal, the time limit or a changed file ends the run."""
         if self.vectors_file is not None:
             self.vectors_file.check()
@@ -302,11 +302,11 @@ class TaskRun:
             raise StoppedError(f"stopped by the signal {self.signals.received.name}")
         self.limit.check()
 
-    def _do(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
+    def _run_task(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task, and write a checkpoint if it raises."""
         try:
             given = of_run(self.task, checkpoint=checkpoint)
-            return as_outcome(self.task(X, **given, **self.task_options))
+            return convert_outcome(self.task(X, **given, **self.task_options))
         except BaseException as error:
             if os.getpid() != self._process:
                 leave_fork(error)
@@ -328,7 +328,7 @@ class TaskRun:
                     "return its results"
                 ) from None
             if isinstance(error, Exception) and self.task not in TASKS.values():
-                raise shown_as_task_error(self.task_name, error) from None
+                raise mark_task_error(self.task_name, error) from None
             raise
 
     def _work(self, session: Session, master: Master, recorder: Recorder) -> None:
@@ -344,8 +344,8 @@ class TaskRun:
         checkpoint.progress = recorder.progress
         begin, before = time.perf_counter(), recorder.steps
         try:
-            with noting_warnings(self.warned):
-                outcome = self._do(self._operator(session, master), checkpoint)
+            with collect_warnings(self.warned):
+                outcome = self._run_task(self._operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
             with suppress(ResultsError):  # what ended the run says more
@@ -378,7 +378,7 @@ class TaskRun:
             what = listed(saved.lost) if outcome else "nothing"
             raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
         keep_results(self.out)  # deletes those of an earlier run, to make room for the summary
-        ending = ending_of(
+        ending = make_ending(
             self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
         )
         for text in (*saved.warnings, *closing_warnings(ending)):
@@ -397,7 +397,7 @@ class TaskRun:
         return ending
 
 
-def shown_as_task_error(name: str, error: Exception) -> Exception:
+def mark_task_error(name: str, error: Exception) -> Exception:
     """Print the traceback of a user's task, without frames of cec_mpi and of libraries.
 
     Returns

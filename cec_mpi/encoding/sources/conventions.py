@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.formats import library
+from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, few
 
 _LISTED = 6
@@ -220,7 +220,7 @@ def make_decoder(
     InputError
         Names attributes that CF does not define, or whose values make no sense.
     """
-    library("xarray", name, "decoded")
+    import_library("xarray", name, "decoded")
     found = list(found)
     odd = [str(attribute) for attribute in found if not _is_cf(attribute)]
     if odd:

@@ -25,7 +25,7 @@ from cec_mpi.encoding.sources.views import (
     with_attributes,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.formats import library
+from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, few, plural
 
 _NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes
@@ -39,7 +39,7 @@ _OTHERS = {
 
 def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     """Return the source of a dataset of an HDF5 file, by default its only matrix."""
-    h5py = library("h5py", path)
+    h5py = import_library("h5py", path)
     try:
         stamps = stamps_of(path)
         with h5py.File(path, "r") as file:
@@ -84,7 +84,7 @@ def hdf5_view(
             transposed=True,
             warnings=(f"{name} was written column by column: X is {shape}, as in MATLAB",),
         )
-    codes = library("h5py", name).check_enum_dtype(dataset.dtype)
+    codes = import_library("h5py", name).check_enum_dtype(dataset.dtype)
     if codes and not options.raw_values:
         raise InputError(
             f"{name} is an enumeration ({few(list(codes), LISTED)}), whose numbers are codes: "
@@ -185,7 +185,7 @@ def _check_matlab(dataset: Any, name: str) -> None:
 
 def _check_filters(dataset: Any, name: str) -> None:
     """Refuse data that were compressed by a filter which is not installed."""
-    h5py = library("h5py", name)
+    h5py = import_library("h5py", name)
     stored = dataset.id.get_create_plist()
     filters = [stored.get_filter(k) for k in range(stored.get_nfilters())]
     if all(h5py.h5z.filter_avail(filter_[0]) for filter_ in filters):
@@ -203,7 +203,7 @@ def _check_filters(dataset: Any, name: str) -> None:
 
 def _netcdf_fill(dataset: Any) -> Any:
     """Return the number that NetCDF puts where nothing was written, if it is known."""
-    h5py = library("h5py", dataset.name)
+    h5py = import_library("h5py", dataset.name)
     defined = dataset.id.get_create_plist().fill_value_defined()
     is_usual = defined != h5py.h5d.FILL_VALUE_USER_DEFINED or dataset.dtype.kind not in "iuf"
     if is_usual or not any(name in dataset.attrs for name in _NETCDF):
@@ -261,7 +261,7 @@ def _stored_elsewhere(dataset: Any, name: str) -> tuple[Path, ...]:
 
 def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
     """Return the files of a source of a virtual dataset, after opening it."""
-    h5py = library("h5py", name)
+    h5py = import_library("h5py", name)
     if "%b" in source.file_name + source.dset_name:  # of a series, which ends where one is missing
         return []
     where = Path(dataset.file.filename)
@@ -294,5 +294,5 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
 
 @contextmanager
 def _open_hdf5(path: Path, inner: str) -> Iterator[Any]:
-    with library("h5py", path).File(path, "r") as file:
+    with import_library("h5py", path).File(path, "r") as file:
         yield file[inner]

@@ -14,8 +14,8 @@ from cec_mpi.encoding.sources.binary import FileArray
 from cec_mpi.encoding.sources.missing import MissingFinder
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.creating import appearing
-from cec_mpi.store.files.durable import check_room, write_at
+from cec_mpi.store.files.creating import new_path
+from cec_mpi.store.files.durable import check_free_space, write_at
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.files.replacing import temporary
 
@@ -50,9 +50,9 @@ def read_once(
         The file cannot be written.
     """
     width, itemsize, rows = matrix.shape[1], matrix.dtype.itemsize, 0
-    check_room(store, matrix.shape[0] * width * itemsize)
+    check_free_space(store, matrix.shape[0] * width * itemsize)
     with ExitStack() as stack:
-        partials = [stack.enter_context(appearing(file, again=again)) for _, file in matrix.targets]
+        partials = [stack.enter_context(new_path(file, again=again)) for _, file in matrix.targets]
         files = [stack.enter_context(partial.open("x+b")) for partial in partials]
         for file in files:
             file.seek(_HEADER_BYTES)

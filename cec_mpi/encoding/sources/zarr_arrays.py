@@ -21,7 +21,7 @@ from cec_mpi.encoding.sources.views import (
     with_attributes,
 )
 from cec_mpi.errors import InputError
-from cec_mpi.store.files.formats import library
+from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import plural
 
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
@@ -29,7 +29,7 @@ _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 
 def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     """Return the source of a Zarr array, or of an array in a group, by default its only matrix."""
-    zarr = library("zarr", path)
+    zarr = import_library("zarr", path)
     try:
         node = _zarr_node(path)
         if not inner and isinstance(node, zarr.Group):
@@ -87,7 +87,7 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
 
 def _zarr_node(path: Path) -> Any:
     """Open an array or group. Consolidated metadata may be older than the arrays, so not by it."""
-    zarr = library("zarr", path)
+    zarr = import_library("zarr", path)
     node = zarr.open(path, mode="r")
     if isinstance(node, zarr.Group):
         return zarr.open_group(path, mode="r", use_consolidated=False)

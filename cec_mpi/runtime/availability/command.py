@@ -70,13 +70,13 @@ def from_command(
 
     def ask(tick: int) -> Machines:
         name = f"command {command!r} for tick {tick}"
-        printed = _printed_by(name, words, {**os.environ, _TICK: str(tick)}, limit)
+        printed = _run_program(name, words, {**os.environ, _TICK: str(tick)}, limit)
         return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
 
     return FunctionAvailability(machines, ask, every)
 
 
-def _printed_by(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
+def _run_program(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
     """Run a program in a process group of its own, and return its standard output."""
     import subprocess  # here, because few ranks start a program
 
@@ -93,14 +93,14 @@ def _printed_by(name: str, words: list[str], environment: dict[str, str], limit:
         raise InputError(f"{name} cannot be started: {error}") from None
     with process:
         try:
-            printed, complaints = _read_both(process, limit)
+            printed, complaints = _read_output(process, limit)
             process.wait(limit)
         except BaseException as error:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise InputError(f"{name} has not ended after {limit:g} seconds") from None
-            if isinstance(error, _TooMuchError):
+            if isinstance(error, _OutputTooLongError):
                 raise InputError(
                     f"{name} printed more than {_MOST_PRINTED} bytes, expected numbers of machines"
                 ) from None
@@ -113,11 +113,11 @@ def _printed_by(name: str, words: list[str], environment: dict[str, str], limit:
     return printed
 
 
-class _TooMuchError(Exception):
+class _OutputTooLongError(Exception):
     pass
 
 
-def _read_both(process: subprocess.Popen[bytes], limit: float) -> list[str]:
+def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
     """Return standard output and error of a process, up to a limit, unlike `communicate`."""
     import subprocess
 
@@ -138,7 +138,7 @@ def _read_both(process: subprocess.Popen[bytes], limit: float) -> list[str]:
                     selector.unregister(key.fd)
                 printed[key.fd] += found
                 if len(printed[key.fd]) > _MOST_PRINTED:
-                    raise _TooMuchError
+                    raise _OutputTooLongError
     return [text.decode("utf-8", errors="replace") for text in printed.values()]
 
 

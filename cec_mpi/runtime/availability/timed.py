@@ -28,7 +28,7 @@ _SECONDS_OF_NOW = 1e9, 2.5e9  # since 1970: from 2001 to 2049
 _MICROSECONDS_OF_NOW = 1e15
 
 
-class Stay(NamedTuple):
+class UpInterval(NamedTuple):
     """A node is up from `begin` to `end`, in seconds; an infinite end is not known."""
 
     node: str
@@ -53,7 +53,7 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
     are refused. The last state stays valid.
     """
-    stays: list[Stay] = []
+    stays: list[UpInterval] = []
     up: dict[str, float] = {}
     scale, has_unit, now = 1e-3, False, -math.inf
     for place, (number, line) in enumerate(_lines(text)):
@@ -77,8 +77,8 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
         if event == "add":
             up[node] = now
         else:
-            stays.append(Stay(node, up.pop(node), now))
-    stays += [Stay(node, begin, math.inf) for node, begin in up.items()]
+            stays.append(UpInterval(node, up.pop(node), now))
+    stays += [UpInterval(node, begin, math.inf) for node, begin in up.items()]
     begin = min(stay.begin for stay in stays)
     return _listed(path, stays, begin, now + GAP_SECONDS, machines)
 
@@ -148,7 +148,7 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
                     f"{'an' if has_offset else 'no'} offset from UTC: expected one for all times, "
                     "or for none"
                 )
-        stay = Stay("", _seconds(begins), _seconds(ends))
+        stay = UpInterval("", _seconds(begins), _seconds(ends))
         if stay.end < stay.begin:
             advice = "" if has_offset else " (TZ=UTC sacct prints times of a clock that is not set)"
             raise InputError(f"{where}: End {end} is before Start {start}{advice}")
@@ -162,7 +162,7 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
 
 
 def _listed(
-    path: str, stays: list[Stay], begin: float, end: float, machines: int
+    path: str, stays: list[UpInterval], begin: float, end: float, machines: int
 ) -> ListedAvailability:
     """Return the availability of machines whose nodes are up from `begin` to `end`."""
     ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
@@ -180,9 +180,9 @@ def _listed(
     return ListedAvailability(sets, gap_seconds=GAP_SECONDS)
 
 
-def _joined(stays: Iterable[Stay]) -> Iterator[Stay]:
+def _joined(stays: Iterable[UpInterval]) -> Iterator[UpInterval]:
     """Yield the stays of each node, with those joined that overlap or touch."""
-    current: Stay | None = None
+    current: UpInterval | None = None
     for stay in sorted(stays):
         if current and current.node == stay.node and stay.begin <= current.end:
             current = current._replace(end=max(current.end, stay.end))

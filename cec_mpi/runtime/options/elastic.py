@@ -241,7 +241,7 @@ class Elastic(Group):
         ]
 
     @property
-    def starts_nothing(self) -> bool:
+    def only_accepts(self) -> bool:
         """Whether all machines are started elsewhere."""
         return self.is_elastic and self.local is None and launcher_of_ranks() is None
 

@@ -138,7 +138,7 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
     for entry in own_options(group):
         if entry.name in exclude:
             continue
-        below = _titled(parser, entry.metadata["below"] or getattr(group, "title", ""))
+        below = _argument_group(parser, entry.metadata["below"] or getattr(group, "title", ""))
         if entry.metadata["flags_of"] is not None:
             add_options(below, entry.metadata["flags_of"])
         elif entry.metadata["alone"]:
@@ -148,7 +148,7 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
             add_option(below, group, entry.name)
 
 
-def _titled(parser: Any, title: str) -> Any:
+def _argument_group(parser: Any, title: str) -> Any:
     """Return the section of a command's help with this title, or the command for an empty title."""
     found = [part for part in parser._action_groups if part.title == title]
     return found[0] if found else parser.add_argument_group(title) if title else parser

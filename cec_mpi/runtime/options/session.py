@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
 
-_UNSEEN = 1e-3  # error of an answer, relative to X w, that every check must find
+_UNDETECTED = 1e-3  # error of an answer, relative to X w, that every check must find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
 
     seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
 
-    def of_machines(self) -> MachineOptions:
+    def machine_options(self) -> MachineOptions:
         """Return the options that machines need."""
         return MachineOptions(
             shards=self.shards,
@@ -116,26 +116,31 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     code, dtype = manifest.code, manifest.dtype
     total, recovery = code.machines, code.recovery
     arithmetic = dtype if precision == "shard" else "float64"
-    size = _unseen(manifest, manifest.shard_errors, arithmetic)
-    if size <= _UNSEEN:
+    size = _undetected_error(manifest, manifest.shard_errors, arithmetic)
+    if size <= _UNDETECTED:
         return
     encoded, doubles = (encoding_error(code.generator, kind) for kind in (dtype, "float64"))
     helps = ["encode with a smaller L, or another code"]
-    if _unseen(manifest, encoded, arithmetic) <= _UNSEEN:
+    if _undetected_error(manifest, encoded, arithmetic) <= _UNDETECTED:
         helps = ["encode X again, because repaired shards are too inexact"]
-    elif dtype != "float64" and _unseen(manifest, doubles, "float64") <= _UNSEEN:
+    elif dtype != "float64" and _undetected_error(manifest, doubles, "float64") <= _UNDETECTED:
         helps = ["encode with dtype float64, a smaller L, or another code"]
-    if precision == "shard" and _unseen(manifest, manifest.shard_errors, "float64") <= _UNSEEN:
+    if (
+        precision == "shard"
+        and _undetected_error(manifest, manifest.shard_errors, "float64") <= _UNDETECTED
+    ):
         helps.insert(0, "run with precision double")
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
         f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
-        f"the answers of some {recovery + 1} machines hide {missed}, expected at most {_UNSEEN:g}: "
-        f"{'; or '.join(helps)}"
+        f"the answers of some {recovery + 1} machines hide {missed}, expected at most "
+        f"{_UNDETECTED:g}: {'; or '.join(helps)}"
     )
 
 
-def _unseen(manifest: Manifest, shard_errors: NDArray[np.float64], arithmetic: str) -> float:
+def _undetected_error(
+    manifest: Manifest, shard_errors: NDArray[np.float64], arithmetic: str
+) -> float:
     """Return the largest error of an answer that may be missed, relative to X w.
 
     Terms of changing sign and like size add up to about ``S / sqrt(r)``.

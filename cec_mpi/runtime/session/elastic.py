@@ -211,7 +211,7 @@ def _listen(options: SessionOptions, file: Path) -> SocketHub:
             listener,
             file if options.listen is None else None,
             job=job_id(),
-            waits=options.wait or options.accept is not None or options.starts_nothing,
+            waits=options.wait or options.accept is not None or options.only_accepts,
             spare=int(options.check),
             alone="--check" if options.check else "--stragglers" if options.stragglers else "",
         )

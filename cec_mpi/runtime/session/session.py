@@ -230,7 +230,7 @@ class Session:
         several = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in machines if n not in numbers)
-        served = path, manifest, numbers, options.of_machines()
+        served = path, manifest, numbers, options.machine_options()
         opening = Opening(*served, threads, logs, several, later)
         opened = self._hub.open(opening)
         error = problem_of_opening(opening, opened, places)

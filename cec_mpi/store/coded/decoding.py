@@ -13,7 +13,7 @@ from cec_mpi.store.coded.blocks import CodedBlocks
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Sums
 from cec_mpi.store.format.scaling import RowExponents
 from cec_mpi.store.rebuilding import Outcome
@@ -58,7 +58,7 @@ class Decoding:
 
     def do(self, piece: list[int]) -> list[Outcome]:
         """Decode some blocks; the machines of `Outcome.rebuilt` are parts of X."""
-        with storing(self.target), WriteHandles(self.target.parent) as files:
+        with input_errors(self.target), WriteHandles(self.target.parent) as files:
             return [self._do(number, files) for number in piece]
 
     def flush(self) -> None:

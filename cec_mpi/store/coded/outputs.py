@@ -24,8 +24,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.coded.blocks import CodedBlocks
 from cec_mpi.store.coded.decoding import Decoding
 from cec_mpi.store.coded.manifest import CodedManifest, shard_header
-from cec_mpi.store.files.durable import check_room, make_file, read_at
-from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, library
+from cec_mpi.store.files.durable import check_free_space, make_file, read_at
+from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, import_library
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.scaling import open_exponents
 from cec_mpi.store.output import Output
@@ -56,7 +56,7 @@ class NpyOutput(Output):
     def check(self) -> None:
         """Raise if the library of the format is not installed."""
         if self.needs:
-            library(self.needs, self.path, "written")
+            import_library(self.needs, self.path, "written")
 
     def size(self, manifest: CodedManifest) -> int:
         """As `Output.size`."""
@@ -94,7 +94,7 @@ class HDF5Output(NpyOutput):
     @contextmanager
     def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Let the library reserve space for X in the file."""
-        h5py = library(self.needs, self.path, "written")
+        h5py = import_library(self.needs, self.path, "written")
         try:
             with h5py.File(partial, "x") as file:
                 layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -164,7 +164,9 @@ class TableOutput(_Converted):
                 for row in words:
                     file.write(self.delimiter.join(map(str, row)) + "\n")
                 if not start:  # the size of the text can be estimated now
-                    check_room(self.path, file.tell() * (manifest.rows - len(some)) // len(some))
+                    check_free_space(
+                        self.path, file.tell() * (manifest.rows - len(some)) // len(some)
+                    )
 
     def _header(self, names: tuple[str, ...]) -> str:
         # In quotes, which tell encode that even a name such as 2019, # or ? is a name.
@@ -197,7 +199,7 @@ class ZarrOutput(_Converted):
 
     def convert(self, rows: _Rows, partial: Path) -> None:
         """Write chunks of whole rows, or of parts of one row."""
-        zarr = library(self.needs, self.path, "written")
+        zarr = import_library(self.needs, self.path, "written")
         manifest = rows.manifest
         width = min(manifest.columns, _TOGETHER_BYTES // manifest.itemsize)
         try:

@@ -27,17 +27,17 @@ _HEADERS = {  # what writes arrays without names of fields in other alphabets
 
 
 class DamagedError(Exception):
-    """A file was not written by `packed`, or was altered."""
+    """A file was not written by `pack_arrays`, or was altered."""
 
 
-def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the content of a file of arrays."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 
-def unpacked(path: Path) -> dict[str, NDArray[Any]]:
+def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of a file.
 
     Raises

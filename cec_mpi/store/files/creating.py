@@ -19,14 +19,14 @@ def check_new(target: Path) -> None:
     InputError
         Names the file.
     """
-    if is_there(target):
+    if name_exists(target):
         raise InputError(f"{target} exists already: choose another name")
     parent = target.absolute().parent
     if not parent.is_dir():
         raise InputError(f"{target} cannot be created: {parent} is not a directory")
 
 
-def is_there(target: Path) -> bool:
+def name_exists(target: Path) -> bool:
     """Return whether a file, a directory or a link has this name.
 
     Raises
@@ -46,7 +46,7 @@ def is_there(target: Path) -> bool:
 
 
 @contextmanager
-def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
+def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
     """Yield a new name for a file or directory, which is renamed to `target` at the end.
 
     The name is in a temporary directory, which is removed at the end, or by the next process that
@@ -70,8 +70,8 @@ def appearing(target: Path, *, again: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing_directory(target: Path) -> Iterator[Path]:
-    """Yield a new directory, which is renamed to `target` at the end, as `appearing` does."""
+def new_directory(target: Path) -> Iterator[Path]:
+    """Yield a new directory, which is renamed to `target` at the end, as `new_path` does."""
     with temporary_directory(target) as partial:
         yield partial
         _appear(partial, target, again=False)

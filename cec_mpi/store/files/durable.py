@@ -73,7 +73,7 @@ def rename_copy(path: Path, other: Path) -> None:
     sync(other.parent)
 
 
-def check_room(target: Path, needed: int) -> None:
+def check_free_space(target: Path, needed: int) -> None:
     """Raise if the disk has too little free space.
 
     Raises

@@ -35,7 +35,7 @@ def checked_delimiter(text: str) -> str:
     return found
 
 
-def library(module: str, path: Path | str, to_be: str = "read") -> Any:
+def import_library(module: str, path: Path | str, to_be: str = "read") -> Any:
     """Import an optional library for a file, or say how to install it."""
     try:
         return importlib.import_module(module)

@@ -41,7 +41,7 @@ _KINDS = (
 )
 _MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
 # Errors that are not about a file: a resource is exhausted, or the file system is away.
-_PASSING = {
+_TRANSIENT = {
     errno.EMFILE,
     errno.ENFILE,
     errno.ENOMEM,
@@ -57,7 +57,7 @@ _PASSING = {
 }
 
 
-class Watched:
+class ChangeDetector:
     """An open file.
 
     Parameters
@@ -103,7 +103,7 @@ class NotAFileError(OSError):
         super().__init__(errno.EINVAL, f"it is {self.kind}, expected a file", os.fspath(path))
 
 
-def why_unreadable(error: OSError) -> str:
+def unreadable_reason(error: OSError) -> str:
     """Return why a file cannot be opened."""
     if isinstance(error, FileNotFoundError):
         return "missing"
@@ -267,5 +267,5 @@ def refuse_shortage(error: OSError, path: object) -> None:
             f"{path} cannot be opened: this process uses all {limit} of its file descriptors; "
             "raise the limit (ulimit -n)"
         ) from None
-    if error.errno in _PASSING:
+    if error.errno in _TRANSIENT:
         raise ShortageError(f"{path} cannot be read now: {error.strerror}") from None

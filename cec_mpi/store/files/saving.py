@@ -28,7 +28,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def input_errors(path: Path) -> Iterator[None]:
     """Turn errors of writing a store, or a file made from one, into `InputError`.
 
     Raises
@@ -42,17 +42,17 @@ def storing(path: Path) -> Iterator[None]:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def store_all(contents: Mapping[Path, bytes]) -> None:
+def write_all(contents: Mapping[Path, bytes]) -> None:
     """Write several files: all of them, or none if one cannot be written.
 
     Raises
     ------
     InputError
-        As `storing`.
+        As `input_errors`.
     """
     with ExitStack() as places:
         for path, content in contents.items():
-            with storing(path):
+            with input_errors(path):
                 descriptor, _ = places.enter_context(replacing(path))
                 with open(descriptor, "wb", closefd=False) as file:
                     file.write(content)

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.files.npy import npy_header
-from cec_mpi.store.files.regular import open_regular, refuse_shortage, why_unreadable
+from cec_mpi.store.files.regular import open_regular, refuse_shortage, unreadable_reason
 from cec_mpi.store.files.replacing import replacing
 
 _MOST_HEADER = 4096  # bytes; ours have 128
@@ -104,7 +104,7 @@ class ArrayFile:
         try:
             self._descriptor = open_regular(path)
         except OSError as error:
-            raise DamagedStoreError(why_unreadable(error)) from None
+            raise DamagedStoreError(unreadable_reason(error)) from None
         try:
             self._check()
         except BaseException:
@@ -159,7 +159,7 @@ class ArrayFile:
             got = read_at(self._descriptor, numbers, self._begin + first * self._dtype.itemsize)
         except OSError as error:
             refuse_shortage(error, "a file of a store")
-            raise DamagedStoreError(why_unreadable(error)) from None
+            raise DamagedStoreError(unreadable_reason(error)) from None
         if got < numbers.nbytes:
             raise DamagedStoreError("truncated")
         return numbers

@@ -11,8 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.files.durable import check_room, read_at, write_at
-from cec_mpi.store.files.regular import NotAFileError, open_regular, refuse_shortage, why_unreadable
+from cec_mpi.store.files.durable import check_free_space, read_at, write_at
+from cec_mpi.store.files.regular import (
+    NotAFileError,
+    open_regular,
+    refuse_shortage,
+    unreadable_reason,
+)
 from cec_mpi.store.files.replacing import NotOwnError, open_own, replacing
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
@@ -46,7 +51,7 @@ def open_checked(path: Path, manifest: Manifest, machine: int) -> int:
     try:
         descriptor = open_regular(path)
     except OSError as error:
-        raise DamagedStoreError(f"{path}: {why_unreadable(error)}") from None
+        raise DamagedStoreError(f"{path}: {unreadable_reason(error)}") from None
     problem = problem_of(descriptor, manifest, machine)
     if problem:
         os.close(descriptor)
@@ -61,7 +66,7 @@ def problem_of(descriptor: int, manifest: Manifest, machine: int) -> str:
         size = os.fstat(descriptor).st_size
         header = os.pread(descriptor, len(expected_header), 0)
     except OSError as error:
-        return why_unreadable(error)
+        return unreadable_reason(error)
     if size != expected:
         return f"{plural(size, 'byte')}, expected {expected}"
     return "" if header == expected_header else "its header differs from what was written"
@@ -125,7 +130,7 @@ def make_shard_file(
         pass
     except NotOwnError as error:
         kind = error.kind
-        check_room(path, size)
+        check_free_space(path, size)
     except NotAFileError as error:
         raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
     else:

@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 
-from cec_mpi.store.files.durable import check_room, locked
+from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import is_own
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.manifest_files import check_sizes, read_manifest
@@ -53,13 +53,16 @@ def add_machine(
     directory = as_path(store)
     runner = runner or LocalRunner()
     read_manifest(directory)
-    with storing(directory), locked(directory, f"{directory} is being written by another process"):
+    with (
+        input_errors(directory),
+        locked(directory, f"{directory} is being written by another process"),
+    ):
         manifest = read_manifest(directory)
         check_sizes(directory, manifest)
         sums = read_rows(directory, manifest, manifest.machines)
         grown = manifest.grow(seed)
         new, path = grown.machines, directory / grown.file_of(grown.machines)
-        check_room(path, grown.bytes_of(new))
+        check_free_space(path, grown.bytes_of(new))
         sums = np.vstack((sums, np.zeros_like(sums[:1])))
         numbers = np.flatnonzero(grown.held_by(new)).tolist()
         work = Rebuilding(directory, grown, sums, (new,), numbers, memory, runner.threads)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from cec_mpi.store.files.creating import appearing, check_new
-from cec_mpi.store.files.durable import check_room
+from cec_mpi.store.files.creating import check_new, new_path
+from cec_mpi.store.files.durable import check_free_space
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import MEMORY, LocalRunner, Runner
@@ -60,8 +60,8 @@ def decode(
     manifest = opened.manifest
     output = manifest.open_output(as_path(out), delimiter)
     check_new(output.path)
-    check_room(output.path, output.size(manifest))
-    with storing(output.path), appearing(output.path) as partial:
+    check_free_space(output.path, output.size(manifest))
+    with input_errors(output.path), new_path(output.path) as partial:
         sums = read_rows(opened.path, manifest, manifest.code.recovery)
         blocks = manifest.open_blocks(opened.path, sums)
         return output.write(blocks, partial, memory, runner or LocalRunner())

@@ -13,7 +13,7 @@ from cec_mpi.store.files.durable import locked, publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
 from cec_mpi.store.files.replacing import sync
-from cec_mpi.store.files.saving import storing
+from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.manifest_files import (
     MANIFEST,
@@ -106,7 +106,10 @@ def repair(
     runner = runner or LocalRunner()
     if not directory.is_dir() or not (directory / MANIFEST_COPY).exists():
         read_manifest(directory)  # raises if this is not a store
-    with storing(directory), locked(directory, f"{directory} is being written by another process"):
+    with (
+        input_errors(directory),
+        locked(directory, f"{directory} is being written by another process"),
+    ):
         done = Repaired()
         manifest = _mend_manifest(directory, done)
         if machine is not None and not 1 <= machine <= manifest.machines:

@@ -68,7 +68,7 @@ class _NoCheckpoint:
 NO_CHECKPOINT: Checkpoint = _NoCheckpoint()
 
 
-def restored(
+def restore_state(
     checkpoint: Checkpoint, **shapes: tuple[int | None, ...]
 ) -> dict[str, NDArray[Any]] | None:
     """Return the state to continue from, or None if there is none.
@@ -107,7 +107,7 @@ def restored(
     return state
 
 
-def start_of(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
+def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArray[Any]:
     """Return the start of a solver: an array of a state times ``2**exponent``.
 
     Raises

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.common.checkpoint import Checkpoint, restored, start_of
+from cec_mpi.tasks.common.checkpoint import Checkpoint, initial_vector, restore_state
 
 _EXTRA = 20  # vectors in the basis, in addition to two for each wanted eigenvector
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: smaller values may be 0
@@ -35,7 +35,7 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
     InputError
         The state does not fit.
     """
-    state = restored(
+    state = restore_state(
         checkpoint,
         basis=(None, size),
         projected=(None, None),
@@ -47,8 +47,8 @@ def lanczos_state(checkpoint: Checkpoint, size: int, k: int) -> dict[str, NDArra
     )
     if state is None:
         return None
-    start_of("basis", state["basis"])
-    start_of("projected", state["projected"])
+    initial_vector("basis", state["basis"])
+    initial_vector("projected", state["projected"])
     rows, most = len(state["basis"]), _most_vectors(size, k)
     first = int(state["first"])
     whole = state["projected"].shape == (rows, rows) and (not first or k <= first < rows)
@@ -176,7 +176,7 @@ class Lanczos:
         else:
             self._repeated = True
         if first:
-            self._look_for_missed(following)
+            self._search_missed(following)
         else:
             self._improve(following)
 
@@ -202,7 +202,7 @@ class Lanczos:
         if not self.converged:
             self._append(following)
 
-    def _look_for_missed(self, following: Array | None) -> None:
+    def _search_missed(self, following: Array | None) -> None:
         """Accept the k eigenvectors, unless there is an eigenvalue above theirs."""
         k, first, count = self._k, self._first, self._known
         values, turn = _eigenpairs(self._projected[k:count, k:count])

@@ -122,7 +122,7 @@ def divided(X: Any, exponent: int) -> LinearOperator:
     )
 
 
-def in_units(
+def rescale(
     what: str, values: ArrayLike, exponent: int, sizes: dict[str, int], *, zero: bool = False
 ) -> Any:
     """Multiply a result by a power of two.

@@ -10,7 +10,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
-from cec_mpi.cli.doctor.facts import Facts, Seen
+from cec_mpi.cli.doctor.facts import Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import Continuity, Launcher
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.start import Library
@@ -86,9 +86,9 @@ def test_a_process_alone_is_told_how_to_go_on(manifest):
 
 def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
     seen = [
-        Seen(1, "node02", "/data/S/shard-0001.npy"),
-        Seen(2, "node03", "/data/S/shard-0002.npy", "missing", only_here=True),
-        Seen(3, "node04", "/data/S/shard-0003.npy", "12 bytes, expected 900"),
+        ShardCheck(1, "node02", "/data/S/shard-0001.npy"),
+        ShardCheck(2, "node03", "/data/S/shard-0002.npy", "missing", only_here=True),
+        ShardCheck(3, "node04", "/data/S/shard-0003.npy", "12 bytes, expected 900"),
     ]
     found = texts(facts_of(4, 1, manifest=manifest, store="/data/S", seen=seen), "error")
     assert found[0].startswith("machine 2 on node03 cannot see the shard: only rank 0 on ")
@@ -151,7 +151,7 @@ def test_threads_that_a_run_would_be_told():
 
 
 def test_all_of_it_as_json(manifest):
-    seen = [Seen(n, "node01", f"/S/shard-000{n}.npy") for n in (1, 2, 3)]
+    seen = [ShardCheck(n, "node01", f"/S/shard-000{n}.npy") for n in (1, 2, 3)]
     facts = facts_of(2, 2, manifest=manifest, store="S", seen=seen)
     found = json.loads(json.dumps(to_json(facts)))
     assert [rank["host"] for rank in found["ranks"]] == ["node01", "node01", "node02", "node02"]

@@ -19,7 +19,7 @@ from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
 from cec_mpi.store.files.durable import rename_copy
 from cec_mpi.store.files.replacing import partial_name
-from cec_mpi.tasks.common.checkpoint import restored
+from cec_mpi.tasks.common.checkpoint import restore_state
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
 NEWEST, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
@@ -231,13 +231,13 @@ class _Given:
 @pytest.mark.parametrize("iterations", ["3", -1, 2**60, np.nan, np.inf, 1j, True])
 def test_a_count_that_is_none_does_not_fit_a_task(iterations):
     with pytest.raises(InputError, match="does not fit this task: iterations"):
-        restored(_Given(x=[1.0, 2.0], iterations=iterations), x=(2,), iterations=())
+        restore_state(_Given(x=[1.0, 2.0], iterations=iterations), x=(2,), iterations=())
 
 
 @pytest.mark.parametrize("x", [["a", "b"], [np.nan, 0.0], [np.inf, 0.0], [1j, 0.0], [1, 2]])
 def test_a_vector_of_something_else_does_not_fit_a_task(x):
     with pytest.raises(InputError, match="does not fit this task: x"):
-        restored(_Given(x=x, iterations=3), x=(2,), iterations=())
+        restore_state(_Given(x=x, iterations=3), x=(2,), iterations=())
 
 
 def test_a_newest_one_that_is_lost_leaves_the_one_before(tmp_path):

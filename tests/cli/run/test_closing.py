@@ -14,7 +14,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, noting_warnings
+from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, collect_warnings
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.waiting import LIMIT
 
@@ -102,7 +102,7 @@ def test_warnings_are_noted_once_and_shown_as_before(monkeypatch):
     texts = []
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        with noting_warnings(texts):
+        with collect_warnings(texts):
             for _ in range(2):
                 warnings.warn("columns differ", stacklevel=1)
         warnings.warn("afterwards", stacklevel=1)

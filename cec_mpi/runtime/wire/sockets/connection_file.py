@@ -20,7 +20,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.cards import cards
 from cec_mpi.runtime.wire.sockets.library import zeromq
 from cec_mpi.store.files.durable import publish
-from cec_mpi.store.files.regular import open_regular, why_unreadable
+from cec_mpi.store.files.regular import open_regular, unreadable_reason
 from cec_mpi.text import plural, shown
 
 SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
@@ -231,7 +231,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
             status = os.fstat(file.fileno())
             content = json.loads(file.read(_MOST))
     except OSError as error:
-        raise InputError(f"{path}: {why_unreadable(error)}") from None
+        raise InputError(f"{path}: {unreadable_reason(error)}") from None
     except (RecursionError, ValueError):
         content = None
     if not isinstance(content, dict) or content.pop("format", None) != _MARK:
