@@ -26,7 +26,7 @@ def told(page):
     text = page.read_text("utf-8")
     shown = "\n".join(BLOCK.findall(text))
     for name in re.findall(r"\.\./images/([\w-]+\.svg)", text):
-        shown += (ROOT / "docs" / "images" / name).read_text()
+        shown += (ROOT / "docs" / "images" / name).read_text("utf-8")
     return " ".join(BLOCK.sub("", text).split()), shown
 
 

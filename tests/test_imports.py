@@ -116,7 +116,7 @@ def test_scripts_import_what_is_there():
     wanted = set()
     for folder in ("scripts", "tests/helpers"):
         for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("cec_mpi."):
                     wanted.add(ast.unparse(node))
     assert len(wanted) > 10
@@ -136,7 +136,7 @@ ENDS = ("comm", "comm_world", "comm_self", "message")
 @pytest.mark.parametrize("path", sorted(Path(cec_mpi.__file__).parent.rglob("*.py")), ids=str)
 def test_no_process_unpickles_what_another_has_sent(path):
     """Whoever can send a message to a process must not be able to run code in it."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     imported = {
         alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
     }

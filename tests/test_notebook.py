@@ -29,7 +29,7 @@ def test_the_notebook_prints_what_it_shows_and_ends_with_a_report(tmp_path):
     assert [said(cell) for cell in cells] == [said(cell) for cell in shown]
     assert any(map(said, shown))
     assert "report.html" in last.outputs[0]["data"]["text/html"]
-    assert "pca is done." in (tmp_path / "report.html").read_text()
+    assert "pca is done." in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_the_notebook_keeps_no_trace_of_who_ran_it():

@@ -12,8 +12,8 @@ import yaml
 import cec_mpi
 from helpers import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-README = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+README = (ROOT / "README.md").read_text("utf-8")
 LINK = re.compile(r"!?\[[^]]*\]\(([^)]*)\)")
 describe = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["description"]
 
@@ -42,24 +42,28 @@ def test_with_an_address_of_the_project_all_links_are_whole(source):
 
 def test_one_version_everywhere():
     assert re.fullmatch(r"\d+\.\d+\.\d+", cec_mpi.__version__)
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert cited["version"] == cec_mpi.__version__
-    assert f"Version {cec_mpi.__version__}" in (ROOT / "docs/reference/citing.md").read_text()
-    headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert f"Version {cec_mpi.__version__}" in (ROOT / "docs/reference/citing.md").read_text(
+        "utf-8"
+    )
+    headings = re.findall(
+        r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
     assert headings[:2] == ["Unreleased", cec_mpi.__version__]
-    named = re.findall(r"cec_mpi-(\d[\d.]*\d)", (ROOT / "docs/howto/install.md").read_text())
+    named = re.findall(r"cec_mpi-(\d[\d.]*\d)", (ROOT / "docs/howto/install.md").read_text("utf-8"))
     assert set(named) == {cec_mpi.__version__}
 
 
 def test_citations_have_what_programs_want_and_name_the_paper():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(cited)
     assert cited["license"] == PROJECT["license"]
     assert cited["title"] == PROJECT["name"]
     assert cited["abstract"].rstrip(".") == PROJECT["description"]
     (paper,) = cited["references"]
     assert re.fullmatch(r"10\.\d{4,}/\S+", paper["doi"])
-    page = (ROOT / "docs/reference/citing.md").read_text()
+    page = (ROOT / "docs/reference/citing.md").read_text("utf-8")
     assert page.count(paper["doi"]) == 2
     assert paper["title"] in page
     for author in paper["authors"]:

@@ -13,7 +13,7 @@ EXAMPLES = sorted((ROOT / "hostfiles").iterdir())
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_page_has_the_command_and_the_lines_of_each_example(path):
-    text, page = path.read_text(), (ROOT / "docs/howto/hosts.md").read_text()
+    text, page = path.read_text(), (ROOT / "docs/howto/hosts.md").read_text("utf-8")
     command = re.search(rf"#   (.* {re.escape(path.name)} -n 7) ", text)
     hosts = [line for line in text.splitlines() if not line.startswith("#")]
     assert len(hosts) == 3

@@ -18,7 +18,7 @@ def without_numbers(map_lines: str) -> list[list[str]]:
 def test_the_page_runs_from_top_to_bottom(run_here, tmp_path):
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     try:
-        for block in blocks_of((ROOT / "docs" / "howto" / "hosts.md").read_text()):
+        for block in blocks_of((ROOT / "docs" / "howto" / "hosts.md").read_text("utf-8")):
             login = ["scripts/hosts", "on", "net", "node1"]
             where = [] if block.text.startswith("scripts/hosts") else login
             command = [*where, "bash", "-e", "-o", "pipefail", "-c", block.text]

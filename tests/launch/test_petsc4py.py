@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT
 from helpers.pages import blocks_of
 
-PAGE = (ROOT / "docs" / "ecosystem" / "petsc4py.md").read_text()
+PAGE = (ROOT / "docs" / "ecosystem" / "petsc4py.md").read_text("utf-8")
 PROGRAMS = re.findall(r"^:::\{code-block\} python\n(# solve\.py\n.*?)^:::$", PAGE, re.M | re.S)
 
 

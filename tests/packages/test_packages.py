@@ -18,12 +18,12 @@ from helpers import ROOT
 from helpers.commands import run_to_end
 from helpers.pages import blocks_of
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 NAME = f"cec_mpi-{cec_mpi.__version__}"
 LIMIT = 400  # seconds; pip may have to fetch some hundred megabytes
 
 pytestmark = pytest.mark.timeout(LIMIT + 20)
-PAGE = (ROOT / "docs" / "howto" / "install.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "install.md").read_text("utf-8")
 
 
 def do(*command, cwd, **variables):
@@ -148,7 +148,7 @@ def test_a_laptop_runs_what_the_page_says(tmp_path):
 
 
 def test_conda_is_given_what_the_project_needs():
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
     assert environment["channels"] == ["conda-forge"]
     *packages, pip = environment["dependencies"]
     assert pip == {"pip": ["."]}
@@ -162,7 +162,7 @@ def test_conda_is_given_what_the_project_needs():
 
 def parts_of_the_image():
     """The sections of the Apptainer recipe, and its header."""
-    recipe = (ROOT / "containers" / "cec_mpi.def").read_text()
+    recipe = (ROOT / "containers" / "cec_mpi.def").read_text("utf-8")
     header, *sections = re.split(r"^%", recipe, flags=re.MULTILINE)
     found = dict(text.split("\n", 1) for text in sections)
     found["header"] = re.sub(r"^#.*\n", "", header, flags=re.MULTILINE)

@@ -143,7 +143,9 @@ def join(
 
     Examples
     --------
-    >>> cec_mpi.join("run.json", machines=2, memory=64e9)  # doctest: +SKIP
+    ::
+
+        cec_mpi.join("run.json", machines=2, memory=64e9)
     """
     if machines < 1:
         raise InputError(f"machines {machines}: expected at least 1")

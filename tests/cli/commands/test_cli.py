@@ -292,7 +292,7 @@ def test_info_in_json_says_which_shard_is_missing(cec, made):
     facts = json.loads(out)
     assert (code, err.count("\n")) == (5, 1)
     assert [bool(shard["problem"]) for shard in facts["shards"]] == [False, False, True, False]
-    page = (ROOT / "docs" / "reference" / "store.md").read_text()
+    page = (ROOT / "docs" / "reference" / "store.md").read_text("utf-8")
     inner = [facts["condition_number"], facts["wrong_answers"], facts["shards"][0]]
     for name in [*facts, *(name for each in inner for name in each)]:
         assert f"`{name}`" in page or f".{name}`" in page

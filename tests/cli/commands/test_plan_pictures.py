@@ -36,11 +36,14 @@ def cec(capsys):
 
 
 def test_the_figure_of_the_readme_is_what_the_command_of_the_page_draws(cec, tmp_path):
-    page, figure = (ROOT / "docs" / "howto" / "plans.md").read_text(), "docs/images/assignment.svg"
+    page, figure = (
+        (ROOT / "docs" / "howto" / "plans.md").read_text("utf-8"),
+        "docs/images/assignment.svg",
+    )
     command = re.search(r"^cec-mpi (plan (?:.*\\\n)*.*--figure plan\.svg)", page, re.MULTILINE)
     words = command[1].replace("\\\n", " ").replace("plan.svg", f"{tmp_path}/a.svg")
     assert cec(*words.split())[0] == 0
-    assert f"]({figure})" in (ROOT / "README.md").read_text()
+    assert f"]({figure})" in (ROOT / "README.md").read_text("utf-8")
     drawn, kept = (ET.parse(path) for path in (tmp_path / "a.svg", ROOT / figure))
     words = [
         [each.text for each in file.iter() if each.tag.endswith("text")] for file in (drawn, kept)

@@ -108,8 +108,8 @@ def test_a_store_and_its_records(cec, store, tmp_path):
     assert done.code == 0
     page = tmp_path / "report.html"
     assert cec("report", out, "--out", page).code == 0
-    assert "All times are simulated." in page.read_text()
-    assert "times and bytes are modelled for X with 60 x 4 numbers" in page.read_text()
+    assert "All times are simulated." in page.read_text("utf-8")
+    assert "times and bytes are modelled for X with 60 x 4 numbers" in page.read_text("utf-8")
     again = cec("simulate", store, "--steps", 5, "--out", out)
     assert again.code == 2
     assert "holds results" in again.err

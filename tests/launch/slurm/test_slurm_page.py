@@ -14,7 +14,7 @@ LIMIT = 240  # seconds for a block: sbatch --wait looks for the end of a job eve
 
 
 def test_the_page_runs_from_top_to_bottom(desk):
-    for block in blocks_of((ROOT / "docs" / "howto" / "slurm.md").read_text()):
+    for block in blocks_of((ROOT / "docs" / "howto" / "slurm.md").read_text("utf-8")):
         assert block.kind == "sh"
         try:
             printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text, limit=LIMIT)

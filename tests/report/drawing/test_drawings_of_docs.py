@@ -11,7 +11,7 @@ from helpers import ROOT
 from helpers.pages import pages_of_docs
 
 IMAGES = ROOT / "docs" / "images"
-PAGE = (ROOT / "docs" / "ideas" / "algorithm-1.md").read_text()
+PAGE = (ROOT / "docs" / "ideas" / "algorithm-1.md").read_text("utf-8")
 DRAW = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["draw"]
 
 
