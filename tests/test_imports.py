@@ -51,7 +51,7 @@ cli.build_parser("run").parse_args(["run", "store", "--out", "out"])
 import cec_mpi.cli.run.ranks, cec_mpi.runtime.session.serving
 import cec_mpi.runtime.wire.collective.machine_end
 """
-ELASTIC = "import cec_mpi.runtime.session.machine"
+ELASTIC = "import cec_mpi; cec_mpi.join"
 
 
 @pytest.mark.parametrize("program", [LOCKSTEP, ELASTIC])

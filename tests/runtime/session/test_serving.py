@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi.errors import InputError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.product import Product
@@ -14,6 +15,20 @@ from cec_mpi.runtime.wire.orders import Multiply, Part
 
 ROWS, COLUMNS = 120, 5  # of a shard
 X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"machines": 0}, "machines 0: expected at least 1"),
+        ({"memory": 0}, "memory 0: expected a number of bytes, or a fraction up to 1"),
+        ({"memory": np.nan}, "memory nan: expected a number of bytes"),
+        ({}, "none: missing"),
+    ],
+)
+def test_what_a_program_that_joins_refuses(options, expected):
+    with pytest.raises(InputError, match=expected):
+        cec_mpi.join("none", **options)
 
 
 @pytest.fixture
