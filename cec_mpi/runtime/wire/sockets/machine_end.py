@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -147,16 +146,23 @@ class Connection:
         places = seen_from(file.places, same_network)
         if same_network and _is_own_socket(file.local):
             places.insert(0, (file.local, _UNIX))
-        probes = list(starmap(_Probe, places))
-        for probe in probes:  # at the same time: a computer that is off answers at no address
-            probe.start()
-        for (host, port), probe in zip(places, probes, strict=True):
+        probes = []
+        for place in places:  # at the same time: a computer that is off answers at no address
+            found: list[tuple[int, Any]] = []
+            errors: list[Exception] = []
+            given = *place, found, errors
+            thread = threading.Thread(target=_probe, args=given, daemon=True)
+            thread.start()
+            probes.append((place, thread, found, errors))
+        for (host, port), thread, found, errors in probes:
             try:
                 self._look()
-                while probe.is_alive():
-                    probe.join(LEAVE_LOOK_SECONDS)
+                while thread.is_alive():
+                    thread.join(LEAVE_LOOK_SECONDS)
                     self._look()
-                for family, address in probe.found():
+                if not found:
+                    raise errors[-1]
+                for family, address in found:
                     if self._is_known(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
@@ -293,41 +299,24 @@ class Connection:
         self._socket.close()
 
 
-class _Probe(threading.Thread):
-    """Finds the addresses of a place at which a process listens."""
-
-    def __init__(self, host: str, port: int) -> None:
-        super().__init__(daemon=True)
-        self._place = host, port
-        self._found: list[tuple[int, Any]] = []  # with families
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        addresses: list[tuple[int, Any]] = []
+def _probe(host: str, port: int, found: list[tuple[int, Any]], errors: list[Exception]) -> None:
+    """Find the addresses of a place, with their families, at which a process listens."""
+    addresses: list[tuple[int, Any]] = [(socket.AF_UNIX, host)]
+    try:
+        if port != _UNIX:
+            infos = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            addresses = [(family, numbers[:2]) for family, _, _, _, numbers in infos]
+    except (OSError, UnicodeError) as error:
+        errors.append(error)
+        return
+    for family, address in addresses:
         try:
-            addresses += _addresses(*self._place)
-        except (OSError, UnicodeError) as error:
-            self._error = error
-        for family, address in addresses:
-            try:
-                with socket.socket(family) as caller:
-                    caller.settimeout(CONNECT_SECONDS)
-                    caller.connect(address)
-                self._found.append((family, address))
-            except OSError as error:
-                self._error = error
-
-    def found(self) -> list[tuple[int, Any]]:
-        if self._error is not None and not self._found:
-            raise self._error
-        return self._found
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
-    if port == _UNIX:
-        return [(socket.AF_UNIX, host)]
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, numbers[:2]) for family, _, _, _, numbers in dict.fromkeys(found)]
+            with socket.socket(family) as caller:
+                caller.settimeout(CONNECT_SECONDS)
+                caller.connect(address)
+            found.append((family, address))
+        except OSError as error:
+            errors.append(error)
 
 
 def _remove_socket(path: str) -> None:

@@ -93,18 +93,11 @@ def unpack_status(frame: Any) -> Opened | str | None:
         It is not the status of a machine.
     """
     content: Opened | str | None = unpack(frame, Opened | str | None)  # type: ignore[arg-type]
-    match content:
-        case str():
-            return _text(content)
-        case Opened():
-            return replace(
-                content,
-                problem=_text(content.problem),
-                unlogged=_text(content.unlogged),
-                uncached=_text(content.uncached),
-                rate=content.rate if 0 <= content.rate < _MOST_RATE else 0.0,
-            )
-    return None
+    if not isinstance(content, Opened):
+        return content and _text(content)
+    names = ("problem", "shard", "unlogged", "uncached")
+    texts: Any = {name: _text(getattr(content, name)) for name in names}
+    return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MOST_RATE else 0.0)
 
 
 def _text(content: str) -> str:
