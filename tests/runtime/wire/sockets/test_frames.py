@@ -62,7 +62,9 @@ def test_what_a_machine_says_is_heard(content):
 def test_what_a_machine_says_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
     assert unpack_status(pack(bad)) == "a\\x1b[2J\\ud800\nb"
-    assert unpack_status(pack(Opened(bad))).problem == "a\\x1b[2J\\ud800\nb"
+    names = ("problem", "shard", "unlogged", "uncached")
+    status = unpack_status(pack(Opened(**dict.fromkeys(names, bad), rate=np.inf)))
+    assert status == Opened(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
     hello = Hello(package_here(), 1, replace(place_here(), host=bad))
     assert Hello.unpack(pack(hello)).place.host == "a\\x1b[2J\\ud800\\nb"
 
@@ -129,10 +131,3 @@ def test_what_is_no_hello_is_refused(content):
 def test_a_name_of_a_computer_has_an_end():
     hello = Hello(package_here(), 1, replace(place_here(), host="a" * 10**6))
     assert Hello.unpack(pack(hello)).place.host == "a" * 255
-
-
-def test_no_text_of_a_machine_reaches_a_terminal_as_a_command():
-    texts = dict.fromkeys(("problem", "shard", "unlogged", "uncached"), "\x1b[2Ja\nb")
-    status = unpack_status(pack(Opened(**texts, rate=float("inf"))))
-    assert status == Opened(**dict.fromkeys(texts, "\\x1b[2Ja\nb"))
-    assert unpack_status(pack("\x1b[2Ja")) == "\\x1b[2Ja"
