@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 import cec_mpi
 import measure
 from cec_mpi.records import Recorder
-from measure import Figure, in_turns, median_of, ratio
+from measure import Figure, ratio, taken_by
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
@@ -56,10 +56,18 @@ def steps(options: Any, store: Path) -> list[Figure]:
             "X w, recorded, speeds learned": partial(opened("learn", "learned.jsonl").matvec, w),
             "products": products(store, options.machines, w),
         }
-        ways = {name: partial(median_of, call, options.steps) for name, call in calls.items()}
-        times = in_turns(ways, options.turns)
-    ratios = [ratio(times, name, "products") for name in times if name != "products"]
-    return ratios + [measure.figure(name, each, "s") for name, each in times.items()]
+        times: measure.Times = {}
+        cpu: measure.Times = {}
+        for turn in range(options.turns):
+            for name in list(calls)[:: 1 if turn % 2 else -1]:
+                seconds, of_cpu = taken_by(calls[name], options.steps)
+                times.setdefault(name, []).append(seconds)
+                cpu.setdefault(name, []).append(of_cpu)
+    ratios = [ratio(times, name, "products") for name in calls if name != "products"]
+    least = [
+        measure.figure(f"{name}, CPU", [1e6 * min(cpu[name])], "us, the least") for name in calls
+    ]
+    return ratios + least + [measure.figure(name, times[name], "s") for name in calls]
 
 
 def products(store: Path, machines: int, w: np.ndarray) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 
 import cec_mpi
 import measure
-from measure import Figure, median_of, ratio
+from measure import Figure, ratio, taken_by
 
 SECONDS = 2.0  # of a step of machine 1, for idle
 TAKE = "--take"  # what this script is called with as a rank, or as an elastic master
@@ -118,16 +118,6 @@ def products(comm: Any, told: dict[str, Any]) -> measure.Times:
             seconds, cpu = taken_by(call, told["steps"])
             found[f"{name}, {how}"], found[f"{name}, {how}, CPU of rank 0"] = [seconds], [cpu]
         return found
-
-
-def taken_by(call: Any, steps: int) -> tuple[float, float]:
-    """Median seconds of a call, and seconds of CPU of this process: the least of ten parts."""
-    cpu, medians = [], []
-    for _ in range(10):
-        begin, calls = time.process_time(), max(1, steps // 10)
-        medians.append(median_of(call, calls))
-        cpu.append((time.process_time() - begin) / (3 + calls))
-    return float(np.median(medians)), min(cpu)
 
 
 def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
