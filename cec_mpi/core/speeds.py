@@ -461,8 +461,10 @@ class SpeedEstimator:
 
     def _is_steady(self, which: Ints, longest: float) -> bool:
         """Whether nothing suggests a change of these machines, or steps are too short to matter."""
-        if self._ages[which].min() < _SETTLED or longest < _SECONDS:
-            return bool(self._ages[which].min() >= _SETTLED)
+        if longest < _SECONDS:
+            return self._step >= _SETTLED
+        if self._ages[which].min() < _SETTLED:
+            return False
         calm = self._evidence[:, which].max() < _EVIDENCE / 2
         return calm and not np.isfinite(self._odd[which]).any()
 
