@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import machines_here
 from helpers.waiting import LEAVING, LIMIT, wait_for_file, wait_until
 
@@ -66,13 +67,19 @@ if "run" in sys.orig_argv:
 """
 
 
-def test_a_master_that_is_killed_when_its_machines_have_left_leaves_nothing(words, start, tmp_path):
+@pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.needs("ulfm"))])
+def test_a_master_that_is_killed_when_its_machines_have_left_leaves_nothing(
+    words, start, tmp_path, launched
+):
     (tmp_path / "sitecustomize.py").write_text(KILLED_AT_THE_END)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch), "PYTHONPATH": str(tmp_path)}
+    if launched:
+        words = [*CONTINUING, "-n", 4, *words[:-2], "--elastic"]
     run = start([*words, "--out", tmp_path / "out"], variables=variables)
-    assert run.wait(LIMIT) == -signal.SIGKILL
+    code = run.wait(LIMIT)
+    assert code == (code_with_kills(0) if launched else -signal.SIGKILL)
     wait_until(lambda: list(scratch.iterdir()) == [], said=lambda: list(scratch.iterdir()))
     assert not (tmp_path / "out" / "connection.json").exists()
 

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -219,6 +218,8 @@ def serve_as_rank(
                 error = search.serve(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
                     this_process.over.append(search.file)
+                    if not isinstance(error, ShutdownRequested):
+                        search.see_removed()
                     return 0
                 hello = replace(hello, machines=end.machines or hello.machines)
                 connection = search.again(error)
@@ -317,6 +318,20 @@ class _Search:
             self._pause()
         self._look()  # whether the run has ended before this rank was heard
         raise error
+
+    def see_removed(self) -> None:
+        """Wait until the run has removed its socket; if it has been killed, remove what is left."""
+        file, path = self.file, self._source
+        if file is None or not file.local or not isinstance(path, Path):
+            return
+        due = time.monotonic() + LEAVING_SECONDS
+        while (is_left := Path(file.local).exists()) and time.monotonic() < due:
+            time.sleep(END_LOOK_SECONDS)
+        if is_left:
+            try:
+                Connection(file).close()
+            except GoneMasterError:
+                remove_traces(file, path)
 
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
@@ -430,31 +445,9 @@ def main(words: list[str], parent: int) -> None:
     code = 0
     with suppress(InputError):  # the run has ended already
         written = read_connection_file(source) if isinstance(source, Path) else None
-        threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
         given = source, Path(file), int(rank), job, float(seconds)
         code = serve_as_rank(*given, prints=False, parent=parent)
-    if written is not None and isinstance(source, Path):
-        _see_removed(written, source, parent)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of a run that has been killed
+    if written is not None and isinstance(source, Path) and os.getppid() != parent:
+        remove_traces(written, source)
     sys.exit(code)
-
-
-def _see_removed(file: ConnectionFile, path: Path, parent: int) -> None:
-    """Wait until the run has removed its file and its socket; if it has been killed, do so."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of `_leave_after`
-    places = [path, *([Path(file.local)] if file.local else [])]
-    due = time.monotonic() + LEAVING_SECONDS
-    while any(place.exists() for place in places) and time.monotonic() < due:
-        if os.getppid() != parent:
-            remove_traces(file, path)
-            return
-        time.sleep(END_LOOK_SECONDS)
-
-
-def _leave_after(parent: int) -> None:
-    """Tell this process to leave when its parent has ended, which it may not notice otherwise.
-
-    Processes that were forked from the parent keep its connections open.
-    """
-    while os.getppid() == parent:
-        time.sleep(LOOK_SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)
