@@ -322,10 +322,10 @@ def _skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
     )
     code.check_precision(kind)
     per_shard = rows_per_shard(rows, recovery)
-    together = machines + recovery
+    blocks_at_once = machines + recovery
     return CodedManifest.of(
         code,
-        make_grid(per_shard, columns, kind.itemsize, together, options.block_bytes),
+        make_grid(per_shard, columns, kind.itemsize, blocks_at_once, options.block_bytes),
         rows,
         kind.name,
         rounded=not is_exact(matrix.dtype, kind),

@@ -178,13 +178,17 @@ class Scales:
         if self.rows is None:
             return multiplied(values, exponents, out)
         count = len(values)
-        each = exponents.tolist()
-        if max(map(abs, each)) + self._most_of_rows > _LARGEST_POWER:
+        row_exponents = exponents.tolist()
+        if max(map(abs, row_exponents)) + self._most_of_rows > _LARGEST_POWER:
             return multiplied(values, self.rows[:count, np.newaxis] + exponents, out)
-        beside = math.ldexp(1.0, each[0]) if len(each) == 1 else np.ldexp(1.0, exponents)
+        row_factors = (
+            math.ldexp(1.0, row_exponents[0])
+            if len(row_exponents) == 1
+            else np.ldexp(1.0, exponents)
+        )
         with np.errstate(over="ignore", under="ignore"):
             powers: Floats = np.multiply(
-                self._powers[:count], beside, out=out if work is None else work
+                self._powers[:count], row_factors, out=out if work is None else work
             )
             return np.multiply(values, powers, out=powers if work is None else out)
 
@@ -193,19 +197,19 @@ class Scales:
     ) -> tuple[list[int], list[float]]:
         """Exponents of vectors, one in each row, and the sums of their sizes."""
         most, shift = sizes.max(axis=1).tolist(), 0
-        if not all(each < _SUMMABLE for each in most):  # nor is NaN
+        if not all(size < _SUMMABLE for size in most):  # nor is NaN
             if not all(map(math.isfinite, most)):
                 raise NotFiniteError
             sizes, shift = np.ldexp(sizes, -_LENGTH), _LENGTH
         totals = np.add.reduce(sizes, axis=1) if weights is None else np.dot(sizes, weights)
         sums: list[float] = totals.tolist()
-        beside = shift + self._exponent - self._aim
+        total_shift = shift + self._exponent - self._aim
         found = []
         near = self._near if self.rows is None else 0
         for largest, total in zip(most, sums, strict=True):
             exponent = math.frexp(largest)[1] - self._most
             if total:
-                of_sum = math.frexp(total)[1] + beside
+                of_sum = math.frexp(total)[1] + total_shift
                 exponent = max(exponent, of_sum)
                 if exponent <= near and abs(of_sum) <= near:
                     exponent = 0
@@ -447,9 +451,11 @@ def largest_of_columns(rows: NDArray[np.floating]) -> NDArray[Any]:
 def _over_columns(extreme: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
     """Return an extreme of each column; several short rows are reduced together."""
     height, width = rows.shape
-    beside = min(height, -(-_WIDE // width))
-    whole = height - height % beside
-    found = extreme.reduce(rows[:whole].reshape(-1, beside * width)).reshape(beside, width)
+    rows_per_line = min(height, -(-_WIDE // width))
+    whole = height - height % rows_per_line
+    found = extreme.reduce(rows[:whole].reshape(-1, rows_per_line * width)).reshape(
+        rows_per_line, width
+    )
     if whole < height:
         found = np.vstack((found, extreme.reduce(rows[whole:])))
     reduced: NDArray[Any] = extreme.reduce(found)

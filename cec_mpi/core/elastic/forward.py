@@ -143,8 +143,8 @@ class RowLedger:
     def next_request(self, machine: int) -> Request | None:
         """Return the request for all rows that are assigned to a machine and not decoded yet."""
         assigned = self._assigned.pop(machine, ())
-        segments = [each for start, stop in assigned for each in self._between(start, stop)]
-        rows = [(each.start, each.stop) for each in segments if not each.is_decoded]
+        segments = [segment for start, stop in assigned for segment in self._between(start, stop)]
+        rows = [(segment.start, segment.stop) for segment in segments if not segment.is_decoded]
         return Request(machine, merged(rows)) if rows else None
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
@@ -225,12 +225,18 @@ class RowLedger:
             self.undecoded -= segment.stop - segment.start
             segment.is_decoded, segment.seen = True, len(segment.answered)
         to_name, self._to_name = self._to_name, []
-        return found + [FindWrong(each.start, each.stop, each.machines) for each in to_name]
+        return found + [
+            FindWrong(segment.start, segment.stop, segment.machines) for segment in to_name
+        ]
 
     def refine(self) -> Decode | None:
         """Return the rows that are decoded worst, if later answers make them more exact."""
-        new = [each for each in self._segments if each.used and each.has_new(self._recovery)]
-        for segment in sorted(new, key=lambda each: -self._sets.condition(each.used)):
+        new = [
+            segment
+            for segment in self._segments
+            if segment.used and segment.has_new(self._recovery)
+        ]
+        for segment in sorted(new, key=lambda segment: -self._sets.condition(segment.used)):
             before = self._sets.condition(segment.used)
             if before <= _WELL_CONDITIONED:
                 return None

@@ -51,7 +51,7 @@ class Network:
         self._order = np.lexsort(both[::-1])
         begins, self._columns = both[:, self._order].astype(np.int32)
         self._rows = np.searchsorted(begins, np.arange(self._sink + 2)).astype(np.int32)
-        self._sizes = np.concatenate([np.asarray(each, np.int64) for each in (supplies, sizes)])
+        self._sizes = np.concatenate([np.asarray(values, np.int64) for values in (supplies, sizes)])
         self._pairs = slice(groups, groups + group.size)
 
     def flow(self, capacities: Rows) -> Rows:
@@ -91,4 +91,4 @@ class Network:
 def _units(largest: int) -> list[int]:
     """Powers of two to count in, the last of them 1."""
     bits = max(0, largest.bit_length() - _MOST.bit_length())
-    return [1 << each for each in range(bits, 0, -_STEP)] + [1]
+    return [1 << power for power in range(bits, 0, -_STEP)] + [1]

@@ -94,8 +94,8 @@ class Plan:
             return rows
         planned = self.assignment.counts(rows.size)
         mean = self.costs.sum() / max(1, planned.sum())
-        each = np.where(planned > 0, self.costs / np.maximum(planned, 1), mean)
-        return rows * each
+        cost_per_row = np.where(planned > 0, self.costs / np.maximum(planned, 1), mean)
+        return rows * cost_per_row
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
         """Return the decoder of each block, made on first use and kept with the plan."""

@@ -88,20 +88,20 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
     Share(machine=2, start=0, stop=10)
     Share(machine=3, start=10, stop=30)
     """
-    wanted = [each for each in missing if each.needed and each.stop > each.start]
-    for each in wanted:
-        if len(each.eligible) < each.needed:
+    wanted = [group for group in missing if group.needed and group.stop > group.start]
+    for group in wanted:
+        if len(group.eligible) < group.needed:
             raise InfeasibleError(
-                f"rows {each.start}..{each.stop - 1} miss {plural(each.needed, 'answer')}: "
-                f"{plural(len(each.eligible), 'machine')} can give one"
+                f"rows {group.start}..{group.stop - 1} miss {plural(group.needed, 'answer')}: "
+                f"{plural(len(group.eligible), 'machine')} can give one"
             )
     if not wanted:
         return []
-    machines = sorted({n for each in wanted for n in each.eligible})
+    machines = sorted({n for group in wanted for n in group.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     present = np.ldexp(present, -int(np.frexp(present.max())[1]))
     present = np.maximum(present, _SLOWEST)
-    total = sum((each.stop - each.start) * each.needed for each in wanted)
+    total = sum((group.stop - group.start) * group.needed for group in wanted)
     pairs, network = _network(wanted, machines)
     at = np.array(pairs)[:, 1]
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
@@ -120,8 +120,8 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
         of_machines[g][machines[n]] = rows
     return [
         share
-        for each, rows in zip(wanted, of_machines, strict=True)
-        for share in _laid(each, [(n, rows[n]) for n in each.eligible])
+        for group, rows in zip(wanted, of_machines, strict=True)
+        for share in _wrap_around(group, [(n, rows[n]) for n in group.eligible])
     ]
 
 
@@ -130,9 +130,9 @@ def _network(
 ) -> tuple[list[tuple[int, int]], Network]:
     """Groups and machines that are pairs, and the network of them."""
     at = {machine: k for k, machine in enumerate(machines)}
-    sizes = [each.stop - each.start for each in wanted]
-    supplies = [size * each.needed for size, each in zip(sizes, wanted, strict=True)]
-    pairs = [(g, at[n]) for g, each in enumerate(wanted) for n in each.eligible]
+    sizes = [group.stop - group.start for group in wanted]
+    supplies = [size * group.needed for size, group in zip(sizes, wanted, strict=True)]
+    pairs = [(g, at[n]) for g, group in enumerate(wanted) for n in group.eligible]
     limits = [sizes[g] for g, _ in pairs]
     return pairs, Network(supplies, limits, pairs, len(machines))
 
@@ -142,15 +142,15 @@ def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
     return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
 
 
-def _laid(each: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:
+def _wrap_around(missing: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:
     """Return intervals for these numbers of rows, cyclically one after the other."""
     shares = []
-    place = each.start
+    place = missing.start
     for machine, some in rows:
         left = some
         while left:
-            stop = min(each.stop, place + left)
+            stop = min(missing.stop, place + left)
             shares.append(Share(machine, place, stop))
             left -= stop - place
-            place = each.start if stop == each.stop else stop
+            place = missing.start if stop == missing.stop else stop
     return shares

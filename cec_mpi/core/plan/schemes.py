@@ -171,7 +171,7 @@ def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
         numbers = member.astype(np.float32)
         rows = max(1, _IN_ONE_THREAD // member.size)
         some = (numbers[first : first + rows] for first in range(0, len(numbers), rows))
-        shared = np.concatenate([each @ numbers.T for each in some])  # whole numbers, exactly
+        shared = np.concatenate([part @ numbers.T for part in some])  # whole numbers, exactly
         for step in range(1, len(member)):
             last = order[step - 1]
             shared[:, last] = -1

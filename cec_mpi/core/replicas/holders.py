@@ -176,8 +176,8 @@ def _lost(
 ) -> float:
     """Probability that some set is among so many machines."""
     member = np.zeros((len(sets), machines), np.int32)
-    for row, each in zip(member, sets, strict=True):
-        row[np.array(each) - 1] = 1
+    for row, machines_of_set in zip(member, sets, strict=True):
+        row[np.array(machines_of_set) - 1] = 1
     if comb(machines, gone) <= _ALL_SETS:
         drawn = np.array(list(combinations(range(machines), gone)))
     else:
@@ -226,9 +226,9 @@ def held_together(
     ([(0,), (0, 1)], array([0, 1, 0]))
     """
     at = {machine: place for place, machine in enumerate(available)}
-    there = {each: tuple(at[n] for n in each if n in at) for each in set(holders)}
+    there = {machines: tuple(at[n] for n in machines if n in at) for machines in set(holders)}
     sets: dict[tuple[int, ...], int] = {}
-    which = [sets.setdefault(there[each], len(sets)) for each in holders]
+    which = [sets.setdefault(there[machines], len(sets)) for machines in holders]
     return list(sets), np.array(which)
 
 
@@ -243,9 +243,9 @@ def fatal_sets(holders: Holders, available: Iterable[int]) -> list[tuple[int, ..
     [(2, 3), (3, 5)]
     """
     there = set(available)
-    left = sorted({tuple(n for n in each if n in there) for each in holders}, key=len)
+    left = sorted({tuple(n for n in machines if n in there) for machines in holders}, key=len)
     found: list[tuple[int, ...]] = []
-    for each in left:
-        if not any(set(smaller) <= set(each) for smaller in found):
-            found.append(each)
+    for machines in left:
+        if not any(set(smaller) <= set(machines) for smaller in found):
+            found.append(machines)
     return sorted(found)

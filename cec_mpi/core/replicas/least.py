@@ -98,8 +98,8 @@ class Groups:
         extra = np.zeros(self._machines) if overheads is None else overheads
         time = _when(self._machines_per_row * float(self._costs.sum()), *self._of(speeds, extra))
         while True:
-            room = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
-            flow = self._network.flow(np.minimum(room, self._needed).astype(np.int64))
+            capacity = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
+            flow = self._network.flow(np.minimum(capacity, self._needed).astype(np.int64))
             if int(flow.sum()) == self._needed:
                 return time, flow
             short, full = self._cut(flow)

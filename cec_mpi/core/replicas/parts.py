@@ -117,7 +117,7 @@ def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS) -> Pa
     found = [np.zeros(1, np.int64)]
     for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         found.append(_cuts(indptr, start, stop, cells)[1:])
-    places = np.cumsum([0] + [each.size for each in found[1:]])
+    places = np.cumsum([0] + [cuts.size for cuts in found[1:]])
     at = np.concatenate(found)
     return Parts(places, at, np.asarray(indptr[at], np.int64))
 

@@ -53,7 +53,7 @@ class ReplicaPlacement:
         self.machines, self.holders = machines, holders
         self.bounds: tuple[int, ...] = tuple(bounds)
         self.cuts, self.spans_of_terms = self.bounds[1:-1], self.spans
-        self._sets = [frozenset(each) for each in set(self.holders)]
+        self._sets = [frozenset(holders) for holders in set(self.holders)]
         self._least = lru_cache(256)(self._least_copies)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -91,8 +91,8 @@ class ReplicaPlacement:
         (1, 0, 2)
         """
         there, added = set(machines), 0
-        while lacking := [each for each in self._sets if len(each & there) < needed]:
-            gains = Counter(n for each in lacking for n in each - there)
+        while lacking := [holders for holders in self._sets if len(holders & there) < needed]:
+            gains = Counter(n for holders in lacking for n in holders - there)
             if not gains:
                 return max(1, added)
             there.add(max(gains, key=lambda n: (gains[n], -n)))
@@ -102,10 +102,10 @@ class ReplicaPlacement:
     def needs(self, recovery: int, machines: Sequence[int]) -> str:
         """Say what a step needs that these machines do not have, for messages."""
         there = set(machines)
-        for part, each in enumerate(self.holders):
-            if len(there.intersection(each)) < recovery:
+        for part, holders in enumerate(self.holders):
+            if len(there.intersection(holders)) < recovery:
                 start, stop = self.bounds[part : part + 2]
-                which = " or ".join(map(str, each))
+                which = " or ".join(map(str, holders))
                 if recovery > 1:
                     return f"rows {start}..{stop - 1} need {recovery} of the machines {which}"
                 return f"rows {start}..{stop - 1} are on machine {which}"
@@ -125,4 +125,4 @@ class ReplicaPlacement:
                 start, part = end, part + 1
 
     def _least_copies(self, machines: frozenset[int]) -> int:
-        return min(len(each & machines) for each in self._sets)
+        return min(len(holders & machines) for holders in self._sets)

@@ -242,8 +242,10 @@ class _Work:
         places: NDArray[np.intp],
         speeds: Floats,
     ) -> _Blocks:
-        each = np.repeat(self._before[last + 1] - self._before[first], self.machines_per_row)
-        costs = np.asarray(np.bincount(places.ravel(), each, speeds.size), np.float64)
+        cost_per_machine = np.repeat(
+            self._before[last + 1] - self._before[first], self.machines_per_row
+        )
+        costs = np.asarray(np.bincount(places.ravel(), cost_per_machine, speeds.size), np.float64)
         return _Blocks(first, last, places, costs, float((costs / speeds).max()))
 
     def _place_large(
@@ -277,7 +279,7 @@ class _Work:
             tried.append((max(longest, float((load / speeds).max())), machines, others))
             if tried[0][0] <= enough:
                 break
-        _, machines, others = min(tried, key=lambda each: each[0])
+        _, machines, others = min(tried, key=lambda block_size: block_size[0])
         return machines, others
 
     def _placed(
@@ -353,21 +355,21 @@ class _Work:
         speeds: Floats,
     ) -> None:
         """Move cuts within groups to the cell before, where that is better."""
-        members, each = machines.tolist(), (1 / speeds).tolist()
+        members, seconds_per_row = machines.tolist(), (1 / speeds).tolist()
         late = [0.0] * speeds.size  # of each machine, beyond what was meant, until here
         for k in inner.tolist():
             before, after = members[k], members[k + 1]
             best = float("inf"), 0.0, 0
             for place in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
                 more = float(self._ends[place] - wanted[k])
-                times = [late[n] + more * each[n] for n in before]
-                times += [late[n] - more * each[n] for n in after]
+                times = [late[n] + more * seconds_per_row[n] for n in before]
+                times += [late[n] - more * seconds_per_row[n] for n in after]
                 best = min(best, (max(times), more, place))
             _, more, cuts[k] = best
             for n in before:
-                late[n] += more * each[n]
+                late[n] += more * seconds_per_row[n]
             for n in after:
-                late[n] -= more * each[n]
+                late[n] -= more * seconds_per_row[n]
 
     def _shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """The group, the size and the machines of each block with which these amounts are met."""

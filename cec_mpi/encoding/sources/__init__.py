@@ -130,9 +130,9 @@ def open_again(
     """Open the matrix with this `Source.content`, which another process has opened."""
     if (held := shared_source(path)) is not None:
         return held
-    opened = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
-    assert isinstance(opened, Source)
-    return replace(opened, name=name, column_names=tuple(column_names))
+    matrix = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
+    assert isinstance(matrix, Source)
+    return replace(matrix, name=name, column_names=tuple(column_names))
 
 
 def open_array(

@@ -307,7 +307,7 @@ class ElasticExecutor:
         hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
         if hint and (option := self._manifest.placement.option_for(enough)):
             hint = f" ({enough} answers tell which: encode with {option})"
-        names = " or ".join(" and ".join(map(str, each)) for each in found.candidates)
+        names = " or ".join(" and ".join(map(str, candidate)) for candidate in found.candidates)
         if not names:
             who = f"several are wrong{hint}"
         elif len(found.candidates[0]) == 1:

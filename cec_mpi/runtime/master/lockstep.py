@@ -91,8 +91,8 @@ class LockstepExecutor:
     def _check(self, step: Step, answers: Answers, buffers: Buffers, rows: list[int]) -> None:
         if answers.failed:
             reports = self._end.reports()
-            told = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
-            text = f"step {step.number} failed on {'; '.join(told)}"
+            failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
+            text = f"step {step.number} failed on {'; '.join(failures)}"
             if answers.damaged:
                 raise DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
             raise MachineError(text)

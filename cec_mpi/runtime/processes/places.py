@@ -124,8 +124,8 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
     completed = []
     for place in alone:
         ranks = nodes[place.network, place.group]
-        together = set().union(*(alone[rank].core_numbers for rank in ranks))
-        cores = max(min(len(together), place.unbound_cores), place.own_cores)
+        cores_of_node = set().union(*(alone[rank].core_numbers for rank in ranks))
+        cores = max(min(len(cores_of_node), place.unbound_cores), place.own_cores)
         completed.append(replace(place, ranks=len(ranks), cores=cores, node=ranks[0]))
     return completed
 

@@ -47,7 +47,7 @@ def run_header(
     import scipy
 
     manifest = opening.manifest
-    files = ["", *(each.shard for each in opened)]
+    files = ["", *(report.shard for report in opened)]
     machines = [0, *opening.machines]
     hosts = host_of_ranks(places, len(machines))
     copied = [

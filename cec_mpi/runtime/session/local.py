@@ -70,7 +70,7 @@ class LocalHub(StaticHub):
             with noting_problems(number, problems, passed=ShortageError):
                 machine = self.machine_of(number, opening)
                 file, uncached = machine.shard_file, machine.uncached
-                if opening.measured and not any(each.rate for each in opened):
+                if opening.measured and not any(report.rate for report in opened):
                     rate = machine.measure_rate()
                 self._opened.append(machine)
             unseen = bool(problems and opening.is_unseen(number))
@@ -278,8 +278,8 @@ class LocalMasterEnd:
         if adjoint and not failed and not np.isfinite(values).all():
             parts = ((machine.number, machine.values) for machine in self._machines)
             not_finite = [n for n, part in parts if not np.isfinite(part).all()]
-        told = values, np.array(seconds), loaded[0], loaded[1], failed
-        return Answers(*told, not_finite=not_finite, damaged=damaged)
+        answers = values, np.array(seconds), loaded[0], loaded[1], failed
+        return Answers(*answers, not_finite=not_finite, damaged=damaged)
 
     def reports(self) -> dict[int, str]:
         """Return the last errors by machine."""

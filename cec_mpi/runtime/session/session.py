@@ -245,8 +245,8 @@ class Session:
         master = Master(self._hub.admit(emulation), options, opened_store)
         at = zip(opening.machines, hosts, strict=True)
         self._hub.roster.hosts = {n: host for n, host in at if n}
-        self.unlogged = [each.unlogged for each in opened if each.unlogged]
-        if uncached := [each.uncached for each in opened if each.uncached]:
+        self.unlogged = [report.unlogged for report in opened if report.unlogged]
+        if uncached := [report.uncached for report in opened if report.uncached]:
             more = f" (and {len(uncached) - 1} more)" if len(uncached) > 1 else ""
             self._warn([f"{uncached[0]}{more}"])
         header = run_header(opening, options, speeds, opened, emulation, places, self._library)
@@ -255,10 +255,10 @@ class Session:
 
     def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
         """Whether steps are possible without the machines that could not open a store."""
-        told = zip(opening.machines, opened, strict=True)
-        able = [n for n, said in told if n and said.shard and not said.problem]
+        reports = zip(opening.machines, opened, strict=True)
+        openable = [n for n, report in reports if n and report.shard and not report.problem]
         manifest = opening.manifest
-        spare = manifest.placement.to_spare(manifest.code.recovery, able)
+        spare = manifest.placement.to_spare(manifest.code.recovery, openable)
         return self._running is Running.ELASTIC and spare >= 0
 
     def _warn_of_crowds(self, options: SessionOptions) -> None:
@@ -287,7 +287,7 @@ def problem_of_opening(
     places : sequence of Place
         Places of ranks from 0 on.
     """
-    problems = [each.problem for each in opened if each.problem]
+    problems = [report.problem for report in opened if report.problem]
     if not problems:
         return None
     unseen = {
@@ -302,9 +302,9 @@ def problem_of_opening(
         return InputError(unseen_shards(path, places[0].host, unseen))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
-    if any(each.unseen for each in opened):
+    if any(report.unseen for report in opened):
         remedy = "; --machines leaves its machine out"
-    kind = DamagedStoreError if any(each.damaged for each in opened) else MachineError
+    kind = DamagedStoreError if any(report.damaged for report in opened) else MachineError
     return kind(f"{problems[0]}{more}{remedy}")
 
 
@@ -325,7 +325,7 @@ def emulation_of(
         return None
     base = options.emulate_base
     if base is None:
-        rates = [each.rate for each in opened]
+        rates = [report.rate for report in opened]
         base = fit_base(options.emulate_speeds, machines, rates, hosts)
     return Emulation(
         options.emulate_speeds,

@@ -83,10 +83,10 @@ class CollectiveMachineEnd:
         message = np.empty(order.length, dtype=np.uint8)
         if order.length:
             broadcast(self._comm, message, message.nbytes)
-        said = parse_order(order, message.tobytes(), self._comm.rank)
-        if isinstance(said, Open):
-            self._opening = said
-        return said
+        received = parse_order(order, message.tobytes(), self._comm.rank)
+        if isinstance(received, Open):
+            self._opening = received
+        return received
 
     def wait_for_all(self) -> None:
         """Barrier."""

@@ -160,9 +160,9 @@ class CollectiveMasterEnd:
         self._reported = np.zeros((Reported.size(), manifest.code.machines))
         if self._in_order:
             self._reported = self._reports[1 : everyone.size + 1].T
-        told = Reported(*range(Reported.size()))
-        self._sizes_reported = self._reported[told.seconds : told.load_bytes + 1]
-        self._flags = self._reported[told.failed : told.damaged + 1]  # with those between
+        fields = Reported(*range(Reported.size()))
+        self._sizes_reported = self._reported[fields.seconds : fields.load_bytes + 1]
+        self._flags = self._reported[fields.failed : fields.damaged + 1]  # with those between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
@@ -284,8 +284,8 @@ class CollectiveMasterEnd:
         self.hub.say(Order(Kind.EXPLAIN))
         texts = gather(self._comm, "", str)[1:]
         self.hub.between_verbs = False
-        told = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
-        return {int(n) + 1: text for n, text in told if text}
+        pairs = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
+        return {int(n) + 1: text for n, text in pairs if text}
 
     def _rows_of(self, assignment: Assignment) -> NDArray[np.int64]:
         """Return the number of rows of each rank."""
