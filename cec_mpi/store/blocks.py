@@ -139,8 +139,8 @@ class Blocks(ABC):
     def size(self, blocks: Iterable[int]) -> int:
         """Return the size of these blocks in all files."""
         place, held = self.manifest.place_of, self.manifest.held
-        found = ((block, int(held[:, block].argmax()) + 1) for block in blocks)
-        return sum(place(*each)[1] * int(held[:, each[0]].sum()) for each in found)
+        holders = ((block, np.flatnonzero(held[:, block]) + 1) for block in blocks)
+        return sum(place(block, int(on[0]))[1] * len(on) for block, on in holders)
 
     def pieces(self, blocks: Iterable[int]) -> list[list[int]]:
         """Return blocks in pieces that are processed together."""

@@ -96,7 +96,7 @@ class Rebuilding:
         """Compare and rebuild some blocks; return what there is to say of them."""
         with input_errors(self.directory), WriteHandles(self.directory) as files:
             found = [self._do(number, files) for number in piece]
-        return [each for each in found if each != Outcome(each.block)]
+        return [outcome for outcome in found if outcome != Outcome(outcome.block)]
 
     def flush(self) -> None:
         """Write the rebuilt files to disk."""
@@ -152,8 +152,8 @@ def rebuild_blocks(
             if kind:
                 replaced[n] = kind
         work.writable += sorted(damaged)
-        outcomes = [each for piece in runner.run(work) for each in piece]
-        damaged = {n for each in outcomes for n in each.linked}
+        outcomes = [outcome for piece in runner.run(work) for outcome in piece]
+        damaged = {n for outcome in outcomes for n in outcome.linked}
         if not damaged:
             return outcomes, replaced
 
@@ -177,14 +177,16 @@ def check_outcomes(
         Fewer than L contents of a block are good, or they disagree and the wrong one cannot be
         identified.
     """
-    if disagreeing := [each for each in outcomes if each.disagreeing]:
-        blocks = [each.block for each in disagreeing]
+    if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
+        blocks = [outcome.block for outcome in disagreeing]
         problem = disagreement(disagreeing[0].disagreeing, blocks, manifest)
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
-    if lost := [each.block for each in outcomes if each.is_lost]:
+    if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
         raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")
-    for machine in sorted({n for each in outcomes for n in each.wrong}):
-        rows = manifest.describe_rows(each.block for each in outcomes if machine in each.wrong)
+    for machine in sorted({n for outcome in outcomes for n in outcome.wrong}):
+        rows = manifest.describe_rows(
+            outcome.block for outcome in outcomes if machine in outcome.wrong
+        )
         warnings.warn(
             f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "
             f"cec-mpi repair {directory} rebuilds it",
@@ -212,10 +214,10 @@ def publish_rebuilt(
         Whether the file of checksums or its copy is damaged.
     """
     bounds: dict[int, dict[int, float]] = {}
-    for each in outcomes:
-        for n, content_sum, bound in each.rebuilt:
-            sums[n - 1, each.block] = content_sum
-            bounds.setdefault(n, {})[each.block] = bound
+    for outcome in outcomes:
+        for n, content_sum, bound in outcome.rebuilt:
+            sums[n - 1, outcome.block] = content_sum
+            bounds.setdefault(n, {})[outcome.block] = bound
     shards = list(manifest.shards)
     for n, found in bounds.items():
         total = row_sum(sums[n - 1, manifest.held_by(n)])

@@ -68,9 +68,9 @@ class NpyOutput(Output):
         exponents = open_exponents(directory, manifest)
         with self.being_written(partial, manifest) as place:
             work = Decoding(directory, manifest, blocks.sums, *place, exponents, memory, threads)
-            found = [each for piece in runner.run(work) for each in piece]
-            check_outcomes(found, directory, manifest, "decoded")
-        bound: float = max(each.rebuilt[0][2] for each in found)
+            outcomes = [outcome for piece in runner.run(work) for outcome in piece]
+            check_outcomes(outcomes, directory, manifest, "decoded")
+        bound: float = max(outcome.rebuilt[0][2] for outcome in outcomes)
         return bound
 
     @contextmanager
@@ -158,7 +158,7 @@ class TableOutput(_Converted):
         with partial.open("x", encoding="utf-8", newline="") as file:
             if manifest.column_names:
                 file.write(self._header(manifest.column_names))
-            for start, some in rows.slabs(rows.together):
+            for start, some in rows.slabs():
                 # str of a float32 has the digits that a float32 needs.
                 words = some.tolist() if some.itemsize == 8 else some.astype(str).tolist()
                 for row in words:
@@ -207,10 +207,10 @@ class ZarrOutput(_Converted):
                 partial,
                 name=self.inner.strip("/") or None,
                 shape=(manifest.rows, manifest.columns),
-                chunks=(rows.together, width),
+                chunks=(rows.per_slab, width),
                 dtype=manifest.dtype,
             )
-            for start, some in rows.slabs(rows.together):
+            for start, some in rows.slabs():
                 array[start : start + len(some)] = some
         except OSError:
             raise
@@ -225,15 +225,15 @@ class _Rows:
         self.manifest = manifest
         self._descriptor = descriptor
         row_bytes = manifest.columns * manifest.itemsize
-        self.together = min(manifest.rows, max(1, _TOGETHER_BYTES // row_bytes))
+        self.per_slab = min(manifest.rows, max(1, _TOGETHER_BYTES // row_bytes))
         self._row_bytes = row_bytes
 
-    def slabs(self, together: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield up to `together` rows at a time, with the number of the first one."""
+    def slabs(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield `per_slab` rows at a time, with the number of the first one."""
         manifest = self.manifest
         kind = np.dtype(manifest.dtype).newbyteorder("<")
-        for start in range(0, manifest.rows, together):
-            some = np.empty((min(together, manifest.rows - start), manifest.columns), kind)
+        for start in range(0, manifest.rows, self.per_slab):
+            some = np.empty((min(self.per_slab, manifest.rows - start), manifest.columns), kind)
             if read_at(self._descriptor, some, start * self._row_bytes) < some.nbytes:
                 raise InputError("the temporary file of decoded rows was truncated")
             yield start, some

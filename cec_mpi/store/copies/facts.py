@@ -75,7 +75,7 @@ def _spread(layout: Layout) -> Spread:
     """Return what the choice of holders comes to, for speeds in proportion to what they hold."""
     costs = layout.sizes.sum(axis=1).astype(np.float64)
     held = [float(costs[parts].sum()) for parts in layout.held]
-    return spread_of(layout.holders, [max(each, 1.0) for each in held], costs.tolist())
+    return spread_of(layout.holders, [max(size, 1.0) for size in held], costs.tolist())
 
 
 def losses_of(
@@ -95,7 +95,7 @@ def losses_of(
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
     chances = [f"{share:.1%} ({n} machines)" for n, share in lost.items()]
     often = f"; random losses end a run with probability {', '.join(chances)}" if lost else ""
-    sets = few([" ".join(map(str, each)) for each in fatal], _LISTED)
+    sets = few([" ".join(map(str, machines)) for machines in fatal], _LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
         ("", f"a run ends when all machines of one of these sets have left: {sets}"),

@@ -246,8 +246,8 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         share = max(1, round(parts * self.copies / number))
         chosen = set(np.linspace(0, parts - 1, share).astype(int).tolist())
         holders = tuple(
-            (*each, number) if part in chosen else each
-            for part, each in enumerate(self.replicas.holders)
+            (*machines, number) if part in chosen else machines
+            for part, machines in enumerate(self.replicas.holders)
         )
         grown = Layout(
             self.layout.bounds, self.layout.entries, holders, number, self.dtype, self.layout.index

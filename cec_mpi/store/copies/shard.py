@@ -71,8 +71,8 @@ class SparseShard(FileShard):
             return 0, 0, 1
         part = self._file.parts[0]
         start, stop = self._layout.bounds[part : part + 2].tolist()
-        each = -(-int(self._layout.sizes[part].sum()) // (stop - start))
-        return start, start + max(1, min(stop - start, size // each)), each
+        row_bytes = -(-int(self._layout.sizes[part].sum()) // (stop - start))
+        return start, start + max(1, min(stop - start, size // row_bytes)), row_bytes
 
     def amount(self, intervals: Intervals) -> float:
         """As `Shard.amount`; these rows must be loaded."""
@@ -171,7 +171,7 @@ class SparseShard(FileShard):
                     begin = place + int(some[0])
                 end = place + int(some[-1])
                 ends.append(some[1:] + (place - begin))
-            matrix = csr_array((sum(each.size for each in ends) - 1, self._columns), dtype=dtype)
+            matrix = csr_array((sum(end.size for end in ends) - 1, self._columns), dtype=dtype)
             # Given to the constructor, views of less than half of an array would be copied.
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]

@@ -52,7 +52,7 @@ def publish_pieces(
     """
     kind = dtype.newbyteorder("<")
     digest = xxhash.xxh3_128()
-    file, copy = (directory / each for each in with_copy(name))
+    file, copy = (directory / other for other in with_copy(name))
     with replacing(file) as (descriptor, _):
         header = npy_header(shape, kind)
         write_at(descriptor, header, 0)
@@ -137,9 +137,9 @@ class ArrayFile:
         """Return the checksum of the numbers, as `publish_pieces` does."""
         digest = xxhash.xxh3_128()
         count = int(np.prod(self._shape))
-        together = _TOGETHER_BYTES // self._dtype.itemsize
-        for first in range(0, count, together):
-            digest.update(self._numbers(first, min(together, count - first)).data)
+        step = _TOGETHER_BYTES // self._dtype.itemsize
+        for first in range(0, count, step):
+            digest.update(self._numbers(first, min(step, count - first)).data)
         return digest.hexdigest()
 
     def columns(self, start: int, stop: int) -> NDArray[Any]:

@@ -105,7 +105,7 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
 def lost_files(problems: Collection[str], manifest: Manifest) -> list[str]:
     """Return the damaged files whose copies are damaged, too."""
     pairs = [with_copy(entry.file) for entry, _, _ in manifest.arrays()]
-    return [name for pair in pairs if all(each in problems for each in pair) for name in pair]
+    return [name for pair in pairs if all(file in problems for file in pair) for name in pair]
 
 
 def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:

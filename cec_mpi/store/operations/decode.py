@@ -56,12 +56,12 @@ def decode(
     InputError
         `out` has an unknown format, exists, or cannot be written.
     """
-    opened = open_store(store)
-    manifest = opened.manifest
+    source = open_store(store)
+    manifest = source.manifest
     output = manifest.open_output(as_path(out), delimiter)
     check_new(output.path)
     check_free_space(output.path, output.size(manifest))
     with input_errors(output.path), new_path(output.path) as partial:
-        sums = read_rows(opened.path, manifest, manifest.code.recovery)
-        blocks = manifest.open_blocks(opened.path, sums)
+        sums = read_rows(source.path, manifest, manifest.code.recovery)
+        blocks = manifest.open_blocks(source.path, sums)
         return output.write(blocks, partial, memory, runner or LocalRunner())

@@ -210,24 +210,24 @@ def _rebuild(
         machine,
     )
     outcomes, done.replaced = rebuild_blocks(work, set(condition.damaged) & set(allowed), runner)
-    changed = [each for each in outcomes if each.is_lost]
+    changed = [outcome for outcome in outcomes if outcome.is_lost]
     if changed:
-        rows = manifest.describe_rows(each.block for each in changed)
+        rows = manifest.describe_rows(outcome.block for outcome in changed)
         raise DamagedStoreError(
             f"{directory}: shards changed while they were read, at {rows}: run repair again"
         )
     unsettled: dict[tuple[int, ...], list[int]] = {}
-    for each in outcomes:
-        if each.disagreeing:
-            unsettled.setdefault(each.disagreeing, []).append(each.block)
+    for outcome in outcomes:
+        if outcome.disagreeing:
+            unsettled.setdefault(outcome.disagreeing, []).append(outcome.block)
     done.unsettled = [
         disagreement(machines, blocks, manifest) for machines, blocks in sorted(unsettled.items())
     ]
-    done.named = tuple(sorted({n for each in outcomes for n in each.wrong}))
+    done.named = tuple(sorted({n for outcome in outcomes for n in outcome.wrong}))
     blocks: dict[int, list[int]] = {}
-    for each in outcomes:
-        for n, _, bound in each.rebuilt:
-            blocks.setdefault(n, []).append(each.block)
+    for outcome in outcomes:
+        for n, _, bound in outcome.rebuilt:
+            blocks.setdefault(n, []).append(outcome.block)
             done.error_bound = max(done.error_bound, bound)
     done.rebuilt = {n: manifest.describe_rows(found) for n, found in sorted(blocks.items())}
     done.left = [n for n in condition.damaged if n not in allowed]

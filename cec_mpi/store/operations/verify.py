@@ -79,8 +79,8 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
     StoreError
         The directory is not a store, or its manifest is damaged.
     """
-    opened = open_store(store)
-    return examine(opened.path, opened.manifest, runner or LocalRunner())
+    source = open_store(store)
+    return examine(source.path, source.manifest, runner or LocalRunner())
 
 
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:

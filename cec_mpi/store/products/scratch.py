@@ -19,7 +19,7 @@ class Scratch(threading.local):
     def of(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the array of this name with a shape and dtype; its content is undefined."""
         size = math.prod(shape)
-        room = self._arrays.get((name, dtype))
-        if room is None or room.size < size:
-            room = self._arrays[name, dtype] = np.empty(size, dtype)
-        return room[:size].reshape(shape)
+        array = self._arrays.get((name, dtype))
+        if array is None or array.size < size:
+            array = self._arrays[name, dtype] = np.empty(size, dtype)
+        return array[:size].reshape(shape)
