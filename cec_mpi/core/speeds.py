@@ -29,7 +29,7 @@ _LEVELS = 5  # steps that the rate of a kind is the median of
 _MEMORY, _ERRORS = 0.96, 3.0  # weight of older pairs of steps; standard errors
 _BETTER, _NOISY, _SECONDS = 0.02, 0.7, 2e-4
 # Evidence of a change, in standard deviations: of each difference so much less, and so much in all.
-_SLACK, _EVIDENCE = 1.0, 4.0
+_SLACK, _EVIDENCE = 0.85, 4.0
 # Of steps in which the slowest machine takes less than so many seconds, several are learned from at
 # once, at most so many, after so many measurements of each machine.
 _SUMMED_SECONDS, _SUMMED, _SETTLED = 5e-3, 16, 16
@@ -266,9 +266,9 @@ class SpeedEstimator:
        of both is taken, since what disturbs makes slower. Until then plans count with the change,
        unless it is by a factor of 8 or more, or fewer than a fifth of the last ones were changes.
 
-    5. Differences of one sign are added up, less one standard deviation each. When the sum is above
-       4 standard deviations, the speed has changed, and becomes the mean since the sum was 0 (the
-       cumulative sums of Page, Continuous inspection schemes, 1954).
+    5. Differences of one sign are added up, less 0.85 standard deviations each. When the sum is
+       above 4 standard deviations, the speed has changed, and becomes the mean since the sum was 0
+       (the cumulative sums of Page, Continuous inspection schemes, 1954).
 
     Where the slowest machine takes less than 5 ms, the times of several steps are added up, and
     their mean counts as so many measurements. A time that is far from what is expected, by more
