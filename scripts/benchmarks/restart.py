@@ -73,7 +73,7 @@ def _of_one(words: list[Any], directory: Path, out: Path) -> tuple[float, float,
 
 
 def _start(words: list[Any], directory: Path) -> Started:
-    return start(words, cwd=directory, variables=measure.ONE_THREAD)
+    return start(words, cwd=directory, variables={**measure.ONE_THREAD, "TMPDIR": str(directory)})
 
 
 def _steps(records: Path) -> int:
