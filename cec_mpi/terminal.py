@@ -1,4 +1,4 @@
-"""Print results, remarks, warnings and errors, as far as the verbosity allows; and make tables.
+"""Print results, notes, warnings and errors according to the verbosity; and make tables.
 
 Results and remarks go to standard output, everything else to standard error. If standard error is
 closed or full, the process continues without it.

@@ -41,7 +41,7 @@ from cec_mpi.terminal import (
     warn,
 )
 
-_DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that come and go."
+_DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that join and leave."
 
 _COMMANDS = {  # each with the module of `commands` that is read when it is asked for
     "encode": "encode",
@@ -97,11 +97,11 @@ def _main(argv: Sequence[str] | None) -> int:
         if elastic and not first:  # rank 0 says the same
             let_rank_0_print(launcher)
             return error.exit_code
-        return _all_leave_with(error) if parallel else _leave_with(error)
+        return _leave_all_with(error) if parallel else _leave_with(error)
     try:
         if not parallel:
-            _tidy_up_first()
-        with _saying(arguments.verbosity, first):
+            _raise_on_signals()
+        with _verbosity(arguments.verbosity, first):
             code = perform(arguments)
         problem = unwritten()
         if problem is not None and not code:
@@ -120,7 +120,7 @@ def _main(argv: Sequence[str] | None) -> int:
             complain(note)
         return error.code if isinstance(error, SystemExit) else _INTERRUPTED  # type: ignore[return-value]
     except Exception as error:
-        if _comes_of_an_interrupt(error):
+        if _is_interrupt(error):
             return _INTERRUPTED
         if (shortage := shortage_of(error)) is not None:
             return _leave_with(shortage)
@@ -129,7 +129,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _chosen(parser: Parser, argv: Sequence[str]) -> Parser:
-    """The parser of the command that is asked for."""
+    """Return the parser of the requested command."""
     for word in (word for word in argv if not word.startswith("-")):
         if word not in parser.commands:
             break
@@ -137,8 +137,8 @@ def _chosen(parser: Parser, argv: Sequence[str]) -> Parser:
     return parser
 
 
-def _tidy_up_first() -> None:
-    """From now on signals that end a process raise, so that no half-written file is left."""
+def _raise_on_signals() -> None:
+    """Make signals that end a process raise, so that no incomplete file is left."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             signal.signal(number, _leave)
@@ -150,21 +150,21 @@ def _leave(number: int, _: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _comes_of_an_interrupt(error: BaseException | None) -> bool:
-    """Whether it was raised because of Ctrl-C, as by an extension module that was being read."""
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error was caused by Ctrl-C, for example during an import."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    # What libraries deprecate in each other is nothing that a user of commands could act on.
+    # Users of commands cannot act on deprecations between libraries.
     if not issubclass(category, DeprecationWarning):
         warn(message)
 
 
-class _Telling(logging.Handler):
-    """Writes what is logged to standard error."""
+class _StderrHandler(logging.Handler):
+    """Writes log records to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not WARNED.keys() & vars(record).keys():
@@ -172,17 +172,17 @@ class _Telling(logging.Handler):
 
 
 @contextmanager
-def _saying(much: int, first: bool) -> Iterator[None]:
-    """Say so much inside; a verbose command's rank 0 says what is logged, too."""
-    logger, telling = logging.getLogger("cec_mpi"), _Telling()
-    set_verbosity(much)
-    if much == VERBOSE and first:
-        logger.addHandler(telling)
+def _verbosity(level: int, first: bool) -> Iterator[None]:
+    """Set the verbosity in the context; rank 0 of a verbose command also prints the log."""
+    logger, handler = logging.getLogger("cec_mpi"), _StderrHandler()
+    set_verbosity(level)
+    if level == VERBOSE and first:
+        logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(telling)
+        logger.removeHandler(handler)
         set_verbosity(NORMAL)
 
 
@@ -191,7 +191,7 @@ def _leave_with(error: CecError) -> int:
     return error.exit_code
 
 
-def _all_leave_with(error: CecError) -> int:
+def _leave_all_with(error: CecError) -> int:
     def fail(_: object) -> int:
         raise error
 
@@ -199,7 +199,7 @@ def _all_leave_with(error: CecError) -> int:
 
 
 def build_parser(name: str = "") -> Parser:
-    """The parser of all commands, or of the one of this name and what it is made of."""
+    """Return the parser of all commands, or of the named one and those that it needs."""
     parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -219,12 +219,12 @@ def build_parser(name: str = "") -> Parser:
 
 def _add_verbosity(parser: argparse.ArgumentParser) -> None:
     """How much a command says; before or after its name."""
-    much = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     for flags, level, text in (
         (("-q", "--quiet"), QUIET, "print only results and errors"),
         (("-v", "--verbose"), VERBOSE, "print events as they happen"),
     ):
-        much.add_argument(
+        group.add_argument(
             *flags,
             dest="verbosity",
             action="store_const",

@@ -21,17 +21,17 @@ from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest_files import INCOMPLETE_SIZES
 
-_ROWS = 64  # at least, so that what is written down is small beside the shards
+_ROWS = 64  # at least, so that the recorded sizes are small compared to the shards
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The bands of a grid, and what is written down of each in the journal.
+    """The bands of a grid, and the column sizes of each that the journal records.
 
-    Of a band and a span of columns that is a checksum and the largest absolute values; the checksum
-    is 0 until it is there.
+    For a band and a span of columns these are a checksum and the largest absolute values; the
+    checksum is 0 until they are written.
     """
 
     grid: Grid
@@ -52,14 +52,14 @@ class Bands:
         return self._place(self.count, 0)
 
     def write(self, files: WriteHandles, band: int, span: int, largest: Floats) -> None:
-        """Write down the sizes of columns of a band."""
+        """Record the sizes of columns of a band."""
         sizes = largest.astype("<f8")
         place = self._place(band, span)
         files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), place)
         files.write(INCOMPLETE_SIZES, sizes, place + 8)
 
     def recorded(self, path: Path) -> NDArray[np.bool_]:
-        """Which of them are written down, (bands, spans)."""
+        """Return which sizes are recorded, (bands, spans)."""
         recorded = np.zeros((self.count, self.grid.across), dtype=bool)
         with _open(path) as descriptor:
             for band, span in np.ndindex(recorded.shape):
@@ -67,7 +67,7 @@ class Bands:
         return recorded
 
     def column_sizes(self, path: Path) -> Iterator[Floats]:
-        """The largest absolute values of all columns, span by span."""
+        """Yield the largest absolute values of all columns, span by span."""
         with _open(path) as descriptor:
             for span in range(self.grid.across):
                 largest: Floats = self._sizes(descriptor, 0, span)
@@ -85,7 +85,7 @@ class Bands:
         return sizes
 
     def _read(self, descriptor: int, band: int, span: int) -> Floats | None:
-        """Sizes of the columns of a span in a band; None where they are not there."""
+        """Return the sizes of the columns of a span in a band; None if not recorded."""
         block = self.grid.block(span)
         width = block.right - block.left
         found = np.empty(1 + width, "<u8")

@@ -62,7 +62,7 @@ def encode_on_all_ranks(
 
 
 def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
-    """Return X of this rank if it is like that of rank 0, and a key for it (collective)."""
+    """Return X of this rank with a key, if it matches X of rank 0 (collective)."""
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)
     try:

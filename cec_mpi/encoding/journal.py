@@ -97,7 +97,7 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove directories that killed processes left in `create_store`."""
     for path in parent.iterdir():
         if path.name.startswith(prefix) and _is_ours(path, path.name.removeprefix(prefix)):
-            with suppress(InputError, OSError), locked(path, "somebody is at work"):
+            with suppress(InputError, OSError), locked(path, "it is in use"):
                 shutil.rmtree(path)
 
 
@@ -132,7 +132,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
     Raises
     ------
     InputError
-        There is none, or it was begun with another X or other arguments.
+        If there is none, or it was begun with another X or other arguments.
     """
     try:
         if not (target / INCOMPLETE).exists():
@@ -156,7 +156,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
 
 
 def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedManifest:
-    """Return what `read_skeleton` returns, and make sure that all files can be written."""
+    """Return the result of `read_skeleton`, after checking that all files can be written."""
     skeleton = read_skeleton(target, matrix, arguments)
     if (skeleton.rows, skeleton.columns) != matrix.shape:
         if not matrix.stamps:
@@ -191,7 +191,7 @@ def check_same_origin(target: Path, matrix: Matrix, arguments: dict[str, Any]) -
     Raises
     ------
     InputError
-        It was not, or this is unknown.
+        If it was not, or this is unknown.
     """
     try:
         earlier, stamps = _read_origin(target)

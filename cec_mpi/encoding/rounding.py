@@ -39,7 +39,7 @@ NO_ROUNDING = Rounding()
 
 
 def measure_rounding(values: NDArray[Any], stored: NDArray[np.floating]) -> Rounding:
-    """Count the numbers that differ from what is stored of them.
+    """Count the numbers that differ from their stored values.
 
     Parameters
     ----------

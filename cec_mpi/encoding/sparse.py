@@ -87,7 +87,7 @@ def check_is_sparse(source: Any) -> None:
     Raises
     ------
     InputError
-        Says what a dense X needs.
+        If X is dense; the message says what to do.
     """
     if isinstance(source, str | os.PathLike):
         path, *_ = split_path(str(as_path(source)))

@@ -88,7 +88,7 @@ class Encoding:
     def of(
         cls, directory: Path, source: Source, manifest: CodedManifest, memory: int, runner: Runner
     ) -> Encoding:
-        """Return the work for a runner whose processes use so many bytes each."""
+        """Return the work for a runner whose processes may use `memory` bytes each."""
         code, grid, itemsize = manifest.code, manifest.grid, manifest.itemsize
         block = grid.block_rows * grid.block_columns * itemsize
         workers = runner.threads * runner.processes * _PIECES_PER_THREAD

@@ -57,11 +57,11 @@ class Run:
     events : list of (int, int, int, str)
         Number of the step, kind, machine and text, by their steps.
     progress : list of (int, dict)
-        What the task knew after so many steps.
+        Number of steps made, and the numbers that the task recorded then.
     checkpoints, resumes : list of int
-        After so many steps.
+        Number of steps made at each checkpoint, and at each resume.
     waits : dict of int to Waiting
-        What was last missing before a step, after so many steps.
+        The last wait for machines, by the number of steps made before it.
     """
 
     def __init__(

@@ -522,7 +522,7 @@ def _with_sizes(question: Question, choice: Choice, held: NDArray[np.float64]) -
 
 
 def _by_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the bytes of each computer, given those of each machine."""
+    """Return the bytes of each computer, given the bytes of each machine."""
     machines = machines_of(_all_carried(choice))
     return np.array(
         [

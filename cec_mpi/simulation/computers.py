@@ -11,7 +11,7 @@ from cec_mpi.text import plural
 
 
 def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
-    """Return how many machines each computer carries: as many as fit, on all computers alike.
+    """Return how many machines each computer carries, distributed evenly as far as memory allows.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
     Raises
     ------
     InputError
-        They do not fit.
+        If they do not fit.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def machines_of(carried: Sequence[int]) -> list[range]:
 
 
 def share_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float, ...]:
-    """Return the speeds of machines, which share those of their computers.
+    """Return the speeds of machines, which share the speeds of their computers.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def share_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float
 
 
 def count_spared(carried: Sequence[int], needed: int) -> int:
-    """Return how many computers, whichever they are, may be gone while `needed` machines are left.
+    """Return how many computers, whichever they are, may be away with `needed` machines left.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def count_spared(carried: Sequence[int], needed: int) -> int:
 
 
 class OnComputers:
-    """The availability of machines, which is that of their computers.
+    """The availability of machines according to their computers.
 
     Parameters
     ----------

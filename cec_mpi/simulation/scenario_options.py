@@ -101,7 +101,7 @@ def _scenario_of_shape(given: SimulateOptions, common: dict[str, Any]) -> Scenar
 
 
 def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
-    """Return the scenario of machines, given that of computers with this memory."""
+    """Return the scenario of machines, given a scenario of computers with this memory."""
     options, computers = scenario.options, len(memory)
     size = Coded(Model(replace(scenario, options=SessionOptions()))).bytes_held.max()
     carried = share_out([int(bytes_ // size) for bytes_ in memory], scenario.machines)

@@ -54,7 +54,7 @@ class SimulatedRun:
     master : Master
         Multiplies by `X`, in simulated time.
     X : (q, r) ndarray
-        The few rows that represent those of the scenario.
+        A few rows that represent X of the scenario.
     recorder : SimulatedRecorder
     """
 
@@ -213,7 +213,7 @@ def _events_from_availability(
 
 
 def simulated_store(scenario: Scenario) -> SimulatedStore:
-    """Return the store in memory that represents that of a scenario."""
+    """Return a small store in memory that represents the store of a scenario."""
     shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
     given, seed = (scenario.dtype, disk), scenario.options.seed
     if not 0 < scenario.density <= 1:

@@ -139,7 +139,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
 
 def _difference(names: list[str], features: list[str]) -> str:
-    """Return what is wrong with the columns of a store."""
+    """Return how the columns of a store differ from those expected."""
     unseen = [name for name in names if name not in set(features)]
     missing = [feature for feature in features if feature not in set(names)]
     problems = [f"without {few(missing, _LISTED)}"] * bool(missing)

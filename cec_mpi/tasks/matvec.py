@@ -37,7 +37,7 @@ def matvec(
         Receives the products as they are computed.
     checkpoint : Checkpoint
         Keeps the number of products, ``done``, and their ``checksum``. To continue, `out` must be
-        that of the earlier run, so whoever writes the checkpoint must save `out` before it.
+        that of the earlier run, so a caller must save `out` before the checkpoint.
 
     Returns
     -------

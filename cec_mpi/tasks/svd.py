@@ -164,7 +164,7 @@ def leading_triplets(
 def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
     """Warn of singular values whose squares are not much larger than the errors of X' (X v).
 
-    A few products may show no error: that of rounding is there all the same.
+    A few products may show no error, but rounding errors exist nevertheless.
     """
     if not s.size:
         return

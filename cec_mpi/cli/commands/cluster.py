@@ -157,7 +157,7 @@ def _write_elastic(
         ),
     }
     for path, text in scripts.items():
-        if Path(path).exists() and read_given(Path(path)) != text.encode():  # somebody's changes
+        if Path(path).exists() and read_given(Path(path)) != text.encode():  # a user's changes
             raise InputError(
                 f"{path} exists with other content: remove it, or choose another --job-name"
             )

@@ -59,7 +59,7 @@ def _encode(arguments: argparse.Namespace) -> int:
 
 
 def _header_note(arguments: argparse.Namespace, manifest: Manifest) -> str:
-    """Return what the first row of a table was taken as, if it has only numbers."""
+    """Return how the first row of a table was interpreted, if it has only numbers."""
     from cec_mpi.encoding.sources.table import is_number
 
     if arguments.header is not None or not _is_table(arguments):

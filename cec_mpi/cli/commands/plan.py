@@ -96,7 +96,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
-    """Complete the arguments with what a store says; returns parts and holders if it has copies."""
+    """Complete the arguments from a store; return parts and holders if it has copies."""
     given = ("recovery", "copies", "rows")
     if arguments.store is None:
         missing = [name for name in ("speeds", "rows") if getattr(arguments, name) is None]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cec_mpi.report.recorded_run import Run
 
 _START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
-_LEAST_PAUSE = 2.0  # times what a page took to make
+_LEAST_PAUSE = 2.0  # times the duration of making a page
 
 
 def add_report(commands: Any) -> None:
@@ -123,7 +123,7 @@ def _is_starting(run: str) -> bool:
     except FileNotFoundError:
         begun = False
     except OSError:
-        return False  # whoever reads it says why
+        return False  # reading it will raise an error
     return not begun and bool(is_locked(Path(run)))
 
 
@@ -143,7 +143,7 @@ def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
         if real in names:
-            raise InputError(f"--{flag} {path} is named twice: expected a file of its own")
+            raise InputError(f"--{flag} {path} is named twice: expected another file")
         names.add(real)
     if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
         raise InputError(

@@ -21,7 +21,7 @@ _LONGEST = 24  # characters of a name
 
 
 def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
-    """Call `body` with a runner of this process' threads, or on rank 0 of those of all ranks.
+    """Call `body` with a runner of this process's threads, or on rank 0 with one of all ranks.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def task_text(name: str) -> str:
     from cec_mpi.tasks.common.description import describe
 
     task = find_task(name)
-    options_of(task)  # which refuses what has no signature
+    options_of(task)  # raises if the task has no signature
     found = describe(task)
     lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
     if found.summary:

@@ -57,7 +57,7 @@ class Found:
     problem: str = ""
 
     def left_of(self, products: int) -> int | None:
-        """Return how many of `products` are left; None if the state is not that of ``matvec``."""
+        """Return how many of `products` are left; None if the state is not of ``matvec``."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
             return None  # the task raises an error

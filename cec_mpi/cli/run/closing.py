@@ -115,7 +115,7 @@ def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
 
 
 def closing_lines(ending: Ending) -> list[str]:
-    """Return at most four lines: what was done, what happened to machines, where results are.
+    """Return at most four lines: the work done, events of machines, and the place of results.
 
     The last line is the command that makes a report.
     """

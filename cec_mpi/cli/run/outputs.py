@@ -18,7 +18,7 @@ from cec_mpi.store.files.npy import map_new, map_own
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
-SAVED = object()  # stands for a result that has a file of its own
+SAVED = object()  # a result with its own file
 RESULT_NAME = Path(RESULT).stem
 _LONGEST = 100  # characters of a name
 
@@ -56,7 +56,7 @@ class Outputs:
             self._mapped.flush()
 
     def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> Saved:
-        """Save as much as possible of what a task returned.
+        """Save as many of a task's results as possible.
 
         Parameters
         ----------

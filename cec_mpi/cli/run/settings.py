@@ -75,7 +75,7 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
 
 
 def of_run(task: Task, **given: Any) -> dict[str, Any]:
-    """Return those of the given arguments for which a task has a parameter."""
+    """Return the arguments for which a task has a parameter."""
     parameters = inspect.signature(task).parameters
     return {name: value for name, value in given.items() if name in parameters}
 

@@ -43,7 +43,7 @@ class InMemorySource(Source):
 
 @contextmanager
 def shared(source: InMemorySource, key: str) -> Iterator[InMemorySource]:
-    """Make this process use its own array when it receives that of another process."""
+    """Make this process use its own array in place of another process's array."""
     _shared[key] = source
     try:
         yield replace(source, origin={"path": key})

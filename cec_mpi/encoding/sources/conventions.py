@@ -135,7 +135,7 @@ def refuse(name: str, found: Iterable[Attribute]) -> None:
     found = list(found)
     if not found:
         return
-    advice = "expected --raw-values, which encodes what is stored"
+    advice = "expected --raw-values, which encodes the stored numbers"
     if all(map(_is_cf, found)):
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(

@@ -68,7 +68,7 @@ def hdf5_view(
         For messages.
     options : EncodeOptions
     attributes : mapping of str to object, optional
-        By default those of the dataset.
+        By default the dataset's attributes.
 
     Raises
     ------

@@ -63,8 +63,8 @@ def stream_rows(source: Source) -> RowStream:
 class MissingFinder:
     """Counts missing values while a matrix is read, and replaces them or removes their rows.
 
-    A row without a value of a target is removed in any case: a mean of targets would be a
-    made-up observation. Means are those of the rows that remain.
+    A row without a target value is always removed, because a mean of targets would be an
+    invented observation. Means are over the remaining rows.
 
     Parameters
     ----------

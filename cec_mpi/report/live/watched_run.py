@@ -10,7 +10,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import clock, waiting_words
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
-from cec_mpi.runtime.records.reading import Following
+from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import is_locked, was_locked
 
 _STUCK = 10.0  # a run seems stuck after this many seconds without a step,
@@ -50,14 +50,14 @@ class WatchedRun:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.state = RunState({})
-        self._steps = Following(out / STEPS)
+        self._steps = RecordFollower(out / STEPS)
         self._changed = 0.0
         self._grew = 0.0  # monotonic time
         if not out.is_dir():
             what = "is not a directory" if out.exists() else "does not exist"
             raise InputError(f"{out} {what}: expected the directory of the results of a run")
         self.read(0)
-        if not self._steps.is_there and not is_locked(out):
+        if not self._steps.exists and not is_locked(out):
             raise InputError(f"{out} contains no run: expected {STEPS} in it")
 
     @property

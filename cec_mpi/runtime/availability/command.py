@@ -30,7 +30,7 @@ def from_command(
     Parameters
     ----------
     command : str
-        Command line, which is split like that of a shell but runs without one. The environment
+        Command line, split as by a shell but run without one. The environment
         variable ``CEC_TICK`` has the number of the tick. The command prints machine numbers or
         ranges (``1-3``), separated by white space or commas, or a JSON list of numbers. It prints
         nothing if no machine is available.
@@ -77,7 +77,7 @@ def from_command(
 
 
 def _run_program(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
-    """Run a program in a process group of its own, and return its standard output."""
+    """Run a program in a new process group, and return its standard output."""
     import subprocess  # here, because few ranks start a program
 
     try:

@@ -43,7 +43,7 @@ class Availability(Protocol):
 
 
 class ListedAvailability:
-    """A list of sets, one per tick; after the end the last one stays valid, or all repeat.
+    """A list of sets, one per tick; after the end the last set remains, or the list repeats.
 
     Parameters
     ----------

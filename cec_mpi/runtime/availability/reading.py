@@ -40,7 +40,7 @@ def as_availability(given: Any, machines: int) -> Availability:
     given : Availability, path, callable, iterable of int, sequence of sets, or None
         A path is read by `read_availability`. A callable takes the tick and returns machine
         numbers. Machine numbers are available until others are set. A sequence of sets has one set
-        per tick, and the last one stays valid. None stands for all machines.
+        per tick, the last of which remains. None stands for all machines.
     machines : int
         Number of machines of the store, N.
 
@@ -117,7 +117,7 @@ def read_availability(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
         )
-    # As for one file, the last count of a shorter one stays valid.
+    # The last count of a shorter file remains, as for a single file.
     length = max(len(counts) for counts, _ in groups)
     totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
     return from_counts(totals, machines, repeat, groups[0][1])

@@ -1,4 +1,4 @@
-"""Traces with times: nodes that come and go, and jobs of Slurm.
+"""Traces with times: nodes that join and leave, and jobs of Slurm.
 
 Each is read in ticks of one minute. A machine is available in a tick if its node is up from the
 tick's beginning to its end.
@@ -29,7 +29,7 @@ _MICROSECONDS_OF_NOW = 1e15
 
 
 class UpInterval(NamedTuple):
-    """A node is up from `begin` to `end`, in seconds; an infinite end is not known."""
+    """A period in which a node is up, in seconds; an infinite end is unknown."""
 
     node: str
     begin: float
@@ -51,7 +51,7 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     """Read lines ``time,add|remove,node``, in the order of time.
 
     Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
-    are refused. The last state stays valid.
+    are refused. The last state remains.
     """
     stays: list[UpInterval] = []
     up: dict[str, float] = {}
@@ -274,7 +274,7 @@ def _when(where: str, name: str, text: str) -> datetime | None:
 def _seconds(time: datetime | None) -> float:
     """Return the seconds between 2000 and a time, which is infinite if it is not known.
 
-    A time without an offset from UTC is that of a clock which is never set.
+    A time without an offset from UTC is read as UTC.
     """
     if time is None:
         return math.inf

@@ -45,7 +45,7 @@ def prepare_directory(path: Path, used: bool) -> None:
     try:
         mode = path.stat().st_mode
     except OSError:
-        mode = stat.S_IFDIR  # to be made, or it is said below why it cannot be
+        mode = stat.S_IFDIR  # created below, or an error says why not
     if not stat.S_ISDIR(mode):
         raise InputError(
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
@@ -105,7 +105,7 @@ def removed_if_refused(path: Path) -> Iterator[None]:
 
 
 def _came_to_nothing(path: Path, found: list[str]) -> bool:
-    """Return whether the files are those of a run that was killed before its first step."""
+    """Return whether a run was killed here before its first step."""
     if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier(path) or is_locked(path):
         return False
     try:
@@ -163,7 +163,7 @@ def restore_results(path: Path) -> None:
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """Return the summary in a directory; None if there is none, because no run came to its end."""
+    """Return the summary in a directory; None if no run finished there."""
     try:
         summary = json.loads(read_regular(path / SUMMARY))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Lines of ``steps.jsonl`` as they are written: what has changed, with times to the nanosecond.
+"""Lines of ``steps.jsonl`` as written: the changed fields, with times to the nanosecond.
 
 A step of 500 machines would take 20 kB if each line had everything.
 """

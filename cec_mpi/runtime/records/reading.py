@@ -118,7 +118,7 @@ class LineReader:
         self._number = 0
 
     def take(self, line: bytes) -> Line:
-        """Return what a whole line says.
+        """Return the content of a complete line.
 
         In a step, fields that have not changed are the objects of the step before.
 
@@ -259,7 +259,7 @@ def _read(path: Path) -> Iterator[bytes]:
             yield line
 
 
-class Following:
+class RecordFollower:
     """Reads a record of steps that may still be written.
 
     A last line without an end is read later. A file that was replaced, or became shorter, is read
@@ -271,7 +271,7 @@ class Following:
 
     Attributes
     ----------
-    is_there : bool
+    exists : bool
         Whether the file existed when it was read last.
     behind : int
         Bytes that are still to be read.
@@ -288,22 +288,22 @@ class Following:
         self._file: tuple[int, int] | None = None
         self._rest = b""
         self._read = 0
-        self.is_there = False
+        self.exists = False
         self.behind = 0
         self.changed = 0.0
 
     def new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
-        """Return what is new since the last call.
+        """Return the lines added since the last call.
 
         Parameters
         ----------
         most : int
-            About so many bytes are read; `behind` says what is left.
+            About this many bytes are read; `behind` is the rest.
 
         Returns
         -------
-        anew : bool
-            The file was replaced, so that what was read before does not count.
+        is_replaced : bool
+            Whether the file was replaced, so that earlier lines are void.
         lines : list of Header, StepRecord or Note
 
         Raises
@@ -315,16 +315,16 @@ class Following:
             with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:
                 found = os.fstat(stream.fileno())
                 file = found.st_dev, found.st_ino
-                anew = self.is_there and (file != self._file or found.st_size < self._read)
-                if anew:
+                is_replaced = self.exists and (file != self._file or found.st_size < self._read)
+                if is_replaced:
                     self._forget()
-                self.is_there, self._file = True, file
+                self.exists, self._file = True, file
                 stream.seek(self._read)
                 data = stream.read(most)
         except FileNotFoundError:
-            anew = self.is_there
+            is_replaced = self.exists
             self._forget()
-            return anew, []
+            return is_replaced, []
         except NotAFileError as error:
             raise InputError(f"{self._path} is {error.kind}: expected a file") from None
         except OSError as error:
@@ -337,6 +337,6 @@ class Following:
                 f"{self._path} has a line of more than {LONGEST_LINE} bytes: expected JSON objects"
             )
         try:
-            return anew, [self._reader.take(line + b"\n") for line in lines]
+            return is_replaced, [self._reader.take(line + b"\n") for line in lines]
         except WrongLineError as error:
             raise InputError(f"{self._path}, {error}") from None

@@ -82,7 +82,7 @@ class RunningMedian:
         return median(self._numbers) if self._numbers else None
 
     def _ordered(self, place: int) -> float:
-        """Return about the number that follows so many others."""
+        """Return the approximate number at this rank."""
         before = accumulate(self._counts)
         which = next(which for which, count in enumerate(before) if count > place)
         return math.exp2((which + 0.5) / _PER_OCTAVE - _OCTAVES)
@@ -111,7 +111,7 @@ class Recorder:
     common : dict
         What the steps have in common: the header.
     steps : int
-        Steps so far, those of earlier runs included.
+        Steps so far, including earlier runs.
     next_step, next_tick : int
         Where a run that continues an earlier one begins.
     events : Counter of (str, int)
@@ -146,7 +146,7 @@ class Recorder:
         self.is_stopped: Callable[[], bool] = lambda: False
         self._available: tuple[int, ...] = ()
         self._noted: list[Event] = []
-        self._waits: object = None  # what was said of it
+        self._waits: object = None  # the last recorded wait
         self._shows: Callable[[Waiting], None] = lambda line: None
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
@@ -161,12 +161,12 @@ class Recorder:
         return f"<Recorder, steps so far: {self.steps}>"
 
     def header(self, content: dict[str, Any]) -> None:
-        """Set what the steps have in common; they begin now."""
+        """Set the header of the steps, which begin now."""
         self._begin = self._begin_now()
         self.common = {"started": self.now(), **content}
 
     def now(self) -> str:
-        """Return the time in UTC: that of the header and the time since then."""
+        """Return the time in UTC: the time of the header plus the time since then."""
         began, at = self._begin
         now = began + self._clock.monotonic() - at
         second, part = divmod(int(now * 1000), 1000)
@@ -308,7 +308,7 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
 
 
 def resume_steps(path: str | os.PathLike[str]) -> Lines:
-    """Read the records of a run that is to be continued, and remove a last line that was cut off.
+    """Read the records of a run to continue, and remove an incomplete last line.
 
     Steps after the checkpoint are among them: their numbers are taken, and what they computed is
     computed again in steps with numbers of their own. All other lines are checked first.

@@ -1,6 +1,6 @@
 """The schema by which lines of records are written, read and checked.
 
-A step's line holds what has changed. A field that is left out has its default, because nothing
+A step's line holds the changed fields. A field that is left out has its default, because nothing
 happened, or its value of the line before if it has no default. A new field is a line here.
 """
 
@@ -33,7 +33,7 @@ from cec_mpi.text import shown
 Ints = NDArray[np.int64]
 
 VERSION = 4
-"""Of what the lines of ``steps.jsonl`` hold."""
+"""Version of the format of ``steps.jsonl``."""
 
 Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 """Why a machine is away."""
@@ -77,7 +77,7 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
 
 
 class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
-    """Numbers that the task has told after the step before."""
+    """Numbers that the task recorded after the previous step."""
 
     known: dict[str, Annotated[float, Meta(ge=-1e308, le=1e308)]]
 
@@ -249,7 +249,7 @@ class Bounds:
     ----------
     bounds : (B,) ndarray
     ends : (N,) ndarray
-        Where those of each machine end.
+        End of each machine's bounds.
     """
 
     bounds: Ints
@@ -324,7 +324,7 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away)
     Parameters
     ----------
     lengths : mapping of str to int
-        Of what has an entry for each machine.
+        Lengths of the fields with an entry for each machine.
     available : (N_t,) array_like of int
     away : dict
     """

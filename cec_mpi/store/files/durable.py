@@ -74,7 +74,7 @@ def rename_copy(path: Path, other: Path) -> None:
 
 
 def check_free_space(target: Path, needed: int) -> None:
-    """Raise if the disk has too little free space.
+    """Raise if the disk has less free space than needed.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def is_locked(directory: Path) -> bool | None:
 
 
 def _lock(path: Path, busy: str) -> int:
-    """Open and lock a file: one of its own, because NFS locks only what is open for writing."""
+    """Open and lock a file of its own, because NFS locks only files open for writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     refused = 0
     while True:

@@ -1,4 +1,4 @@
-"""``.npy`` files: open those of others, and fill new ones through memory maps."""
+"""``.npy`` files: read arrays of users, and fill new ones through memory maps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Open regular files for reading; anything else is named and rejected without waiting for it.
 
 If a file cannot be opened because the process or the computer lacks a resource, the file is not
-damaged: this error has a message of its own.
+damaged: a separate message says so.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _is_settled(times: _Times) -> bool:
 
 
 class NotAFileError(OSError):
-    """A name does not belong to a regular file; `kind` says what it is."""
+    """A path is not a regular file; `kind` describes it."""
 
     def __init__(self, path: Path, mode: int) -> None:
         self.kind = kind_of(mode)
@@ -134,7 +134,7 @@ def check_regular(path: Path, or_directory: bool = False) -> None:
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
-        return  # whoever opens it says so
+        return  # opening it will raise an error
     if or_directory and stat.S_ISDIR(mode):
         return
     if not stat.S_ISREG(mode):

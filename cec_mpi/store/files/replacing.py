@@ -154,7 +154,7 @@ def temporary(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
 
 @contextmanager
 def temporary_directory(path: Path) -> Iterator[Path]:
-    """Yield the name of a temporary directory, as `temporary` yields that of a file."""
+    """Yield the path of a temporary directory; see `temporary`."""
     path = path.absolute()
     remove_abandoned(path)
 

@@ -16,11 +16,11 @@ _LARGEST = 2.0**200  # of a solver's start: none comes near it with X and vector
 
 
 class Checkpoint(Protocol):
-    """Saves the state of a task, and holds that of an earlier run."""
+    """Saves the state of a task, and holds the state of an earlier run."""
 
     @property
     def state(self) -> dict[str, NDArray[Any]]:
-        """State that an earlier run saved last; empty if there is none."""
+        """The last state that an earlier run saved; empty if none."""
 
     @property
     def wanted(self) -> bool:

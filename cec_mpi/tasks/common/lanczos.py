@@ -256,7 +256,7 @@ class Lanczos:
         return np.maximum(self._tol * values, _BELOW_NOISE * self._noise)
 
     def _least(self) -> float:
-        """What a vector less its part in the basis has to be longer than, to be one of its own."""
+        """The length above which the residual of a vector against the basis is a new direction."""
         largest = float(self._projected.diagonal()[: self._known].max(initial=0.0))
         return max(_ROUNDING * largest, self._noise)
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.records.reading import Following
+from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.runtime.records.step import StepRecord
 from helpers.steps import header, step, write
 
@@ -29,7 +29,7 @@ def add(path, text):
 
 def test_each_time_only_what_is_new(path):
     write(path, header(), step(0))
-    following = Following(path)
+    following = RecordFollower(path)
     assert numbers(following.new()[1]) == ["header", 0]
     assert following.new() == (False, [])
     add(path, json.dumps(step(1)) + "\n" + json.dumps(step(2)) + "\n")
@@ -38,7 +38,7 @@ def test_each_time_only_what_is_new(path):
 
 def test_a_line_without_an_end_is_waited_for(path):
     write(path, header())
-    following = Following(path)
+    following = RecordFollower(path)
     following.new()
     line = json.dumps(step(0)) + "\n"
     for place in range(0, len(line) - 1, 100):
@@ -50,7 +50,7 @@ def test_a_line_without_an_end_is_waited_for(path):
 
 def test_a_large_record_is_read_in_parts(path):
     write(path, header(), *map(step, range(50)))
-    following, found, parts = Following(path), [], 0
+    following, found, parts = RecordFollower(path), [], 0
     while True:
         _, lines = following.new(1000)
         found += lines
@@ -62,33 +62,33 @@ def test_a_large_record_is_read_in_parts(path):
 
 
 def test_a_record_that_is_not_there_yet(path):
-    following = Following(path)
+    following = RecordFollower(path)
     assert following.new() == (False, [])
-    assert not following.is_there
+    assert not following.exists
     write(path, header())
     assert numbers(following.new()[1]) == ["header"]
-    assert following.is_there
+    assert following.exists
 
 
 def test_another_record_in_its_place_is_read_anew(path):
     write(path, header(), step(0), step(1))
-    following = Following(path)
+    following = RecordFollower(path)
     following.new()
     other = path.with_name("other")
     write(other, header(), step(0))
     os.replace(other, path)  # noqa: PTH105
-    anew, lines = following.new()
-    assert (anew, numbers(lines)) == (True, ["header", 0])
+    is_replaced, lines = following.new()
+    assert (is_replaced, numbers(lines)) == (True, ["header", 0])
     write(path, header())  # the same file, shorter
-    anew, lines = following.new()
-    assert (anew, numbers(lines)) == (True, ["header"])
+    is_replaced, lines = following.new()
+    assert (is_replaced, numbers(lines)) == (True, ["header"])
     path.unlink()
     assert following.new() == (True, [])
 
 
 def test_a_run_that_goes_on_has_a_header_of_its_own(path):
     write(path, header(), step(0), header(), step(1))
-    assert numbers(Following(path).new()[1]) == ["header", 0, "header", 1]
+    assert numbers(RecordFollower(path).new()[1]) == ["header", 0, "header", 1]
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_what_no_run_writes(path, line, says):
     write(path, header())
     add(path, f"{line}\n")
     with pytest.raises(InputError, match=r"steps\.jsonl, ") as caught:
-        Following(path).new()
+        RecordFollower(path).new()
     assert says in str(caught.value)
 
 
 def test_what_is_no_file(path):
     path.mkdir()
     with pytest.raises(InputError, match="is a directory: expected a file"):
-        Following(path).new()
+        RecordFollower(path).new()
