@@ -142,8 +142,10 @@ def memory(text: str) -> float:
     try:
         if re.fullmatch(r"0?\.\d+|1(\.0*)?", text):
             return float(text)
-        return size(text)
-    except argparse.ArgumentTypeError:
+        if (found := size(text)) > 1:  # as a number, 1 is all that is free
+            return found
+        raise ValueError
+    except (argparse.ArgumentTypeError, ValueError):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected a size, such as 64G, or a fraction of free memory, such as 0.5"
         ) from None

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from zlib import crc32
 
@@ -23,6 +24,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import NotedSignals, complain, end_ranks, this_process
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.records.events import MOST_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
     END_LOOK_SECONDS,
@@ -54,6 +56,7 @@ from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.store.limits import DEFAULT_MEMORY, free_memory
 from cec_mpi.terminal import keep_warnings_from_raising, say
+from cec_mpi.text import shown
 
 Source = Path | ConnectionFile
 
@@ -146,8 +149,10 @@ def join(
 
         cec_mpi.join("run.json", machines=2, memory=64e9)
     """
-    if machines < 1:
-        raise InputError(f"machines {machines}: expected at least 1")
+    for name, number in (("machines", machines), ("machine", 1 if machine is None else machine)):
+        if not (isinstance(number, Integral) and 1 <= number <= MOST_MACHINES):
+            text = shown(number)
+            raise InputError(f"{name} {text}: expected a whole number from 1 to {MOST_MACHINES}")
     if not 0 < memory < math.inf:
         raise InputError(f"memory {memory}: expected a number of bytes, or a fraction up to 1")
     own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
@@ -238,7 +243,8 @@ def serve_as_rank(
 
 
 def _hello(memory: float) -> Hello:
-    return Hello(package_here(), os.getpid(), place_here(), memory=int(memory))
+    most = min(int(memory), Hello.memory)
+    return Hello(package_here(), os.getpid(), place_here(), memory=most)
 
 
 class _Search:

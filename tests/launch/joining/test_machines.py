@@ -63,6 +63,7 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         (["stale", "--machines", "0"], 2, "argument --machines: '0': expected a whole number of"),
         (["stale", "--memory", "0"], 2, "argument --memory: '0': expected a size, such as 64G, or"),
         (["stale", "--memory", "x"], 2, "argument --memory: 'x': expected a size, such as 64G, or"),
+        (["stale", "--memory", "1.5"], 2, "argument --memory: '1.5': expected a size, such as"),
         (["stale", "--shards-per-machine", "2"], 2, "start more ranks on this node"),
         (["stale", "--memory-per-machine", "8G"], 2, "start more ranks on this node"),
     ],

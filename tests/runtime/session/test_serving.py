@@ -20,7 +20,11 @@ X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"machines": 0}, "machines 0: expected at least 1"),
+        ({"machines": 0}, "machines 0: expected a whole number from 1 to 100000"),
+        ({"machines": 2.5}, "machines 2.5: expected a whole number"),
+        ({"machines": 10**30}, "machines 10+: expected a whole number"),
+        ({"machine": 10**30}, "machine 10+: expected a whole number"),
+        ({"memory": 1e30}, "none: missing"),
         ({"memory": 0}, "memory 0: expected a number of bytes, or a fraction up to 1"),
         ({"memory": np.nan}, "memory nan: expected a number of bytes"),
         ({}, "none: missing"),

@@ -490,8 +490,8 @@ class SocketHub:
         try:
             kind, head = kind_and_head(frames[0])
             if peer is None:
-                if kind == HELLO:
-                    self._handle_hello(name, Hello.unpack(head))
+                if kind == HELLO and (hello := self._read_hello(name, head)) is not None:
+                    self._handle_hello(name, hello)
             elif kind == ANSWER and len(peer.answers) < len(peer.sent):
                 peer.answers.append([head, *frames[1:]])
             elif self._is_refused(peer):
@@ -522,10 +522,18 @@ class SocketHub:
         elif not peer.host.is_excluded:
             self._exclude(peer, problem)
 
-    def _handle_hello(self, name: bytes, hello: Hello) -> None:
+    def _read_hello(self, name: bytes, head: memoryview) -> Hello | None:
+        """Read who a process is; refuse one that says what no process is."""
         if name in self._callers:
             raise ValueError("a second first message")
         self._callers.add(name)
+        try:
+            return Hello.unpack(head)
+        except ValueError:
+            self._refuse(name, None, "it has not said who it is; use the same cec_mpi everywhere")
+            return None
+
+    def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_here()]
         problem = different_packages([mine, [hello.place.host, *hello.package]])
         if problem:

@@ -269,6 +269,18 @@ def test_another_version_is_refused_and_told_why(make, come, capsys):
     assert hub.roster.processes == []
 
 
+@pytest.mark.parametrize("first", [b"", b"{}", b"[" * 10**5, b"\xff"])
+def test_who_does_not_say_who_it_is_is_refused_and_told_why(make, capsys, first):
+    hub = make()
+    stranger = Connection(make.made[-1][1])
+    stranger.send(HELLO, first)
+    until(lambda: list(hub.events()) or capsys.readouterr().out)
+    with pytest.raises(InputError, match="it has not said who it is; use the same cec_mpi"):
+        stranger.receive(LIMIT)
+    stranger.close()
+    assert hub.roster.processes == []
+
+
 def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, caplog):
     hub, end, (first, *_) = gathered()
     first.say(b"?")
