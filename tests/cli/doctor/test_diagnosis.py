@@ -90,7 +90,7 @@ def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
         ShardCheck(2, "node03", "/data/S/shard-0002.npy", "missing", only_here=True),
         ShardCheck(3, "node04", "/data/S/shard-0003.npy", "12 bytes, expected 900"),
     ]
-    found = texts(facts_of(4, 1, manifest=manifest, store="/data/S", seen=seen), "error")
+    found = texts(facts_of(4, 1, manifest=manifest, store="/data/S", shard_checks=seen), "error")
     assert found[0].startswith("machine 2 on node03 cannot see the shard: only rank 0 on ")
     assert found[1] == (
         "machine 3 on node04: /data/S/shard-0003.npy: 12 bytes, expected 900; cec-mpi repair "
@@ -152,7 +152,7 @@ def test_threads_that_a_run_would_be_told():
 
 def test_all_of_it_as_json(manifest):
     seen = [ShardCheck(n, "node01", f"/S/shard-000{n}.npy") for n in (1, 2, 3)]
-    facts = facts_of(2, 2, manifest=manifest, store="S", seen=seen)
+    facts = facts_of(2, 2, manifest=manifest, store="S", shard_checks=seen)
     found = json.loads(json.dumps(to_json(facts)))
     assert [rank["host"] for rank in found["ranks"]] == ["node01", "node01", "node02", "node02"]
     assert [shard["machine"] for shard in found["store"]["shards"]] == [1, 2, 3]
