@@ -221,6 +221,11 @@ class Recorder:
             self._write(self._lines.note(Unfinished(events)))
         self.flush()
 
+    def flush_due(self) -> None:
+        """Pass on lines that have waited for long enough; called while a step waits."""
+        if self._unflushed and self._clock.monotonic() >= self._flush_at:
+            self.flush()
+
     def flush(self) -> None:
         """Pass on all lines to the system, so that they outlive this process."""
         if self._stream is not None:

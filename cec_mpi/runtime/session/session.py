@@ -104,6 +104,7 @@ class Session:
         self._library = library
         self._running = running
         self._gather = gather
+        self._flush_due: Callable[[], None] = lambda: None  # lines of records
         self._logs = logs
         self.slow: list[str] = []
         self.unlogged: list[str] = []
@@ -152,6 +153,7 @@ class Session:
             clock=self._hub.clock,
         )
         self.schedule.check_cancelled = self._check_cancelled
+        self._flush_due = recorder.flush_due
         self.schedule.short = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.short = recorder.waiting
@@ -196,6 +198,7 @@ class Session:
         if self._ended:
             raise InputError("this operator is closed: its machines have left")
         self._interrupts.check()
+        self._flush_due()
         self.check_run()
 
     def refuse_steps(self) -> None:
