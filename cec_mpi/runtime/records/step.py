@@ -159,8 +159,8 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     plan_changed : bool
         Whether the assignment was sent.
     condition : float
-        The largest condition number that the step was decoded with; null in the file where
-        it is infinite.
+        The largest condition number (1-norm) that the step was decoded with; null in the file
+        where it is infinite.
     cancellation : float or None
         The size of the terms over the size of the result, ``norm(c * w) / max(abs(y))`` with c the
         largest entry of each column of X; of a block the worst column. None where w or the result
