@@ -155,6 +155,8 @@ def join(
             raise InputError(f"{name} {text}: expected a whole number from 1 to {MOST_MACHINES}")
     if not 0 < memory < math.inf:
         raise InputError(f"memory {memory}: expected a number of bytes, or a fraction up to 1")
+    if retry is not None and not retry >= 0:
+        raise InputError(f"retry {retry}: expected a number of seconds")
     own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
     where = source_of(os.fspath(source), encryption)
     hello = replace(

@@ -27,6 +27,8 @@ X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
         ({"memory": 1e30}, "none: missing"),
         ({"memory": 0}, "memory 0: expected a number of bytes, or a fraction up to 1"),
         ({"memory": np.nan}, "memory nan: expected a number of bytes"),
+        ({"retry": np.nan}, "retry nan: expected a number of seconds"),
+        ({"retry": -1}, "retry -1: expected a number of seconds"),
         ({}, "none: missing"),
     ],
 )
