@@ -40,7 +40,7 @@ from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.files.replacing import temporary
 from cec_mpi.text import as_text
 
-_PIECE_BYTES = 1 << 20  # entries that are read at once
+_PIECE_ENTRIES = 1 << 20  # entries that are read at once
 _LISTED = 5  # groups of a file
 _DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
 _AS_STORED = EncodeOptions(raw_values=True)
@@ -208,7 +208,7 @@ def _sliced(array: Any) -> _Pieces:
     check_real(name, dtype)
 
     def pieces() -> Iterator[Any]:
-        rows_at_once = max(1, min(rows, (_PIECE_BYTES << 3) // columns))
+        rows_at_once = max(1, min(rows, (_PIECE_ENTRIES << 3) // columns))
         for start in range(0, rows, rows_at_once):
             try:
                 some = array[start : min(start + rows_at_once, rows)]
@@ -318,13 +318,15 @@ def _layout(name: str, group: Any) -> tuple[str, tuple[int, int], tuple[str, str
 def _csr_pieces(
     path: Path, inner: str, columns: int, pointers: Ints, decode: Callable[[Any], Any]
 ) -> Iterator[Any]:
-    """Yield rows in CSR, about `_PIECE_BYTES` entries at a time."""
+    """Yield rows in CSR, about `_PIECE_ENTRIES` entries at a time."""
     with import_library("h5py", path).File(path, "r") as file:
         group = file[inner]
         start, last = 0, pointers.size - 1
         while start < last:
-            stop = int(np.searchsorted(pointers, pointers[start] + _PIECE_BYTES, side="right")) - 1
-            stop = min(max(stop, start + 1), last, start + _PIECE_BYTES)
+            stop = (
+                int(np.searchsorted(pointers, pointers[start] + _PIECE_ENTRIES, side="right")) - 1
+            )
+            stop = min(max(stop, start + 1), last, start + _PIECE_ENTRIES)
             place = slice(int(pointers[start]), int(pointers[stop]))
             some = pointers[start : stop + 1] - pointers[start]
             arrays = decode(group["data"][place]), group["indices"][place], some

@@ -240,7 +240,7 @@ def test_pieces_make_the_same_store_as_all_at_once(tmp_path, monkeypatch):
 
     twice = sp.csr_array(sp.vstack([X, sp.csr_array((3, 17)), X]))
     encode(twice, tmp_path / "expected", 3, copies=2)
-    monkeypatch.setattr(reading, "_TOGETHER", 2)
+    monkeypatch.setattr(reading, "_PIECE_ENTRIES", 2)
     monkeypatch.setattr(market_reading, "_BLOCK_BYTES", 7)
     for k, make in enumerate(SOURCES.values()):
         encode(make(tmp_path, twice), tmp_path / f"S{k}", 3, copies=2)
