@@ -1,4 +1,4 @@
-"""What scripts share: cec-mpi as a user starts it, and how wrong a result is."""
+"""What scripts share: cec-mpi as a user starts it."""
 
 from __future__ import annotations
 

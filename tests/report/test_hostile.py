@@ -178,7 +178,7 @@ def test_machines_that_a_step_repeats_are_checked_as_in_each_line(tmp_path):
 def test_an_odd_line_is_one_message(many):
     path = many / "steps.jsonl"
     path.write_text(path.read_text().replace('"step":77', '"step":"77"'))
-    with pytest.raises(InputError, match=r"line 80: .*`\$.step`"):
+    with pytest.raises(InputError, match='line 80, field "step": '):
         Run(str(many))
 
 
