@@ -48,6 +48,7 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
         The exception with which the master has left.
     """
     machines: dict[int, Machine] = {}
+    logs: dict[int, ExitStack] = {}
     with ExitStack() as session, NotedSignals() as signals, Machine.ignore_fp_warnings():
         while True:
             match order := end.receive_order(signals):
@@ -55,11 +56,13 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
                     values, reports = answer(machines, order, end.receive_vector(order))
                     end.send_answer(order, values, [_warned(each, signals) for each in reports])
                 case Open():
-                    machine = _open(order, end, make, session)
+                    written = logs[order.machine] = session.enter_context(ExitStack())
+                    machine = _open(order, end, make, session, written)
                     if machine is not None:
                         machines[order.machine] = machine
                 case Close():
                     del machines[order.machine]
+                    logs.pop(order.machine).close()
                 case Stop():
                     return order.error
 
@@ -116,9 +119,16 @@ def _warned(report: Report, signals: NotedSignals) -> Report:
 
 
 def _open(
-    order: Open, end: MachineEnd, make: Callable[..., Machine], session: ExitStack
+    order: Open,
+    end: MachineEnd,
+    make: Callable[..., Machine],
+    session: ExitStack,
+    written: ExitStack,
 ) -> Machine | None:
-    """Open a shard; None if it cannot be opened, or the master refuses it."""
+    """Open a shard; None if it cannot be opened, or the master refuses it.
+
+    `session` is closed at the end of the session, and `written` closes the log of this machine.
+    """
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []
@@ -127,7 +137,7 @@ def _open(
         session.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
-            session.enter_context(log_file(path, unlogged.append))
+            written.enter_context(log_file(path, unlogged.append))
         machine = open_machine(number, opening, make, end.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measured:

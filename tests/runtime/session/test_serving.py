@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,10 @@ import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.session.serving import answer
-from cec_mpi.runtime.wire.orders import Multiply, Part
+from cec_mpi.runtime.session.serving import answer, serve
+from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, Part, Stop, Verdict
 
 ROWS, COLUMNS = 120, 5  # of a shard
 X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
@@ -100,3 +103,33 @@ def test_emulated_speeds_are_those_of_all_machines_of_a_host_at_once(machines):
     parts = tuple(Part(n, ((0, 40),)) for n in machines)
     _, reports = answer(machines, Multiply(0, Product(False, 1), parts), np.ones((1, COLUMNS)))
     assert all(report.seconds >= 0.1 for report in reports)
+
+
+class GivenAndTaken:
+    """An end whose master gives a host machines, and takes one of them away again and again."""
+
+    def __init__(self, opening):
+        gives = [Open(opening, n, 1) for n in (1, 2)]
+        self.orders = iter([*gives, *[Close(2), gives[1]] * 5, Stop()])
+        self.logs = []
+
+    def receive_order(self, signals):
+        self.logs.append(len(logging.getLogger("cec_mpi").handlers))
+        return next(self.orders)
+
+    def report_opened(self, opened):
+        assert opened.shard
+        return Verdict()
+
+    def check_connection(self):
+        pass
+
+
+def test_a_host_has_one_log_open_for_each_machine_that_it_carries(store, tmp_path):
+    options = SessionOptions().checked(store.manifest).machine_options()
+    opening = Opening(store.path, store.manifest, (1, 2), options, (1, 1, 1), tmp_path / "logs")
+    end = GivenAndTaken(opening)
+    before = len(logging.getLogger("cec_mpi").handlers)
+    assert serve(end) is None
+    assert [count - before for count in end.logs] == [0, 1, *[2, 1] * 5, 2]
+    assert "machine 2 reads" in (tmp_path / "logs" / "machine-0002.log").read_text()
