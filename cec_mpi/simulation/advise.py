@@ -405,7 +405,9 @@ class _Rejected:
         summary: dict[str, str] = {}
         for (reason, name), figures in self._found.items():
             last = max(figures)
-            figure = figures[last] + (" with the last" if len(figures) > 1 else "")
+            figure = figures[last] + (
+                f", with {name.rpartition(', ')[2]} {last}" if len(figures) > 1 else ""
+            )
             key = f"{name} {_ranges(figures, sorted(self._tried[name]))}"
             text = f"{reason} ({figure})" if figures[last] else reason
             summary[key] = f"{summary[key]}; {text}" if key in summary else text
@@ -552,7 +554,7 @@ def _rejection_reason(
     sizes = _by_computer(choice, held).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
-            figure = f"{size_words(size)} of {size_words(kind.memory)}"
+            figure = f"{size_words(size)} needed, {size_words(kind.memory)} usable"
             return f"its shard does not fit into the memory of machine {n}", figure
     if question.error is not None and choice.error > question.error:
         return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
@@ -691,7 +693,9 @@ def _sentence(question: Question, choice: Choice) -> str:
             needed = f"all of its {plural(count, 'machine', 'is', 'are')} needed"
     else:
         needed = f"each row on {plural(choice.copies, 'machine')}"
-    waiting = f", {percent(choice.waiting.mean)} of them waiting" if choice.waiting.mean else ""
+    waiting = (
+        f", {percent(choice.waiting.mean)} of this time waiting" if choice.waiting.mean else ""
+    )
     cost = "" if choice.cost is None else f", and cost {choice.cost:.2f}"
     away = plural(choice.away, "computer" if choice.carried else "machine")
     carried = ""

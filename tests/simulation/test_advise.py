@@ -185,7 +185,8 @@ def test_nothing_is_worth_it_if_x_fits_on_one_machine_that_stays():
 def test_memory_that_is_too_small_is_named():
     advice = advise(ask(MachineGroup(5), MachineGroup(1, 1, 3 * GB), probability=0.9))
     assert advice.rejected["N = 6, L = 1 to 2"] == (
-        "its shard does not fit into the memory of machine 6 (4.00 GB of 3.00 GB with the last)"
+        "its shard does not fit into the memory of machine 6 "
+        "(4.00 GB needed, 3.00 GB usable, with L = 2)"
     )
     assert all(choice.largest <= 3 * GB for choice in advice.front)
 
