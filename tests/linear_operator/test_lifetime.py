@@ -80,6 +80,24 @@ def test_an_operator_with_a_connection_file_listens_at_once(small_store, tmp_pat
     assert [each.wait(SECONDS) for each in joined] == [0, 0]
 
 
+NEVER_CLOSED = """
+import numpy as np
+import cec_mpi
+X = cec_mpi.open_operator({store!r}, accept={file!r})
+print(X @ np.ones(12))
+"""
+
+
+def test_machines_leave_a_program_that_never_closes_its_operator(small_store, tmp_path, start):
+    file = str(tmp_path / "run.json")
+    program = NEVER_CLOSED.format(store=str(small_store.path), file=file)
+    master = start([sys.executable, "-c", program])
+    joined = [start(["cec-mpi", "join", file, "--retry", "60s"]) for _ in range(2)]
+    assert [process.wait(SECONDS) for process in joined] == [0, 0]
+    assert "Exception" not in master.communicate(timeout=SECONDS)[1]
+    assert master.returncode == 0
+
+
 def test_closing_ends_the_wait_for_machines_of_another_thread(small_store, tmp_path):
     X = cec_mpi.open_operator(small_store.path, accept=str(tmp_path / "run.json"))
     errors = []

@@ -34,6 +34,7 @@ def zeromq() -> Any:
         This ZeroMQ was built without encryption.
     """
     import zmq
+    import zmq.utils.garbage  # of its handlers at exit and ours, the last one is called first
 
     if not zmq.has("curve"):
         raise InputError(
