@@ -68,6 +68,7 @@ def test_a_program_can_carry_machines(accepting, store, start, conn):
     ("options", "words", "expected"),
     [
         ({}, ["--machines", 5], "--machines 5: expected 4 at most, because "),
+        ({}, ["--machine", 5], "--machine 5: expected 1 to 4, the machines of "),
         ({}, ["--memory", "1K"], "--memory is 1.02 kB: expected at least "),
         ({"check": True}, ["--machines", 2], "because with --check answers come from different"),
         ({"stragglers": 1}, ["--machines", 2], "because with --stragglers answers come from"),

@@ -571,6 +571,8 @@ class SocketHub:
                 else f"{store} has {plural(most, 'machine')}"
             )
             problem = f"--machines {hello.count}: expected {most} at most, because {why}"
+        elif (number := max(hello.machines, default=0)) > (last := manifest.code.machines):
+            problem = f"--machine {number}: expected 1 to {last}, the machines of {store}"
         elif not (fits or hello.rank):
             limit = "--memory" if hello.is_limited else f"90 % of the free memory of {host.name}"
             problem = (
