@@ -115,8 +115,8 @@ class JoinOptions(Caching):
     memory: float = option(
         DEFAULT_MEMORY,
         "--memory SIZE",
-        "carry only as many machines as have shards of this size together, such as 64G, or 0.5 of "
-        "the memory that is free (default: 0.9)",
+        "carry only as many machines as have shards that fit into this size, such as 64G, or 0.5 "
+        "of the memory that is free (default: 0.9)",
         values.memory,
     )
     machine: int | None = option(
