@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from zlib import crc32
 
@@ -153,10 +153,14 @@ def join(
         if not (isinstance(number, Integral) and 1 <= number <= MOST_MACHINES):
             text = shown(number)
             raise InputError(f"{name} {text}: expected a whole number from 1 to {MOST_MACHINES}")
-    if not 0 < memory < math.inf:
-        raise InputError(f"memory {memory}: expected a number of bytes, or a fraction up to 1")
-    if retry is not None and not retry >= 0:
-        raise InputError(f"retry {retry}: expected a number of seconds")
+    if not (isinstance(memory, Real) and 0 < memory < math.inf):
+        raise InputError(
+            f"memory {shown(memory)}: expected a number of bytes, or a fraction up to 1"
+        )
+    if retry is not None and not (isinstance(retry, Real) and retry >= 0):
+        raise InputError(f"retry {shown(retry)}: expected a number of seconds")
+    if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
+        raise InputError(f"threads {shown(threads)}: expected a whole number of at least 1")
     own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
     where = source_of(os.fspath(source), encryption)
     hello = replace(

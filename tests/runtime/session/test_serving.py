@@ -32,6 +32,9 @@ X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
         ({"memory": np.nan}, "memory nan: expected a number of bytes"),
         ({"retry": np.nan}, "retry nan: expected a number of seconds"),
         ({"retry": -1}, "retry -1: expected a number of seconds"),
+        ({"retry": "1m"}, "retry '1m': expected a number of seconds"),
+        ({"memory": "64G"}, "memory '64G': expected a number of bytes, or a fraction up to 1"),
+        ({"threads": 0}, "threads 0: expected a whole number of at least 1"),
         ({}, "none: missing"),
     ],
 )
