@@ -44,8 +44,6 @@ def test_tasks_by_name():
     assert find_task("matvec") is matvec
     assert find_task("power") is power
     assert all(find_task(name) is task for name, task in TASKS.items())
-    known = {"matvec", "power", "pagerank", "svd", "pca", "lstsq", "ridge", "logistic", "cg"}
-    assert set(TASKS) == known
 
 
 def test_a_task_in_a_module_of_the_working_directory(module):
