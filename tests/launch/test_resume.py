@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -206,8 +207,9 @@ def warn_all_twice(process):
     [
         pytest.param(warn_launcher, "SIGUSR1", (), marks=pytest.mark.needs("code after a signal")),
         (warn_master_last, "SIGTERM", ()),
-        (warn_all_twice, "SIGUSR1", ()),
-        (warn_all_twice, "SIGUSR1", ["--elastic"]),
+        # Python may see the second signal first, if it comes while the first one is handled.
+        (warn_all_twice, "SIGUSR1|SIGTERM", ()),
+        (warn_all_twice, "SIGUSR1|SIGTERM", ["--elastic"]),
     ],
 )
 def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_path, warn, name, how):
@@ -219,7 +221,7 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     _, stderr = process.communicate(timeout=LIMIT)
     assert code_of(process.returncode, stderr) == 6, stderr
     assert stderr.count("cec-mpi: error: ") == 1
-    assert f"stopped by the signal {name}, after " in stderr
+    assert re.search(f"stopped by the signal ({name}), after ", stderr)
     assert "--resume continues" in stderr
     assert "Traceback" not in stderr
     before = steps_of(out)

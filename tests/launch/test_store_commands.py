@@ -190,7 +190,7 @@ def test_a_run_reads_the_copies_of_an_earlier_one(cec, matrix, copy, tmp_path, o
 @pytest.mark.any_mpi
 def test_a_run_without_a_place_for_copies_is_warned_once(cec, matrix, copy, tmp_path):
     words = ["run", copy, f"vectors={matrix / 'W.npy'}", "--out", tmp_path / "out", "--local", 5]
-    done = cec(*words, "--cache", copy / "manifest.json")
+    done = cec(*words, "--cache", matrix / "W.npy")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("cannot be copied to") == 1
     assert steps(tmp_path / "out")[0]["machines_with_copies"] == []
