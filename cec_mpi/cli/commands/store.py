@@ -14,6 +14,7 @@ from cec_mpi.terminal import put, say
 from cec_mpi.text import plural, printable
 
 if TYPE_CHECKING:
+    from cec_mpi.store.format.manifest import Manifest
     from cec_mpi.store.work import Runner
 
 
@@ -111,7 +112,7 @@ def _repair(arguments: argparse.Namespace) -> int:
         if done.error_bound:
             say(
                 f"rebuilt numbers: error at most {done.error_bound:.1e} times the largest entry of "
-                f"X in the rows that are coded together{_as_encoded(arguments.store)}"
+                f"X in the rows that are coded together{_as_encoded(manifest)}"
             )
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
@@ -176,18 +177,16 @@ def _decode(arguments: argparse.Namespace) -> int:
             return 0
         say(
             f"{arguments.out}: error at most {bound:.1e} times the largest entry of X "
-            f"in the rows that are coded together{_as_encoded(arguments.store)}"
+            f"in the rows that are coded together{_as_encoded(manifest)}"
         )
         return 0
 
     return with_runner("decoding", body, arguments)
 
 
-def _as_encoded(store: str) -> str:
+def _as_encoded(manifest: Manifest) -> str:
     """Return what to add to an error bound if the rows of X were scaled."""
-    from cec_mpi.store import open_store
-
-    return ", after the scaling of rows" if open_store(store).manifest.row_exponents else ""
+    return ", after the scaling of rows" if manifest.row_exponents else ""
 
 
 def add_add_machine(commands: Any) -> None:
