@@ -12,9 +12,10 @@ import numpy as np
 
 import cec_mpi
 from cec_mpi.errors import CecError
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.packing import pack, unpack_fields
 from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.runtime.wire.orders import Kind, Multiply, Opened, Opening, Report, pack_report
+from cec_mpi.runtime.wire.orders import Kind, Multiply, Opened, Opening, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.messages import (

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 _MEASURED_BYTES = 256 << 20  # of a shard, to measure how fast it is: more than caches hold
 
 
-class Worked(NamedTuple):
-    """The outcome of a step on a machine.
+class Report(NamedTuple):
+    """The report of a machine on its answer.
 
     Attributes
     ----------
@@ -32,14 +32,17 @@ class Worked(NamedTuple):
     loaded : Loaded
         What was read before it.
     problem : str
-        The error; empty if there was none.
+        The exception that the machine raised; empty if it raised none.
+    leaving : bool
+        The machine was told to leave soon.
     damaged : bool
-        Whether the error is damage of the shard.
+        Whether the exception is damage of the shard.
     """
 
     seconds: float = 0.0
     loaded: Loaded = NOTHING_LOADED
     problem: str = ""
+    leaving: bool = False
     damaged: bool = False
 
 
@@ -172,7 +175,7 @@ class Machine:
             self._adjoint.fill(0)  # its part of the sum; the others compute theirs
         self._answers = self._adjoint.reshape(-1)
 
-    def work(self, product: Product, values: NDArray[Any], step: int) -> Worked:
+    def work(self, product: Product, values: NDArray[Any], step: int) -> Report:
         """Answer a step: read the rows that are new, and multiply all of them.
 
         Parameters
@@ -182,16 +185,16 @@ class Machine:
 
         Returns
         -------
-        Worked
+        Report
             Has the error, if there was one: then the answers are NaN, and nothing is raised.
         """
         try:
             loaded = self.load()
-            return Worked(self.compute(product, values, step), loaded)
+            return Report(self.compute(product, values, step), loaded)
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)
-            return Worked(problem=_described(error), damaged=isinstance(error, DamagedStoreError))
+            return Report(problem=_described(error), damaged=isinstance(error, DamagedStoreError))
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """Multiply the assigned rows; returns the seconds of the computation.

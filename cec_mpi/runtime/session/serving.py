@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
 from cec_mpi.runtime.machine.faults import read_faults
-from cec_mpi.runtime.machine.machine import Machine
+from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.places import limit_threads
-from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opened, Opening, Report, Stop
+from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opened, Opening, Stop
 from cec_mpi.runtime.wire.protocol import MachineEnd
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
@@ -94,9 +94,8 @@ def answer(
         if product.adjoint and len(order.parts) > 1:
             given = values[begin : begin + machine.count]
             begin += machine.count
-        done = machine.work(product, given, order.step)
+        reports.append(machine.work(product, given, order.step))
         found.append(machine.values)
-        reports.append(Report(done.seconds, done.loaded, done.problem, damaged=done.damaged))
     if len(machines) > 1:
         amounts = [machines[part.machine].amount for part in order.parts]
         rate = len(machines) * sum(report.seconds for report in reports) / (sum(amounts) or 1.0)

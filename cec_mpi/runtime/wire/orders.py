@@ -13,12 +13,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack, unpack_fields
 from cec_mpi.runtime.product import Product
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.shard import NOTHING_LOADED, Loaded
 
 MASTER = 0  # rank
 # Bytes of a vector that goes with its order in one message, to one machine and to all of them, and
@@ -111,30 +111,6 @@ class Reported(NamedTuple, Generic[Number]):
     def size(cls) -> int:
         """Return the number of numbers."""
         return len(cls._fields)
-
-
-class Report(NamedTuple):
-    """The report of a machine on its answer.
-
-    Attributes
-    ----------
-    seconds : float
-        Time of the computation.
-    loaded : Loaded
-        What was read before it.
-    problem : str
-        The exception that the machine raised; empty if it raised none.
-    leaving : bool
-        The machine was told to leave soon.
-    damaged : bool
-        Whether the exception is damage of the shard.
-    """
-
-    seconds: float = 0.0
-    loaded: Loaded = NOTHING_LOADED
-    problem: str = ""
-    leaving: bool = False
-    damaged: bool = False
 
 
 class Part(NamedTuple):

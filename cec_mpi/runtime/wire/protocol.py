@@ -21,13 +21,14 @@ from cec_mpi.core.elastic.events import Gone, Left
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster
 from cec_mpi.runtime.wire.jobs import Answers, Event, Job, JobsEnd
-from cec_mpi.runtime.wire.orders import Announced, Multiply, Opened, Opening, Report, Verdict
+from cec_mpi.runtime.wire.orders import Announced, Multiply, Opened, Opening, Verdict
 
 
 class Hub(Protocol):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import cec_mpi
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack_fields, unpack_fields
 from cec_mpi.runtime.product import Product
@@ -21,7 +22,6 @@ from cec_mpi.runtime.wire.orders import (
     Kind,
     Opening,
     Order,
-    Report,
     Reported,
     Stop,
     pack_report,

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Intervals
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.packing import gather
@@ -34,7 +35,6 @@ from cec_mpi.runtime.wire.orders import (
     Opening,
     Order,
     Part,
-    Report,
     Reported,
     Verdict,
     pack_report,

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
 from cec_mpi.runtime.processes.places import network_here
@@ -38,7 +39,6 @@ from cec_mpi.runtime.wire.orders import (
     Open,
     Opened,
     Opening,
-    Report,
     Stop,
     Verdict,
     pack_report,

@@ -14,6 +14,7 @@ import pytest
 import cec_mpi
 from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost, Request
 from cec_mpi.errors import DismissedError, InputError, MachineError
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
 from cec_mpi.runtime.processes.places import place_here
@@ -24,7 +25,6 @@ from cec_mpi.runtime.wire.orders import (
     Kind,
     Opened,
     Opening,
-    Report,
     Verdict,
     pack_report,
     parse_order,

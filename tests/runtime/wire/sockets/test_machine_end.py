@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
+from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import pack_fields
@@ -19,7 +20,6 @@ from cec_mpi.runtime.wire.orders import (
     Opened,
     Opening,
     Order,
-    Report,
     Reported,
 )
 from cec_mpi.runtime.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
