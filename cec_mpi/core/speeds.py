@@ -265,7 +265,6 @@ class SpeedEstimator:
        machine. If that is nearer to it than to the average, the speed has changed, and the faster
        of both is taken, since what disturbs makes slower. Until then plans count with the change,
        unless it is by a factor of 8 or more, or fewer than a fifth of the last ones were changes.
-
     5. Differences of one sign are added up, less 0.85 standard deviations each. When the sum is
        above 4 standard deviations, the speed has changed, and becomes the mean since the sum was 0
        (the cumulative sums of Page, Continuous inspection schemes, 1954).

@@ -253,9 +253,8 @@ class CollectiveMasterEnd:
             parts = [values, self._layout.parts]
             answered = self._comm.Igatherv(self._nothing, parts, root=MASTER)
         reported = self._comm.Igather(self._no_report, self._reports, root=MASTER)
-        wait_for(
-            [reported], rhythm=self._rhythm
-        )  # once all have reported, all answers are on their way
+        # Once all have reported, all answers are on their way.
+        wait_for([reported], rhythm=self._rhythm)
         wait_for([answered], values.nbytes)
         return values
 
