@@ -31,6 +31,7 @@ def test_a_host_is_lost_and_leaves_with_all_of_its_machines(accepting, store, jo
         second.send_signal(signal.SIGTERM)
         made.until(lambda: len(made.happened("joined")) == 10)
         assert sorted(made.happened("left")) == sorted(made.happened("lost"))
+        made.until(lambda: second.poll() is not None)  # before the end of the run tells it to leave
     assert codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], told(second)
 
 
