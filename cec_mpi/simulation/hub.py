@@ -21,7 +21,8 @@ from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
-from cec_mpi.runtime.wire.jobs import Answered, Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.answers import Answers
+from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Reported
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock

@@ -26,9 +26,9 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
+from cec_mpi.runtime.wire.answers import check_message_sizes
 from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
 from cec_mpi.runtime.wire.collective.master_end import CollectiveHub, CollectiveMasterEnd
-from cec_mpi.runtime.wire.jobs import check_message_sizes
 from cec_mpi.runtime.wire.orders import Opening
 
 pytestmark = pytest.mark.mpi(min_size=4)

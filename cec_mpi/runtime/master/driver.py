@@ -46,8 +46,7 @@ from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
 from cec_mpi.runtime.times import ANSWER_SLEEP
 from cec_mpi.runtime.wire.jobs import Answered as JobAnswered
-from cec_mpi.runtime.wire.jobs import Job, JobsEnd, distinct
-from cec_mpi.runtime.wire.protocol import ElasticHub
+from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsEnd, distinct
 
 log = logging.getLogger(__name__)
 

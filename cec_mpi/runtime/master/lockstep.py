@@ -14,7 +14,8 @@ from cec_mpi.runtime.master.buffers import Buffers
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.step import Multiplied, Step
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.wire.jobs import Answered, Answers
+from cec_mpi.runtime.wire.answers import Answers
+from cec_mpi.runtime.wire.jobs import Answered
 from cec_mpi.runtime.wire.protocol import LockstepEnd
 
 ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Gone, Late, MachineEvent, Wrong
-from cec_mpi.runtime.wire.jobs import Answers, Job
+from cec_mpi.runtime.wire.answers import Answers
+from cec_mpi.runtime.wire.jobs import Job
 
 
 class Measurements:

@@ -13,7 +13,7 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.step import Away, StepRecord
-from cec_mpi.runtime.wire.jobs import Answers
+from cec_mpi.runtime.wire.answers import Answers
 
 
 class CannotEnd(InfeasibleError):

@@ -24,7 +24,8 @@ from cec_mpi.runtime.session.serving import (
     noting_problems,
     open_machine,
 )
-from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answered, Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers
+from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.store.shard import NOTHING_LOADED

@@ -1,121 +1,26 @@
-"""Jobs: parts of a step that machines answer one by one, and the end that sends them."""
+"""Jobs: parts of a step that machines answer one by one, and the master's end that sends them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Change, Request
+from cec_mpi.core.elastic.events import Change, Gone, Request
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
-from cec_mpi.errors import InputError
+from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
+from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.orders import Opening, Reported
-from cec_mpi.store.format.manifest import Manifest
 
-if TYPE_CHECKING:
-    from cec_mpi.runtime.wire.protocol import ElasticHub
-
-_MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
-_MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
 _REPORT = Reported.size()  # numbers of a report
 # Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
 _STEPS, _LEAST = 4, 16 << 20
 _OVERHEAD = 1024  # bytes of a buffer beside its numbers
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers of the machines to a step.
-
-    Attributes
-    ----------
-    values : ndarray
-        For X W all answers, (machines_per_row * R * k,), in the order of machines (see
-        `Assignment.positions`); NaN if an answer was short. For X' V the sum of all answers,
-        (r * k,), float64. The next step overwrites it.
-    seconds : (N,) ndarray of float64
-        Computation time of machines 1..N, 0 if preempted.
-    load_seconds, load_bytes : (N,) ndarray of float64
-        Time and bytes for reading rows that machines 1..N had not read before.
-    failed : list of int
-        Machines that raised an exception.
-    leaving : list of int
-        Machines that must leave soon.
-    not_finite : list of int
-        Machines whose part of the sum X' V has NaN or infinity.
-    damaged : list of int
-        Machines that failed because their shards are damaged.
-    """
-
-    values: NDArray[Any]
-    seconds: NDArray[np.float64]
-    load_seconds: NDArray[np.float64]
-    load_bytes: NDArray[np.float64]
-    failed: list[int]
-    leaving: list[int] = field(default_factory=list)
-    not_finite: list[int] = field(default_factory=list)
-    damaged: list[int] = field(default_factory=list)
-
-
-def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Replace reported seconds and bytes that are out of range with 0, in place.
-
-    Examples
-    --------
-    >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
-    array([0.5, 0. , 0. , 0. ])
-    """
-    if not (reported.min() >= 0 and reported.max() < _MOST_REPORTED):  # as in hardly any step
-        reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
-    return reported
-
-
-class AnswerBuffers:
-    """Arrays for the `Answers.values` of a store; the last array of each kind is kept.
-
-    Parameters
-    ----------
-    manifest : Manifest
-    arithmetic : dtype
-        Of answers to X W.
-    """
-
-    def __init__(self, manifest: Manifest, arithmetic: np.dtype[Any]) -> None:
-        self._forward = manifest.code.recovery * manifest.rows_per_shard, arithmetic
-        self._adjoint = manifest.columns, np.dtype(np.float64)
-        self._kept: dict[Product, NDArray[Any]] = {}
-
-    def of(self, product: Product) -> NDArray[Any]:
-        """Return the array for the answers to this product; its content is undefined."""
-        if product not in self._kept:
-            others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
-            self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
-            rows, dtype = self._adjoint if product.adjoint else self._forward
-            self._kept[product] = np.empty(rows * product.columns, dtype)
-        return self._kept[product]
-
-
-def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
-    """Raise if a vector or the answers are too long for one MPI message.
-
-    Raises
-    ------
-    InputError
-        W or V, or the answers of a step, have 2**31 numbers or more.
-    """
-    for what, size in (
-        ("W", manifest.columns),
-        ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
-    ):
-        if size * columns > _MOST:
-            raise InputError(
-                f"{what} would have {size * columns} numbers: an MPI message has at most {_MOST}"
-            )
 
 
 @dataclass(eq=False)
@@ -215,6 +120,52 @@ class Answered:
 
 
 Event = Answered | Change
+
+
+class ElasticHub(Protocol):
+    """What a hub does with machines that get jobs one by one, and may be late, lost or new.
+
+    Attributes
+    ----------
+    clock, roster
+        See `wire.protocol.Hub`.
+    is_poisoned : bool
+        A call was interrupted or has not returned: the hub must not be used any more.
+    """
+
+    clock: Clock
+    roster: Roster
+    is_poisoned: bool
+
+    def events(self) -> Iterator[Event]:
+        """Yield what has happened since the last call; never waits."""
+
+    def awaited(self) -> set[int]:
+        """Return the machines that are expected: they open their shards, or may still join."""
+
+    def busy(self) -> dict[int, Job]:
+        """Return the unanswered jobs by machine, without those of machines that were given up."""
+
+    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+        """Send jobs to the host of their machines, which must be idle."""
+
+    def late(self, machine: int) -> None:
+        """Note that the step does not wait for a machine any longer."""
+
+    def give_up(self, machine: int, reason: str) -> None:
+        """Treat the host of a machine that does not answer as lost; spares replace it.
+
+        If it answers later, it has those of its machines that no spare has taken, and is a spare.
+        """
+
+    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+        """Give a machine no more jobs, and its host none if its answers were wrong."""
+
+    def carry(self, rank: int, machine: int) -> None:
+        """Have a host carry a machine as well that has no host, or a silent one."""
+
+    def report(self, machine: int) -> str:
+        """Return the last error of a machine."""
 
 
 class JobsEnd:

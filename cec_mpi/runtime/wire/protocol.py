@@ -5,7 +5,7 @@ and it returns an end for the steps, once the machines have opened their shards.
 of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
 step, *share* what is multiplied, *collect* the answers. The master and all machines, also preempted
 ones, call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and
-may answer or not; the hub reports what happens as events.
+may answer or not; their hub (`jobs.ElasticHub`) reports what happens as events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Gone, Left
+from cec_mpi.core.elastic.events import Left
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
@@ -27,7 +27,8 @@ from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster
-from cec_mpi.runtime.wire.jobs import Answers, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.answers import Answers
+from cec_mpi.runtime.wire.jobs import Event, JobsEnd
 from cec_mpi.runtime.wire.orders import Announced, Multiply, Opened, Opening, Verdict
 
 
@@ -75,45 +76,6 @@ class Hub(Protocol):
 
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""
-
-
-class ElasticHub(Hub, Protocol):
-    """A hub whose machines are asked one by one, and may be late, lost or new.
-
-    Attributes
-    ----------
-    is_poisoned : bool
-        A call was interrupted or has not returned: the hub must not be used any more.
-    """
-
-    is_poisoned: bool
-
-    def awaited(self) -> set[int]:
-        """Return the machines that are expected: they open their shards, or may still join."""
-
-    def busy(self) -> dict[int, Job]:
-        """Return the unanswered jobs by machine, without those of machines that were given up."""
-
-    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
-        """Send jobs to the host of their machines, which must be idle."""
-
-    def late(self, machine: int) -> None:
-        """Note that the step does not wait for a machine any longer."""
-
-    def give_up(self, machine: int, reason: str) -> None:
-        """Treat the host of a machine that does not answer as lost; spares replace it.
-
-        If it answers later, it has those of its machines that no spare has taken, and is a spare.
-        """
-
-    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
-        """Give a machine no more jobs, and its host none if its answers were wrong."""
-
-    def carry(self, rank: int, machine: int) -> None:
-        """Have a host carry a machine as well that has no host, or a silent one."""
-
-    def report(self, machine: int) -> str:
-        """Return the last error of a machine."""
 
 
 class LockstepEnd(Protocol):

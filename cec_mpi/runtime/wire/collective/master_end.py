@@ -20,6 +20,7 @@ from cec_mpi.runtime.processes.packing import Failure, gather, pack_fields
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
 from cec_mpi.runtime.product import Product
+from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers, check_message_sizes, credible
 from cec_mpi.runtime.wire.collective.packets import (
     ORDER_BYTES,
     Gathered,
@@ -30,7 +31,6 @@ from cec_mpi.runtime.wire.collective.packets import (
     check_buffer,
     spread,
 )
-from cec_mpi.runtime.wire.jobs import AnswerBuffers, Answers, check_message_sizes, credible
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
     MASTER,
