@@ -15,10 +15,7 @@ from typing import Any, NoReturn
 
 from cec_mpi._version import __version__
 from cec_mpi.cli.commands.parser import ALL_HELP, Parser, Processes
-from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.options.elastic import Elastic, implies_elastic
-from cec_mpi.runtime.options.option import add_option
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
     complain,
@@ -27,10 +24,8 @@ from cec_mpi.runtime.processes.ending import (
     shortage_of,
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.runtime.processes.start import run_together
 from cec_mpi.terminal import (
     NORMAL,
-    QUIET,
     VERBOSE,
     WARNED,
     drop,
@@ -43,26 +38,25 @@ from cec_mpi.terminal import (
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that join and leave."
 
-_COMMANDS = {  # each with the module of `commands` that is read when it is asked for
-    "encode": "encode",
-    "info": "info",
-    "verify": "store",
-    "repair": "store",
-    "decode": "store",
-    "add-machine": "store",
-    "plan": "plan",
-    "advise": "advise",
-    "simulate": "simulate",
-    "run": "run",
-    "join": "run",
-    "report": "report",
-    "top": "report",
-    "task": "task",
-    "doctor": "doctor",
-    "slurm": "cluster",
+_COMMANDS = {  # module in `commands`, which only its own commands read, and a line of help
+    "encode": ("encode", "encode a matrix on disk into a store"),
+    "info": ("info", "describe a store"),
+    "verify": ("store", "read a store and check every block"),
+    "repair": ("store", "rebuild damaged and missing blocks of a store"),
+    "decode": ("store", "decode the matrix X from a store"),
+    "add-machine": ("store", "add a shard for one more machine"),
+    "plan": ("plan", "show which machine would compute which rows"),
+    "advise": ("advise", "recommend a code or copies for given machines"),
+    "simulate": ("simulate", "simulate a run on machines that join and leave"),
+    "run": ("run", "compute with a store"),
+    "join": ("run", "join an elastic run as one or more machines"),
+    "report": ("report", "write a report on runs, as a page of HTML"),
+    "top": ("report", "show a current run, from its files"),
+    "task": ("task", "list the tasks, or the options and results of one"),
+    "doctor": ("doctor", "check MPI, ranks, cores, threads and nodes before a run"),
+    "slurm": ("cluster", "write a Slurm batch script for a run"),
 }
 _INTERRUPTED = 128 + signal.SIGINT
-_NEEDS = {"slurm": ("run",)}  # whose options its script has
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,11 +73,12 @@ def _main(argv: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = launcher_of_ranks()
     several = launcher is not None
-    parser = build_parser(argv[0] if argv else "")
-    processes = _chosen(parser, argv).processes
+    name = next((word for word in argv if not word.startswith("-")), "")
+    parser = build_parser(name)
+    processes = parser.commands.get(name, parser).processes
     parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
     words = {word.partition("=")[0] for word in argv}
-    elastic = processes is Processes.RANKS and (not several or implies_elastic(words))
+    elastic = processes is Processes.RANKS and (not several or _implies_elastic(words))
     asks_help = bool({"-h", "--help", ALL_HELP} & words)
     parallel = parallel and not elastic and not asks_help and "--serial" not in words
     first = launcher is None or launcher.rank == 0
@@ -128,13 +123,10 @@ def _main(argv: Sequence[str] | None) -> int:
         return CecError.exit_code
 
 
-def _chosen(parser: Parser, argv: Sequence[str]) -> Parser:
-    """Return the parser of the requested command."""
-    for word in (word for word in argv if not word.startswith("-")):
-        if word not in parser.commands:
-            break
-        parser = parser.commands[word]
-    return parser
+def _implies_elastic(words: set[str]) -> bool:
+    from cec_mpi.runtime.options.elastic import implies_elastic
+
+    return implies_elastic(words)
 
 
 def _raise_on_signals() -> None:
@@ -192,43 +184,23 @@ def _leave_with(error: CecError) -> int:
 
 
 def _leave_all_with(error: CecError) -> int:
+    from cec_mpi.runtime.processes.start import run_together
+
     def fail(_: object) -> int:
         raise error
 
     return run_together(fail)
 
 
-def build_parser(name: str = "") -> Parser:
-    """Return the parser of all commands, or of the named one and those that it needs."""
+def build_parser(*names: str) -> Parser:
+    """Return the parser of all commands; only the named ones have their arguments, or else all."""
     parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    needed = {name, *_NEEDS.get(name, ())} if name in _COMMANDS else _COMMANDS.keys()
-    for command_name in (command_name for command_name in _COMMANDS if command_name in needed):
-        module = importlib.import_module(f"cec_mpi.cli.commands.{_COMMANDS[command_name]}")
-        getattr(module, f"add_{command_name.replace('-', '_')}")(commands)
-    parser.commands = commands.choices
-    for _, command in parser.named():
-        if command.processes is Processes.SHARED:
-            add_option(command, Elastic, "start_timeout")
-            add_option(command, RunOptions, "progress")
-        _add_verbosity(command)
     parser.set_defaults(verbosity=NORMAL)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (module, text) in _COMMANDS.items():
+        command = parser.commands[name] = commands.add_parser(name, help=text)
+        if name in (names or _COMMANDS):
+            found = importlib.import_module(f"cec_mpi.cli.commands.{module}")
+            getattr(found, f"add_{name.replace('-', '_')}")(command)
     return parser
-
-
-def _add_verbosity(parser: argparse.ArgumentParser) -> None:
-    """How much a command says; before or after its name."""
-    group = parser.add_mutually_exclusive_group()
-    for flags, level, text in (
-        (("-q", "--quiet"), QUIET, "print only results and errors"),
-        (("-v", "--verbose"), VERBOSE, "print events as they happen"),
-    ):
-        group.add_argument(
-            *flags,
-            dest="verbosity",
-            action="store_const",
-            const=level,
-            default=argparse.SUPPRESS,
-            help=text,
-        )

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cec_mpi.core.code.families import FAMILIES
-from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import check_choices, option, own_options, several, whole_number
@@ -20,8 +18,15 @@ from cec_mpi.runtime.options.sharing import checked_range
 from cec_mpi.store.coded.grid import BLOCK_BYTES
 from cec_mpi.store.files.formats import checked_delimiter
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.work import MEMORY
+from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.text import shown
+
+FORMATS = (
+    "an .npy file, a directory of .npy parts, file.h5::/dataset (also .nc of NetCDF-4, .mat of "
+    "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
+    "file.h5ad::/group"
+)
+"""What encode reads."""
 
 _DELIMITER_NAMES = {"\t": "tab", " ": "space"}
 _PROCESS_OPTIONS = ("memory", "resume")  # a resume may change these
@@ -198,7 +203,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         None,
         "--code",
         "code family (default: fourier up to 24 machines, orthonormal above and with --systematic)",
-        choices=list(FAMILIES),
+        choices=["fourier", "orthonormal", "gaussian"],
     )
     systematic: bool = option(False, "--systematic", "store rows of X in the first L shards")
     seed: int = option(
@@ -229,7 +234,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         choices=["refuse", "drop-rows", "mean"],
     )
     memory: int = option(
-        MEMORY,
+        WORK_MEMORY,
         "--memory SIZE",
         "memory that each process may use in addition to Python itself (default: 512M)",
         values.size,
@@ -254,6 +259,8 @@ class EncodeOptions(TableOptions, ContainerOptions):
         InputError
             Names the option, what was found and what was expected.
         """
+        from cec_mpi.core.plan.load import check_speeds
+
         for group in GROUPS:
             check_choices(group, self)
         if self.header is not None and not isinstance(self.header, bool):

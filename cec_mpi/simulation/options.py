@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import option
-from cec_mpi.simulation.scenario import RATE, Costs, MachineEvent
-from cec_mpi.store.format.manifest import DTYPES
+
+if TYPE_CHECKING:
+    from cec_mpi.simulation.scenario import MachineEvent
 
 _X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that join and leave"
 STEPS = 100
@@ -82,7 +84,11 @@ class SimulateOptions:
         None, "--density D", "fraction of nonzeros of X (default: 1)", values.number, below=_X
     )
     dtype: str | None = option(
-        None, "--dtype", "dtype of shards (default: float64)", choices=DTYPES, below=_X
+        None,
+        "--dtype",
+        "dtype of shards (default: float64)",
+        choices=("float32", "float64"),
+        below=_X,
     )
     steps: int | None = option(
         None,
@@ -149,7 +155,7 @@ class SimulateOptions:
     rate: int | None = option(
         None,
         "--rate SIZE",
-        f"bytes that a machine of speed 1 multiplies per second (default: {RATE:.0e})",
+        "bytes that a machine of speed 1 multiplies per second (default: 5e9)",
         values.size,
         below=_MODEL,
     )
@@ -178,7 +184,7 @@ class SimulateOptions:
         None,
         "--decode TIME",
         "time of each of the L multiplications that decode a number of X w; reading and writing it "
-        f"takes as long as 25 (default: {Costs.decode:g})",
+        "takes as long as 25 (default: 4e-11)",
         values.seconds,
         below=_MODEL,
     )
@@ -186,6 +192,8 @@ class SimulateOptions:
     @property
     def machine_events(self) -> tuple[MachineEvent, ...]:
         """The events of processes."""
+        from cec_mpi.simulation.scenario import MachineEvent
+
         lost = (MachineEvent(seconds, machine, "lost") for seconds, machine in self.lost)
         joins = (MachineEvent(seconds, machine, "joins") for seconds, machine in self.joins)
         return (*lost, *joins)

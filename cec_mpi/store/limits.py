@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 _PROCESS = Path("/proc/self")
+WORK_MEMORY = 512 << 20
+"""Bytes that each process may use to encode, repair or decode."""
 DEFAULT_MEMORY = 0.9  # of what is free, for the shards of a host
 _GROUP_1 = "memory.limit_in_bytes", "memory.usage_in_bytes"  # of control groups of version 1
 _MOST_GROUP = 2**31 - 1  # so that it can be a colour of MPI

@@ -22,9 +22,6 @@ Watch = Callable[[int, int], None]
 
 T = TypeVar("T")
 
-MEMORY = 512 << 20
-"""Default of the largest number of bytes that a process uses."""
-
 _OVERHEAD_BYTES = 160 << 20  # memory of libraries, threads and page tables
 _MOST_THREADS = 64
 _MOST_PIECE_BYTES = 32 << 20

@@ -11,6 +11,7 @@ from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from cec_mpi.simulation.advise import Advice, Choice, MachineGroup, Question
 
 
-def add_advise(commands: Any) -> None:
+def add_advise(p: Parser) -> None:
     """``cec-mpi advise``."""
-    p = commands.add_parser("advise", help="say which code or copies to choose for machines")
     add_option(p, SimulateOptions, "shape", text="rows and columns of X", required=True)
     for name in ("density", "dtype"):
         add_option(p, SimulateOptions, name)

@@ -6,11 +6,12 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script
+from cec_mpi.cli.commands.parser import Parser
+from cec_mpi.cli.commands.run import add_run
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
@@ -20,14 +21,12 @@ from cec_mpi.store.files.regular import read_given
 from cec_mpi.terminal import put
 
 
-def add_slurm(commands: Any) -> None:
+def add_slurm(p: Parser) -> None:
     """``cec-mpi slurm``."""
-    p = commands.add_parser(
-        "slurm",
-        help="write a Slurm batch script for cec-mpi run",
-        usage="%(prog)s [OPTIONS] run STORE --out DIR ...",
-        description="Write a Slurm batch script for this run to standard output. With --elastic, "
-        "write two scripts into the current directory.",
+    p.usage = "%(prog)s [OPTIONS] run STORE --out DIR ..."
+    p.description = (
+        "Write a Slurm batch script for this run to standard output. With --elastic, "
+        "write two scripts into the current directory."
     )
     add_flag(
         p,
@@ -71,15 +70,15 @@ def add_slurm(commands: Any) -> None:
     p.add_argument(
         "run", nargs=argparse.REMAINDER, help="the run of the job: run STORE --out DIR ..."
     )
-    p.set_defaults(command=partial(_slurm, run_parser=commands.choices["run"]))
+    p.set_defaults(command=_slurm)
 
 
-def _slurm(arguments: argparse.Namespace, run_parser: argparse.ArgumentParser) -> int:
+def _slurm(arguments: argparse.Namespace) -> int:
     words = arguments.run
     if words[:1] != ["run"]:
         found = f"found {words[0]!r}" if words else "found nothing"
         raise InputError(f"{found} after the options, expected run STORE --out DIR ...")
-    run = _parsed(run_parser, words[1:])
+    run = _parsed(words[1:])
     if run.serial:
         raise InputError("--serial: expected a run of several processes in a job of Slurm")
     if run.overwrite:
@@ -171,11 +170,13 @@ def _write_elastic(
 # --- words of another command ---------------------------------------------------------------
 
 
-def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
     """Parse words as ``cec-mpi run`` does, so that errors are found before the job starts."""
     from cec_mpi.cli.run.settings import task_options
     from cec_mpi.tasks import find_task
 
+    parser = Parser(prog="cec-mpi run")
+    add_run(parser)
     arguments = parser.parse_args(words)
     run = run_options(arguments)
     if ":" not in run.task:  # a user's task may exist only on the cluster

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from cec_mpi.cli.commands.parser import Processes
+from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.options.elastic import Elastic
 from cec_mpi.runtime.options.option import add_option
 from cec_mpi.runtime.options.sharing import Sharing
-from cec_mpi.runtime.processes.start import run_together
 
 
-def add_doctor(commands: Any) -> None:
+def add_doctor(p: Parser) -> None:
     """``cec-mpi doctor``."""
-    p = commands.add_parser(
-        "doctor", help="check MPI, ranks, cores, threads and nodes before a run"
-    )
     p.add_argument(
         "store",
         metavar="STORE",
@@ -34,6 +29,7 @@ def add_doctor(commands: Any) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.doctor.examine import examine
+    from cec_mpi.runtime.processes.start import run_together
 
     given = arguments.store, arguments.json, arguments.threads
     return run_together(lambda comm: examine(comm, *given), arguments.start_timeout)

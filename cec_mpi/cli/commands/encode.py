@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cec_mpi.cli.commands.parser import Processes
-from cec_mpi.cli.commands.shared import with_runner
-from cec_mpi.encoding.options import GROUPS, EncodeOptions
+from cec_mpi.cli.commands.parser import Parser
+from cec_mpi.cli.commands.shared import share_ranks, with_runner
+from cec_mpi.encoding.options import FORMATS, GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.terminal import say
@@ -18,22 +18,18 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def add_encode(commands: Any) -> None:
+def add_encode(p: Parser) -> None:
     """``cec-mpi encode``."""
-    from cec_mpi.encoding.sources import FORMATS  # with NumPy
-
-    p = commands.add_parser(
-        "encode",
-        help="encode a matrix on disk into a store: coded shards, or copies of sparse rows",
-        description="Encode a matrix into a store: with --recovery L as coded shards, a sparse "
+    p.description = (
+        "Encode a matrix into a store: with --recovery L as coded shards, a sparse "
         "one without it as copies of its rows. Under mpirun all ranks share the "
-        "work of a code, and one writes copies.",
+        "work of a code, and one writes copies."
     )
     p.add_argument("source", metavar="X", help=FORMATS)
     p.add_argument("store", metavar="STORE", help="directory to create")
     for group in GROUPS:
         add_options(p, group)
-    p.processes = Processes.SHARED
+    share_ranks(p)
     p.set_defaults(command=_encode)
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.terminal import facts_table, put
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 
-def add_info(commands: Any) -> None:
+def add_info(p: Parser) -> None:
     """``cec-mpi info``."""
-    p = commands.add_parser("info", help="describe a store")
     p.add_argument("store", metavar="STORE", help="directory made by encode")
     add_json(p)
     p.set_defaults(command=_info)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.removed import refuse_command, refuse_option
-from cec_mpi.terminal import put
+from cec_mpi.terminal import QUIET, VERBOSE, put
 from cec_mpi.text import closest
 
 _NUMBER = re.compile(r"-\.?\d")
@@ -50,6 +50,19 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+        levels = self.add_mutually_exclusive_group()  # before or after the name of a command
+        for flags, level, text in (
+            (("-q", "--quiet"), QUIET, "print only results and errors"),
+            (("-v", "--verbose"), VERBOSE, "print events as they happen"),
+        ):
+            levels.add_argument(
+                *flags,
+                dest="verbosity",
+                action="store_const",
+                const=level,
+                default=argparse.SUPPRESS,
+                help=text,
+            )
         self.commands: dict[str, Parser] = {}
         self.processes = Processes.ONE
         self.common: set[str] = set()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InfeasibleError, InputError
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
 _MOST_DRAWN = 2000  # machines
 
 
-def add_plan(commands: Any) -> None:
+def add_plan(p: Parser) -> None:
     """``cec-mpi plan``."""
-    p = commands.add_parser(
-        "plan",
-        help="show which machine would compute which rows, and which losses end a run",
-        description="Show which machine would compute which rows: with a store, or with --speeds, "
-        "--rows and either --recovery (a code) or --copies (of sparse rows) before there is one.",
+    p.description = (
+        "Show which machine would compute which rows: with a store, or with --speeds, "
+        "--rows and either --recovery (a code) or --copies (of sparse rows) before there is one."
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_flag(

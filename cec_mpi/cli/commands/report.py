@@ -7,15 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.errors import InputError
-from cec_mpi.report.live.display import show
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY
-from cec_mpi.runtime.records.reading import LONGEST_LINE
 from cec_mpi.runtime.times import PAGE_SECONDS
 from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
@@ -30,9 +29,8 @@ _START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
 _LEAST_PAUSE = 2.0  # times the duration of making a page
 
 
-def add_report(commands: Any) -> None:
+def add_report(p: Parser) -> None:
     """``cec-mpi report``."""
-    p = commands.add_parser("report", help="write a report on runs, as a page of HTML")
     p.add_argument(
         "runs", metavar="DIR", nargs="+", help="directory of a run, which may still be running"
     )
@@ -94,6 +92,8 @@ class _WatchView:
 
 def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) -> None:
     """Write the files until the runs end, and show it as --progress says."""
+    from cec_mpi.report.live.display import show
+
     runs = listed(arguments.runs, 5)
     view = _WatchView(f"{names}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with show(view, arguments.progress) as lock:
@@ -117,6 +117,8 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) 
 
 def _is_starting(run: str) -> bool:
     """Whether a run has its directory, but no records yet."""
+    from cec_mpi.runtime.records.reading import LONGEST_LINE
+
     try:
         with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
             begun = stream.readline(LONGEST_LINE).endswith(b"\n")
@@ -202,13 +204,10 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
     return runs
 
 
-def add_top(commands: Any) -> None:
+def add_top(p: Parser) -> None:
     """``cec-mpi top``."""
-    p = commands.add_parser(
-        "top",
-        help="show a current run, from its files",
-        description="Show the progress of a run and what its machines do, until it ends. "
-        "Ctrl-C leaves.",
+    p.description = (
+        "Show the progress of a run and what its machines do, until it ends. Ctrl-C leaves."
     )
     p.add_argument(
         "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"

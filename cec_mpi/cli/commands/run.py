@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from cec_mpi.cli.commands.parser import Processes
+from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.task import option_of_task, task_text
 from cec_mpi.cli.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
 from cec_mpi.errors import InputError
@@ -18,19 +18,16 @@ from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.sharing import Caching
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.runtime.processes.start import run_together
 
 
-def add_run(commands: Any) -> None:
+def add_run(p: Parser) -> None:
     """``cec-mpi run``."""
-    p = commands.add_parser(
-        "run",
-        help="compute with a store",
-        usage="%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]",
-        description="Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
+    p.usage = "%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]"
+    p.description = (
+        "Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
         "starts machines on this computer and continues if some of them are lost. Under mpirun -n "
         "N+1 every rank is a process of the run: by default all ranks take part in every step by "
-        "MPI; with --elastic the run continues without lost ranks.",
+        "MPI; with --elastic the run continues without lost ranks."
     )
     p.special_help = _help_of_task
     p.hint = option_of_task
@@ -61,15 +58,13 @@ def add_run(commands: Any) -> None:
     p.set_defaults(command=_run)
 
 
-def add_join(commands: Any) -> None:
+def add_join(p: Parser) -> None:
     """``cec-mpi join``."""
-    p = commands.add_parser(
-        "join",
-        help="join an elastic run as one or more machines",
-        description="Join an elastic run as one or more machines. The process ends when the run "
+    p.description = (
+        "Join an elastic run as one or more machines. The process ends when the run "
         "ends (exit code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be "
         "reached or this process cannot compute (3), or when its answers were wrong (7). MPI is "
-        "not needed: srun -n K or mpiexec -n K starts K processes.",
+        "not needed: srun -n K or mpiexec -n K starts K processes."
     )
     p.add_argument(
         "file",
@@ -108,6 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
         run_elastic,
         run_in_lockstep,
     )
+    from cec_mpi.runtime.processes.start import run_together
 
     run, options = run_options(arguments), from_flags(SessionOptions, arguments)
     launcher = launcher_of_ranks()

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
-from cec_mpi.report.live.transfer import transfer
+from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import add_flag
+from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.runtime.processes.start import run_together
 
 if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
-
-_LISTED = 8
-_LONGEST = 24  # characters of a name
 
 
 def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
@@ -31,6 +28,9 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
     arguments : argparse.Namespace
         Arguments of the command; ``progress`` and ``start_timeout`` are read.
     """
+    from cec_mpi.report.live.transfer import transfer
+    from cec_mpi.runtime.processes.start import run_together
+
     choice = arguments.progress
     if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
@@ -48,15 +48,18 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
     return run_together(on_ranks, arguments.start_timeout)
 
 
-def add_store_command(
-    commands: Any, name: str, perform: Callable[[argparse.Namespace], int], **texts: str
-) -> Parser:
-    """Add a command on a store that several ranks may share."""
-    p: Parser = commands.add_parser(name, **texts)
-    p.processes = Processes.SHARED
-    p.add_argument("store", metavar="STORE", help="a directory that encode made")
+def add_store(p: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
+    """Give a command a store, on which several ranks may share the work."""
+    p.add_argument("store", metavar="STORE", help="directory made by encode")
     p.set_defaults(command=perform)
-    return p
+    share_ranks(p)
+
+
+def share_ranks(p: Parser) -> None:
+    """Let several ranks share the work of a command, whose options they need."""
+    p.processes = Processes.SHARED
+    add_option(p, Elastic, "start_timeout")
+    add_option(p, RunOptions, "progress")
 
 
 def add_memory(p: argparse.ArgumentParser) -> None:

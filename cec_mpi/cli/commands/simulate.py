@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.options.available import Available
 from cec_mpi.runtime.options.elastic import Elastic
@@ -26,16 +27,14 @@ if TYPE_CHECKING:
 _ELASTIC = ("elastic", "stragglers", "deadline", "wait")
 
 
-def add_simulate(commands: Any) -> None:
+def add_simulate(p: Parser) -> None:
     """``cec-mpi simulate``."""
-    p = commands.add_parser(
-        "simulate",
-        help="simulate a run on machines that join and leave",
-        usage="%(prog)s [STORE] [OPTIONS]",
-        description="Simulate how long the steps of a run take and wait, without computing X w. "
+    p.usage = "%(prog)s [STORE] [OPTIONS]"
+    p.description = (
+        "Simulate how long the steps of a run take and wait, without computing X w. "
         "Needs a store, or --shape, --machines and --recovery or --copies. --emulate-speeds are "
         "the true speeds of machines (default: --speeds, or 1), --speeds those that the run "
-        "assumes.",
+        "assumes."
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)

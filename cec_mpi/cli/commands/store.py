@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cec_mpi.cli.commands.shared import add_memory, add_store_command, with_runner
+from cec_mpi.cli.commands.parser import Parser
+from cec_mpi.cli.commands.shared import add_memory, add_store, with_runner
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
@@ -18,15 +19,11 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def add_verify(commands: Any) -> None:
+def add_verify(p: Parser) -> None:
     """``cec-mpi verify``."""
-    add_store_command(
-        commands,
-        "verify",
-        _verify,
-        help="read a store and check every block",
-        description="Read all shards of a store and check every block. Under mpirun all ranks "
-        "share the work.",
+    add_store(p, _verify)
+    p.description = (
+        "Read all shards of a store and check every block. Under mpirun all ranks share the work."
     )
 
 
@@ -67,16 +64,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     return with_runner("verifying", body, arguments)
 
 
-def add_repair(commands: Any) -> None:
+def add_repair(p: Parser) -> None:
     """``cec-mpi repair``."""
-    p = add_store_command(
-        commands,
-        "repair",
-        _repair,
-        help="rebuild damaged and missing blocks of a store",
-        description="Rebuild damaged blocks from any L good shards, of a sparse X from another "
+    add_store(p, _repair)
+    p.description = (
+        "Rebuild damaged blocks from any L good shards, of a sparse X from another "
         "copy. If more than L shards are good, also compare them with each other. Under mpirun all "
-        "ranks share the work.",
+        "ranks share the work."
     )
     add_flag(
         p,
@@ -133,15 +127,12 @@ def _repair(arguments: argparse.Namespace) -> int:
     return with_runner("repairing", body, arguments)
 
 
-def add_decode(commands: Any) -> None:
+def add_decode(p: Parser) -> None:
     """``cec-mpi decode``."""
-    p = add_store_command(
-        commands,
-        "decode",
-        _decode,
-        help="decode the matrix X from a store",
-        description="Decode X from any L good shards, or a sparse X from its copies. Under mpirun "
-        "all ranks share the work.",
+    add_store(p, _decode)
+    p.description = (
+        "Decode X from any L good shards, or a sparse X from its copies. Under mpirun "
+        "all ranks share the work."
     )
     p.add_argument(
         "out",
@@ -189,15 +180,12 @@ def _as_encoded(manifest: Manifest) -> str:
     return ", after the scaling of rows" if manifest.row_exponents else ""
 
 
-def add_add_machine(commands: Any) -> None:
+def add_add_machine(p: Parser) -> None:
     """``cec-mpi add-machine``."""
-    p = add_store_command(
-        commands,
-        "add-machine",
-        _add_machine,
-        help="add a shard for one more machine",
-        description="Compute the shard of machine N + 1 from any L good shards. Under mpirun all "
-        "ranks share the work.",
+    add_store(p, _add_machine)
+    p.description = (
+        "Compute the shard of machine N + 1 from any L good shards. Under mpirun all "
+        "ranks share the work."
     )
     add_option(p, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
     add_memory(p)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.terminal import put
 
 if TYPE_CHECKING:
@@ -15,13 +16,9 @@ if TYPE_CHECKING:
 _WIDTH = 100
 
 
-def add_task(commands: Any) -> None:
+def add_task(p: Parser) -> None:
     """``cec-mpi task``."""
-    p = commands.add_parser(
-        "task",
-        help="list the tasks, or the options and results of one",
-        description="List the tasks of cec-mpi run, or the options and results of one task.",
-    )
+    p.description = "List the tasks of cec-mpi run, or the options and results of one task."
     p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
     p.special_help = lambda given: task_text(given["NAME"]) if "NAME" in given else ""
     p.set_defaults(command=_task)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.encoding.options import EncodeOptions
+from cec_mpi.encoding.options import FORMATS, EncodeOptions
 from cec_mpi.encoding.sources.arrays import (
     InMemorySource,
     array_source,
@@ -49,12 +49,6 @@ __all__ = [
     "stream_rows",
     "shared",
 ]
-
-FORMATS = (
-    "an .npy file, a directory of .npy parts, file.h5::/dataset (also .nc of NetCDF-4, .mat of "
-    "MATLAB 7.3), a Zarr array, .csv, .tsv, raw binary with --shape, or a sparse .npz, .mtx or "
-    "file.h5ad::/group"
-)
 
 
 def open_source(

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.runtime.availability.command import from_command
-from cec_mpi.runtime.availability.models import Availability, RandomAvailability
 from cec_mpi.runtime.availability.numbers import read_machines
-from cec_mpi.runtime.availability.reading import as_availability, read_availability
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     STUDIES,
@@ -23,6 +20,7 @@ from cec_mpi.runtime.options.option import (
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
+    from cec_mpi.runtime.availability.models import Availability
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -61,6 +59,10 @@ class AvailabilityFlags:
 
     def source(self, machines: int) -> Availability:
         """Return the availability of machines 1..machines."""
+        from cec_mpi.runtime.availability.command import from_command
+        from cec_mpi.runtime.availability.models import RandomAvailability
+        from cec_mpi.runtime.availability.reading import read_availability
+
         command, every = self.availability_command, self.availability_every
         if self.availability:
             return read_availability(self.availability, machines, self.repeat)
@@ -111,6 +113,8 @@ class Available(Group):
 
     def found(self, total: int) -> dict[str, Any]:
         """Return the availability of machines 1..total, and those that take part."""
+        from cec_mpi.runtime.availability.reading import as_availability
+
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
             raise InputError(f"tick {tick}: expected at least 1e-6 seconds")

@@ -20,7 +20,6 @@ from cec_mpi.runtime.options.option import (
 )
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
-from cec_mpi.runtime.processes.start import seconds_to_meet
 from cec_mpi.runtime.times import ADOPT_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
 from cec_mpi.text import plural, shown
 
@@ -247,6 +246,8 @@ class Elastic(Group):
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
+        from cec_mpi.runtime.processes.start import seconds_to_meet
+
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):

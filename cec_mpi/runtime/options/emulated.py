@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.machine.emulation import SpeedChange
-from cec_mpi.runtime.machine.faults import read_faults
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import STUDIES, Group, option, real_number, several
 from cec_mpi.runtime.options.sharing import checked_speeds
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
+    from cec_mpi.runtime.machine.emulation import SpeedChange
     from cec_mpi.store.format.manifest import Manifest
 
 
@@ -70,6 +69,9 @@ class Emulated(Group):
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
+        from cec_mpi.runtime.machine.emulation import SpeedChange
+        from cec_mpi.runtime.machine.faults import read_faults
+
         if not isinstance(self.inject, str):
             raise InputError(f"inject {shown(self.inject)}: expected text, such as kill:3@10")
         total, base = manifest.code.machines, self.emulate_base

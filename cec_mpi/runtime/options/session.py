@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.core.accuracy.rounding import encoding_error
-from cec_mpi.core.checks.parity import answer_checker
-from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.available import Available, check_enough
 from cec_mpi.runtime.options.elastic import Elastic
 from cec_mpi.runtime.options.emulated import Emulated
-from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.option import option, whole_number
 from cec_mpi.runtime.options.sharing import Caching, Reading, Sharing
 from cec_mpi.store.files.paths import as_path
@@ -22,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from cec_mpi.runtime.options.machines import MachineOptions
     from cec_mpi.store.format.manifest import Manifest
 
 GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
@@ -45,6 +42,8 @@ class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
 
     def machine_options(self) -> MachineOptions:
         """Return the options that machines need."""
+        from cec_mpi.runtime.options.machines import MachineOptions
+
         return MachineOptions(
             shards=self.shards,
             verify=self.verify,
@@ -113,6 +112,8 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     InputError
         States the size of errors that may be missed, and what would help.
     """
+    from cec_mpi.core.accuracy.rounding import encoding_error
+
     code, dtype = manifest.code, manifest.dtype
     total, recovery = code.machines, code.recovery
     arithmetic = dtype if precision == "shard" else "float64"
@@ -145,6 +146,9 @@ def _undetected_error(
 
     Terms of changing sign and like size add up to about ``S / sqrt(r)``.
     """
+    from cec_mpi.core.checks.parity import answer_checker
+    from cec_mpi.core.checks.sensitivity import measure_sensitivity
+
     code, columns = manifest.code, manifest.columns
     checker = answer_checker(code.generator, arithmetic, columns, shard_errors)
     found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)

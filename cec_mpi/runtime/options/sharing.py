@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from cec_mpi.core.plan.assignment import SCHEMES, Scheme, check_scheme
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import STUDIES, Group, check_choices, option, whole_number
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.shard import Holding, Precision, Verify
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
+    from cec_mpi.core.plan.assignment import Scheme
     from cec_mpi.store.format.manifest import Manifest
+    from cec_mpi.store.shard import Holding, Precision, Verify
 
 SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
@@ -57,13 +57,13 @@ class Sharing(Group):
         "heterogeneous",
         "--scheme",
         "assign rows by speed, or equally (cyclic) for comparison (default: heterogeneous)",
-        choices=SCHEMES,
+        choices=("heterogeneous", "cyclic"),
         below=STUDIES,
     )
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        check_scheme(self.scheme)
+        check_choices(Sharing, self)
         if self.scheme not in manifest.placement.schemes:
             raise InputError(
                 f"scheme {self.scheme} is only for a code: rows of a sparse X go to machines that "
@@ -96,20 +96,20 @@ class Reading(Group):
         "--precision",
         "compute products in float64 (double), or in the dtype of the shards (shard), which is "
         "faster and less exact if that is float32 (default: double)",
-        choices=get_args(Precision),
+        choices=("double", "shard"),
     )
     shards: Holding = option(
         "mmap",
         "--shards",
         "read rows through the page cache (mmap), or copy them into memory (ram) (default: mmap)",
-        choices=get_args(Holding),
+        choices=("mmap", "ram"),
     )
     verify: Verify = option(
         "first-read",
         "--verify",
         "compare blocks with their checksums when they are first read, or never (default: "
         "first-read)",
-        choices=get_args(Verify),
+        choices=("first-read", "never"),
     )
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.numbers import read_machines
-from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.store.files.paths import as_path
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+    from cec_mpi.runtime.machine.emulation import SpeedChange
 
 
 LEAST, MOST = 1e-100, 1e100
@@ -248,6 +249,8 @@ def machines(text: str) -> tuple[int, ...]:
 
 def change(text: str) -> SpeedChange:
     """Parse a `SpeedChange`, ``STEP:MACHINE:FACTOR``."""
+    from cec_mpi.runtime.machine.emulation import SpeedChange
+
     try:
         step, machine, factor = text.split(":")
         return SpeedChange(whole(step), positive(machine), float(factor))

@@ -13,15 +13,16 @@ from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.manifest_files import check_sizes, read_manifest
+from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.rebuilding import Rebuilding, check_outcomes, publish_rebuilt, rebuild_blocks
-from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+from cec_mpi.store.work import LocalRunner, Runner
 
 
 def add_machine(
     store: str | os.PathLike[str],
     *,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = WORK_MEMORY,
     runner: Runner | None = None,
 ) -> Manifest:
     """Compute the shard of a further machine, N + 1, without X.

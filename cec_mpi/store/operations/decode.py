@@ -9,8 +9,9 @@ from cec_mpi.store.files.durable import check_free_space
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.reader import open_store
-from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+from cec_mpi.store.work import LocalRunner, Runner
 
 
 def decode(
@@ -18,7 +19,7 @@ def decode(
     out: str | os.PathLike[str],
     *,
     delimiter: str | None = None,
-    memory: int = MEMORY,
+    memory: int = WORK_MEMORY,
     runner: Runner | None = None,
 ) -> float:
     """Decode the matrix X of a store into a new file.

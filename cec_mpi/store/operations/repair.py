@@ -23,9 +23,10 @@ from cec_mpi.store.format.manifest_files import (
     remove_journal,
 )
 from cec_mpi.store.format.scaling import restore_scaling
+from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.operations.verify import Condition, examine
 from cec_mpi.store.rebuilding import Rebuilding, disagreement, publish_rebuilt, rebuild_blocks
-from cec_mpi.store.work import MEMORY, LocalRunner, Runner
+from cec_mpi.store.work import LocalRunner, Runner
 
 _WAITING = ".waiting"  # suffix of a file until it gets its name
 
@@ -70,7 +71,7 @@ def repair(
     store: str | os.PathLike[str],
     machine: int | None = None,
     *,
-    memory: int = MEMORY,
+    memory: int = WORK_MEMORY,
     runner: Runner | None = None,
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.

@@ -44,7 +44,7 @@ sys.exit(main())
         (PLAN, "cec_mpi.cli", "SIGINT", -signal.SIGINT),
         (PLAN, "argparse", "SIGINT", -signal.SIGINT),
         (PLAN, "cec_mpi.cli.commands.explain", "SIGINT", 130),
-        (PLAN, "numpy._core.multiarray", "SIGINT", -signal.SIGINT),
+        (PLAN, "numpy._core.multiarray", "SIGINT", 130),
         (PLAN, "os.fsync", "SIGINT", 130),
         (PLAN, "os.fsync", "SIGHUP", 129),
         (PLAN, "os.fsync", "SIGTERM", 143),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ import pytest
 import cec_mpi
 from cec_mpi.cli import build_parser, main
 from cec_mpi.cli.run.options import RunOptions
+from cec_mpi.core.code.families import FAMILIES
+from cec_mpi.core.plan.assignment import SCHEMES
+from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.available import AvailabilityFlags
@@ -24,6 +28,10 @@ from cec_mpi.runtime.options.option import from_flags, own_options
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.sharing import as_speeds
 from cec_mpi.runtime.processes.launcher import without_launcher
+from cec_mpi.simulation.options import SimulateOptions
+from cec_mpi.simulation.scenario import RATE, Costs
+from cec_mpi.store.format.manifest import DTYPES
+from cec_mpi.store.shard import Holding, Precision, Verify
 from helpers.sparse import sparse
 
 # What no other function of Python has: the first three say what to open, and for whom.
@@ -53,6 +61,24 @@ def test_each_flag_has_its_keyword_and_each_keyword_its_flag():
     assert {"availability", "speeds", "elastic", "emulate_speeds", "seed"} <= keywords().keys()
     assert flags_of_run() - TOGETHER == keywords().keys() - {"availability"}
     assert flags_of_run() >= TOGETHER
+
+
+def test_choices_are_all_that_the_code_knows():
+    """Options name them again, because help is shown without NumPy."""
+    simulated = {each.name: each.metadata["shown"] for each in own_options(SimulateOptions)}
+    known = {each.name: each.metadata["shown"].get("choices") for each in fields(SessionOptions)}
+    known |= {
+        each.name: each.metadata["shown"].get("choices") for each in own_options(EncodeOptions)
+    }
+    assert known["scheme"] == SCHEMES
+    assert known["shards"] == get_args(Holding)
+    assert known["verify"] == get_args(Verify)
+    assert known["precision"] == get_args(Precision)
+    assert known["code"] == list(FAMILIES)
+    assert tuple(known["dtype"]) == simulated["dtype"]["choices"] == DTYPES
+    assert "(default: 5e9)" in simulated["rate"]["text"]
+    assert RATE == 5e9
+    assert f"(default: {Costs.decode:g})" in simulated["decode"]["text"]
 
 
 def test_keywords_have_the_defaults_of_the_flags():
