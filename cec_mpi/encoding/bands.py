@@ -19,7 +19,7 @@ from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.files.durable import WriteHandles, read_at
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
-from cec_mpi.store.format.manifest_files import INCOMPLETE_SIZES
+from cec_mpi.store.manifest_files import INCOMPLETE_SIZES
 
 _ROWS = 64  # at least, so that the recorded sizes are small compared to the shards
 

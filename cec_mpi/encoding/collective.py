@@ -17,7 +17,7 @@ from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
 from cec_mpi.runtime.processes.start import check_start, on_master
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
-from cec_mpi.store.coded.decoding import Decoding
+from cec_mpi.store.coded.outputs import Decoding
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.operations.verify import Reading
 from cec_mpi.store.rebuilding import Rebuilding

@@ -43,7 +43,7 @@ from cec_mpi.store.format.manifest import (
     MissingValues,
     store_dtype,
 )
-from cec_mpi.store.format.manifest_files import INCOMPLETE, MANIFEST
+from cec_mpi.store.manifest_files import INCOMPLETE, MANIFEST
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 

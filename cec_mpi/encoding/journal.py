@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -33,7 +34,8 @@ from cec_mpi.store.files.replacing import create_new, is_own, open_own, sync
 from cec_mpi.store.format.array_files import publish_pieces, with_copy
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
 from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
-from cec_mpi.store.format.manifest_files import (
+from cec_mpi.store.format.shard_files import make_shard_file
+from cec_mpi.store.manifest_files import (
     INCOMPLETE,
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_MANIFEST,
@@ -42,12 +44,11 @@ from cec_mpi.store.format.manifest_files import (
     JOURNAL,
     MANIFEST_COPY,
     SOURCE,
-    parse_manifest,
     publish_manifest,
+    read_content,
     read_manifest,
     text_of,
 )
-from cec_mpi.store.format.shard_files import make_shard_file
 
 _PIECE_BYTES = 1 << 20
 
@@ -61,7 +62,7 @@ def create_store(
     ----------
     target : Path
     skeleton : CodedManifest
-        CodedManifest without checksums.
+        Manifest without checksums.
     matrix : Matrix
     arguments : dict of str to object
         Arguments of `encode`; a resume must have the same.
@@ -138,9 +139,7 @@ def read_skeleton(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> Co
         if not (target / INCOMPLETE).exists():
             raise FileNotFoundError
         earlier, stamps = _read_origin(target)
-        skeleton = parse_manifest(target / INCOMPLETE_MANIFEST)
-        if not isinstance(skeleton, CodedManifest):
-            raise ValueError("the manifest of another kind of store")
+        skeleton = msgspec.convert(read_content(target / INCOMPLETE_MANIFEST), CodedManifest)
     except FileNotFoundError:
         if (target / MANIFEST_COPY).exists():
             read_manifest(target)  # raises with the reason if a complete store is damaged

@@ -29,7 +29,7 @@ from cec_mpi.store.format.manifest import (
     SumsEntry,
     store_dtype,
 )
-from cec_mpi.store.format.manifest_files import publish_manifest
+from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.work import Watch
 
 _COPIES = 3  # by default

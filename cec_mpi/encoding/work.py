@@ -32,7 +32,7 @@ from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_sum
-from cec_mpi.store.format.manifest_files import (
+from cec_mpi.store.manifest_files import (
     INCOMPLETE_EXPONENTS,
     INCOMPLETE_SIZES,
     INCOMPLETE_SUMS,

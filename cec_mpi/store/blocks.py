@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import read_block
 from cec_mpi.store.work import fit_memory
+
+M = TypeVar("M", bound=Manifest)
 
 _PIECE_BYTES = 8 << 20
 
@@ -42,6 +45,33 @@ class Agreement:
     is_settled: bool = True
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a block.
+
+    Attributes
+    ----------
+    block : int
+    rebuilt : tuple of (int, int, float)
+        Machine, checksum and error bound of each content that was computed.
+    wrong : tuple of int
+        Machines whose contents were left out as wrong, although their checksums match.
+    disagreeing : tuple of int
+        Machines that disagree, if the wrong one cannot be identified; then nothing was computed.
+    is_lost : bool
+        Whether too few contents are good.
+    linked : tuple of int
+        Machines whose files are links and must be replaced first; then nothing was written.
+    """
+
+    block: int
+    rebuilt: tuple[tuple[int, int, float], ...] = ()
+    wrong: tuple[int, ...] = ()
+    disagreeing: tuple[int, ...] = ()
+    is_lost: bool = False
+    linked: tuple[int, ...] = ()
+
+
 class Values(NamedTuple):
     """Computed contents of a block.
 
@@ -56,7 +86,7 @@ class Values(NamedTuple):
     error_bounds: list[float]
 
 
-class Blocks(ABC):
+class Blocks(Generic[M]):
     """The blocks of a store; can be pickled, and threads may share it.
 
     Parameters
@@ -67,7 +97,7 @@ class Blocks(ABC):
         Checksums of good blocks, and 0 for others.
     """
 
-    def __init__(self, directory: Path, manifest: Manifest, sums: Sums) -> None:
+    def __init__(self, directory: Path, manifest: M, sums: Sums) -> None:
         self.directory, self.manifest, self.sums = directory, manifest, sums
 
     def blocks(self) -> range:
@@ -127,9 +157,13 @@ class Blocks(ABC):
         """
         return Agreement(block, dict(self.read(block)))
 
-    @abstractmethod
     def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
-        """Compute the contents of a block for these machines, from those of L or more others."""
+        """Compute the contents of a block for these machines, from those of L or more others.
+
+        By default all contents are copies.
+        """
+        (copy,) = found.shards.values()
+        return Values([copy] * len(machines), [0.0] * len(machines))
 
     @property
     def bytes_of_thread(self) -> int:
@@ -151,3 +185,39 @@ class Blocks(ABC):
         """Return how many threads can hold a block at a time."""
         largest = self.manifest.block_bytes
         return fit_memory(memory, most, 1, self.bytes_of_thread, largest, 1)[0]
+
+
+def disagreement(machines: Iterable[int], blocks: Iterable[int], manifest: Manifest) -> str:
+    """Return a message that says which shards disagree, and what to do."""
+    return (
+        f"shards {', '.join(map(str, machines))} disagree at {manifest.describe_rows(blocks)}, and "
+        "the wrong one cannot be identified (cec-mpi repair --machine n rebuilds shard n)"
+    )
+
+
+def check_outcomes(
+    outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, purpose: str
+) -> None:
+    """Check that all blocks were computed, and warn of wrong shards.
+
+    Raises
+    ------
+    DamagedStoreError
+        Fewer than L contents of a block are good, or they disagree and the wrong one cannot be
+        identified.
+    """
+    if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
+        blocks = [outcome.block for outcome in disagreeing]
+        problem = disagreement(disagreeing[0].disagreeing, blocks, manifest)
+        raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
+    if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
+        raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")
+    for machine in sorted({n for outcome in outcomes for n in outcome.wrong}):
+        rows = manifest.describe_rows(
+            outcome.block for outcome in outcomes if machine in outcome.wrong
+        )
+        warnings.warn(
+            f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "
+            f"cec-mpi repair {directory} rebuilds it",
+            stacklevel=3,
+        )

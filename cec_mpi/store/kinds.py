@@ -1,7 +1,117 @@
-"""The kinds of stores, by the field of ``manifest.json`` that only they have."""
+"""The kinds of stores: the manifest of each, and the classes that work with it.
+
+Only manifests are imported here. Other classes are imported when they are first used, because
+machines need shards alone, and shards of copies need SciPy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.copies.manifest import CopiesManifest
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.manifest import Manifest, Sums
+from cec_mpi.store.shard import Holding, Verify
 
-KINDS: dict[str, type[Manifest]] = {"code": CodedManifest, "replicas": CopiesManifest}
+if TYPE_CHECKING:
+    from cec_mpi.store.blocks import Blocks
+    from cec_mpi.store.facts import Facts
+    from cec_mpi.store.file_shard import FileShard
+    from cec_mpi.store.output import Output
+
+
+class Kind(NamedTuple):
+    """A kind of store; each class is given as ``module:name``.
+
+    Attributes
+    ----------
+    manifest : type of Manifest
+    shard : str
+        A `FileShard`.
+    output : str
+        An `Output`, or a function that returns one for a path and a delimiter.
+    blocks : str
+        A `Blocks`. By default, all contents of a block are copies.
+    facts : str
+        A `Facts`.
+    """
+
+    manifest: type[Manifest]
+    shard: str
+    output: str
+    blocks: str = "cec_mpi.store.blocks:Blocks"
+    facts: str = "cec_mpi.store.facts:Facts"
+
+
+KINDS = {
+    "code": Kind(
+        CodedManifest,
+        shard="cec_mpi.store.coded.shard:CodedShard",
+        output="cec_mpi.store.coded.outputs:open_output",
+        blocks="cec_mpi.store.coded.blocks:CodedBlocks",
+        facts="cec_mpi.store.coded.facts:CodedFacts",
+    ),
+    "replicas": Kind(
+        CopiesManifest,
+        shard="cec_mpi.store.copies.shard:SparseShard",
+        output="cec_mpi.store.copies.output:NpzOutput",
+        facts="cec_mpi.store.copies.facts:CopiesFacts",
+    ),
+}
+"""By the field of ``manifest.json`` that only this kind has."""
+
+
+def manifest_of(content: dict[str, Any]) -> Manifest:
+    """Return the manifest with this content.
+
+    Raises
+    ------
+    ValueError
+        The kind of store is unknown, or a field is missing, has another type, or is out of range.
+    """
+    for field, kind in KINDS.items():
+        if field in content:
+            return msgspec.convert(content, kind.manifest)
+    raise ValueError(f"expected one of {', '.join(KINDS)}")
+
+
+def open_shard(
+    path: Path, store: Path, manifest: Manifest, machine: int, holding: Holding, verify: Verify
+) -> FileShard:
+    """Open a shard, or a copy of it, whose rows can be multiplied; see `FileShard`."""
+    make = _resolve(manifest, "shard")
+    shard: FileShard = make(path, store, manifest, machine, holding, verify)
+    return shard
+
+
+def open_blocks(directory: Path, manifest: Manifest, sums: Sums) -> Blocks[Any]:
+    """Return the blocks of a store; see `Blocks`."""
+    blocks: Blocks[Any] = _resolve(manifest, "blocks")(directory, manifest, sums)
+    return blocks
+
+
+def open_output(manifest: Manifest, out: Path, delimiter: str | None) -> Output:
+    """Return what writes the decoded X to a file, whose name gives the format.
+
+    Raises
+    ------
+    InputError
+        X cannot be written in this format.
+    """
+    output: Output = _resolve(manifest, "output")(out, delimiter)
+    return output
+
+
+def facts_of(manifest: Manifest) -> Facts:
+    """Return what commands say of a store."""
+    facts: Facts = _resolve(manifest, "facts")(manifest)
+    return facts
+
+
+def _resolve(manifest: Manifest, part: str) -> Any:
+    (kind,) = (kind for kind in KINDS.values() if kind.manifest is type(manifest))
+    return resolve_name(getattr(kind, part))

@@ -11,9 +11,10 @@ from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest, ShardEntry
-from cec_mpi.store.format.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.format.scaling import Scaling, read_scaling
 from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.kinds import open_shard
+from cec_mpi.store.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.shard import Holding, Shard, Verify
 
 
@@ -60,7 +61,7 @@ class Store:
         """
         entry = self._entry(machine)
         path = copy or self.path / entry.file
-        return self.manifest.open_shard(path, self.path, machine, holding, verify)
+        return open_shard(path, self.path, self.manifest, machine, holding, verify)
 
     def shard(self, machine: int) -> Any:
         """Return all rows of a shard, checked.

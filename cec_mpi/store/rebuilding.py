@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from cec_mpi.errors import DamagedStoreError
+from cec_mpi.store.blocks import Outcome
 from cec_mpi.store.files.durable import WriteHandles
 from cec_mpi.store.files.replacing import is_own, sync
 from cec_mpi.store.files.saving import input_errors
-from cec_mpi.store.format.checksums import (
-    block_sum,
-    publish_checksums,
-    publish_generation,
-    row_sum,
-)
+from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import make_shard_file
+from cec_mpi.store.kinds import open_blocks
+from cec_mpi.store.manifest_files import publish_generation
 from cec_mpi.store.work import Runner
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a block.
-
-    Attributes
-    ----------
-    block : int
-    rebuilt : tuple of (int, int, float)
-        Machine, checksum and error bound of each content that was computed.
-    wrong : tuple of int
-        Machines whose contents were left out as wrong, although their checksums match.
-    disagreeing : tuple of int
-        Machines that disagree, if the wrong one cannot be identified; then nothing was computed.
-    is_lost : bool
-        Whether too few contents are good.
-    linked : tuple of int
-        Machines whose files are links and must be replaced first; then nothing was written.
-    """
-
-    block: int
-    rebuilt: tuple[tuple[int, int, float], ...] = ()
-    wrong: tuple[int, ...] = ()
-    disagreeing: tuple[int, ...] = ()
-    is_lost: bool = False
-    linked: tuple[int, ...] = ()
 
 
 @dataclass
@@ -84,7 +53,7 @@ class Rebuilding:
     writable: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.blocks = self.manifest.open_blocks(self.directory, self.sums)
+        self.blocks = open_blocks(self.directory, self.manifest, self.sums)
         self.pieces = self.blocks.pieces(self.numbers)
         self.threads = self.blocks.threads(self.memory, self.threads)
 
@@ -156,42 +125,6 @@ def rebuild_blocks(
         damaged = {n for outcome in outcomes for n in outcome.linked}
         if not damaged:
             return outcomes, replaced
-
-
-def disagreement(machines: Iterable[int], blocks: Iterable[int], manifest: Manifest) -> str:
-    """Return a message that says which shards disagree, and what to do."""
-    return (
-        f"shards {', '.join(map(str, machines))} disagree at {manifest.describe_rows(blocks)}, and "
-        "the wrong one cannot be identified (cec-mpi repair --machine n rebuilds shard n)"
-    )
-
-
-def check_outcomes(
-    outcomes: Sequence[Outcome], directory: Path, manifest: Manifest, purpose: str
-) -> None:
-    """Check that all blocks were computed, and warn of wrong shards.
-
-    Raises
-    ------
-    DamagedStoreError
-        Fewer than L contents of a block are good, or they disagree and the wrong one cannot be
-        identified.
-    """
-    if disagreeing := [outcome for outcome in outcomes if outcome.disagreeing]:
-        blocks = [outcome.block for outcome in disagreeing]
-        problem = disagreement(disagreeing[0].disagreeing, blocks, manifest)
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {problem}")
-    if lost := [outcome.block for outcome in outcomes if outcome.is_lost]:
-        raise DamagedStoreError(f"{directory} cannot be {purpose}: {manifest.describe_lost(lost)}")
-    for machine in sorted({n for outcome in outcomes for n in outcome.wrong}):
-        rows = manifest.describe_rows(
-            outcome.block for outcome in outcomes if machine in outcome.wrong
-        )
-        warnings.warn(
-            f"shard {machine} is wrong at {rows} though its checksums match, so it was left out: "
-            f"cec-mpi repair {directory} rebuilds it",
-            stacklevel=3,
-        )
 
 
 def publish_rebuilt(

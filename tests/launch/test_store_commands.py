@@ -118,7 +118,8 @@ def test_a_shard_that_is_wrong_though_its_checksums_match(cec, copy):
     assert cec("add-machine", copy).returncode == 0
     assert cec("verify", copy).returncode == 0
     from cec_mpi.store import open_store
-    from cec_mpi.store.format.checksums import publish_generation, row_sum
+    from cec_mpi.store.format.checksums import row_sum
+    from cec_mpi.store.manifest_files import publish_generation
     from cec_mpi.store.operations.verify import verify
 
     spoil(copy, 4, 7)

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from cec_mpi import encode
 from cec_mpi.errors import InputError
-from cec_mpi.store.format.manifest_files import text_of
+from cec_mpi.store.manifest_files import text_of
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))

@@ -161,6 +161,7 @@ from pathlib import Path
 import numpy as np
 from cec_mpi.store import open_store
 store = open_store(sys.argv[1])
+store.shard(1)  # imports what it needs
 shards = [store.open_shard(n) for n in (1, 2)]
 for shard in shards:
     shard.load([(0, shard.count)])
@@ -266,6 +267,7 @@ import os, resource, sys
 from cec_mpi.errors import CecError, DamagedStoreError
 from cec_mpi.store import open_store, repair, verify
 store = open_store(sys.argv[1])
+store.shard(1)  # imports what it needs
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 for spare in (0, 1, 2, 3, 4):
     taken = []

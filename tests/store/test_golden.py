@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.store.format.manifest_files import VERSION
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.manifest_files import VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
 X = np.arange(1.0, 22.0).reshape(7, 3)  # of all of them

@@ -13,7 +13,7 @@ import numpy as np
 from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.store.coded.manifest import shard_header
-from cec_mpi.store.format.manifest_files import own_sum
+from cec_mpi.store.manifest_files import own_sum
 
 PROGRAM = """
 import contextlib, copy, io, json, random, resource, shutil, sys
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cec_mpi.cli import main
 from cec_mpi.store.coded.manifest import shard_header
-from cec_mpi.store.format.manifest_files import own_sum
+from cec_mpi.store.manifest_files import own_sum
 import cec_mpi.cli.run.task_run, cec_mpi.store.operations.repair  # before memory is limited
 
 good, scratch, seed, count = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])

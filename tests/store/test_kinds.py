@@ -11,7 +11,6 @@ from cec_mpi.cli import main
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.blocks import Blocks, Values
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.files.npy import npy_header
@@ -24,8 +23,8 @@ from cec_mpi.store.format.manifest import (
     ShardEntry,
     SumsEntry,
 )
-from cec_mpi.store.format.manifest_files import publish_manifest
-from cec_mpi.store.kinds import KINDS
+from cec_mpi.store.kinds import KINDS, Kind
+from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.shard import Loaded
 
 ROWS, COLUMNS, HEIGHT = 50, 7, 8  # of X, and rows of a block
@@ -63,25 +62,10 @@ class MirrorManifest(Manifest, frozen=True, kw_only=True, dict=True):
         row = self.columns * self.itemsize
         return len(self.header_of(machine)) + start * row, (stop - start) * row
 
-    def open_blocks(self, directory, sums):
-        return MirrorBlocks(directory, self, sums)
-
-    def open_shard(self, path, store, machine, holding, verify):
-        return MirrorShard(path, store, self, machine, holding, verify)
-
-    def open_output(self, out, delimiter):
-        return MirrorOutput(out)
-
     def grow(self, seed):
         number = self.machines + 1
         entry = ShardEntry(self.file_of(number), self.bytes_of(number), "", ())
         return replace(self, machines=number, shards=(*self.shards, entry))
-
-
-class MirrorBlocks(Blocks):
-    def rebuild(self, found, machines):
-        (copy,) = found.shards.values()
-        return Values([copy] * len(machines), [0.0] * len(machines))
 
 
 class MirrorShard(FileShard, DenseShard):
@@ -103,7 +87,7 @@ class MirrorShard(FileShard, DenseShard):
 
 
 class MirrorOutput:
-    def __init__(self, path):
+    def __init__(self, path, delimiter):
         self.path = path
 
     def size(self, manifest):
@@ -120,6 +104,9 @@ class MirrorOutput:
         return 0.0
 
 
+MIRROR = Kind(MirrorManifest, f"{__name__}:MirrorShard", f"{__name__}:MirrorOutput")
+
+
 @pytest.fixture
 def X():
     return np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
@@ -127,7 +114,7 @@ def X():
 
 @pytest.fixture
 def store(X, tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "block_rows", MirrorManifest)
+    monkeypatch.setitem(KINDS, "block_rows", MIRROR)
     path = tmp_path / "S"
     path.mkdir()
     sums = np.array([block_sum(X[k : k + HEIGHT]) for k in range(0, ROWS, HEIGHT)], np.uint64)

@@ -16,7 +16,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked, publish, rename_copy
 from cec_mpi.store.files.replacing import partial_name
-from cec_mpi.store.format.checksums import block_sum, publish_generation, read_rows, row_sum
+from cec_mpi.store.format.checksums import block_sum, read_rows, row_sum
+from cec_mpi.store.manifest_files import publish_generation
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks, encode_in_small_blocks
 from helpers.waiting import LIMIT

@@ -40,9 +40,10 @@ def _encode(arguments: argparse.Namespace) -> int:
 
     def body(runner: Runner) -> int:
         from cec_mpi.store.coded.facts import column_line, missing_line
+        from cec_mpi.store.kinds import facts_of
 
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
-        say(f"{arguments.store}: {manifest.describe()}")
+        say(f"{arguments.store}: {facts_of(manifest).line()}")
         if manifest.column_names or _is_table(arguments):
             say(column_line(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:

@@ -38,7 +38,9 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
-    facts = [("store", name), *manifest.facts()]
+    from cec_mpi.store.kinds import facts_of
+
+    facts = [("store", name), *facts_of(manifest).table()]
     # Under a launcher the terminal of rank 0 may be invisible.
     is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
     return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
@@ -47,22 +49,23 @@ def _text(name: str, manifest: Manifest) -> str:
 def _details(name: str, store: Store) -> dict[str, Any]:
     """Return everything as plain values, and for each shard whether it can be opened."""
     from cec_mpi.store.format.shard_files import problem_on_opening
+    from cec_mpi.store.kinds import facts_of
 
-    manifest = store.manifest
+    manifest, facts = store.manifest, facts_of(store.manifest)
     return {
         "store": name,
         "rows": manifest.rows,
         "columns": manifest.columns,
         "dtype": manifest.dtype,
         "machines": manifest.machines,
-        **manifest.details(),
+        **facts.details(),
         "bytes": sum(shard.bytes for shard in manifest.shards),
         "shards": [
             {
                 "file": shard.file,
                 "bytes": shard.bytes,
                 "problem": problem_on_opening(store.path / shard.file, manifest) or None,
-                **manifest.shard_details(n),
+                **facts.of_shard(n),
             }
             for n, shard in enumerate(manifest.shards, start=1)
         ],

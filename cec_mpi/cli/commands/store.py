@@ -193,12 +193,13 @@ def add_add_machine(p: Parser) -> None:
 
 def _add_machine(arguments: argparse.Namespace) -> int:
     from cec_mpi.store import add_machine
+    from cec_mpi.store.kinds import facts_of
 
     def body(runner: Runner) -> int:
         manifest = add_machine(
             arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
         )
-        say(f"{arguments.store}: {manifest.describe()}")
+        say(f"{arguments.store}: {facts_of(manifest).line()}")
         return 0
 
     return with_runner("adding a machine", body, arguments)

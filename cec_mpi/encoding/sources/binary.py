@@ -19,7 +19,7 @@ from cec_mpi.encoding.sources.source import Source, fill, stamps_of, unreadable
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.npy import open_npy
-from cec_mpi.store.format.manifest_files import MANIFEST
+from cec_mpi.store.manifest_files import MANIFEST
 from cec_mpi.text import plural
 
 _MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time

@@ -20,6 +20,8 @@ import numpy as np
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.processes.ending import words_of
 from cec_mpi.runtime.processes.waiting import wait_for
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.kinds import manifest_of
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -30,7 +32,8 @@ T = TypeVar("T")
 def pack(content: Any) -> bytes:
     """Return a message with an object for `unpack`: a dataclass, an array, or builtins.
 
-    It may also be an object with a method `content`, whose class has its reverse `of_content`.
+    It may also be a manifest, or an object with a method `content`, whose class has its reverse
+    `of_content`.
 
     Examples
     --------
@@ -91,6 +94,8 @@ def _content_of(value: Any) -> Any:
 
 
 def _made(kind: Any, content: Any) -> Any:
+    if kind is Manifest:
+        return manifest_of(content)
     if hasattr(kind, "of_content"):
         return kind.of_content(content)
     return msgspec.convert(content, kind, dec_hook=_make)

@@ -22,10 +22,8 @@ from cec_mpi.store.format.manifest import Sums
 _KEPT = 64  # recombinations of a thread
 
 
-class CodedBlocks(Blocks):
+class CodedBlocks(Blocks[CodedManifest]):
     """Blocks of a store of a code: any L shards give every other, and X."""
-
-    manifest: CodedManifest
 
     def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
         super().__init__(directory, manifest, sums)

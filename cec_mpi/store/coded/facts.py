@@ -1,4 +1,4 @@
-"""What ``info`` and ``encode`` say of a store of a code."""
+"""What ``info`` and ``encode`` print about a store of a code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import to_builtins
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.store.coded.manifest import CodedManifest
+from cec_mpi.store.facts import Facts
 from cec_mpi.store.format.manifest import Manifest, MissingValues
 from cec_mpi.text import plural, printable
 
@@ -17,118 +18,126 @@ _LISTED = 8
 _LONGEST = 24  # characters of a name
 
 
-def describe(manifest: CodedManifest) -> str:
-    """See `Manifest.describe`."""
-    return (
-        f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {manifest.describe_machines()}; "
-        f"{plural(manifest.rows_per_shard, 'row')} per shard; {_code_line(manifest)}"
-    )
+class CodedFacts(Facts):
+    """Facts about a store of a code."""
 
+    manifest: CodedManifest
 
-def _code_line(manifest: CodedManifest) -> str:
-    """Return the code of a store with its condition number."""
-    code, found = manifest.code, manifest.code.conditioning
-    family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
-    worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
-    return f"{family} code, condition number {found.median:.1f} ({worst})"
-
-
-def facts(manifest: CodedManifest) -> list[tuple[str, str]]:
-    """See `Manifest.facts`."""
-    measured, grid = manifest.code.conditioning, manifest.grid
-    which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
-    columns = f"; {column_line(manifest)}" if manifest.column_names else ""
-    size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
-    found = [
-        ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
-        *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
-        ("machines", manifest.describe_machines()),
-        (
-            "code",
-            f"{_code_line(manifest)}, measured on {which}{plural(measured.measured, 'set')} of "
-            "machines",
-        ),
-        _wrong_answers(manifest),
-        (
-            "scaling",
-            "none" if manifest.row_exponents is None else "rows are divided by powers of two",
-        ),
-        (
-            "shards",
-            f"{plural(manifest.rows_per_shard, 'row')} each; {size} in all, each shard in "
-            f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
-            "checksum",
-        ),
-    ]
-    for shard in manifest.shards:
-        found += [
-            (
-                shard.file,
-                f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
-                f"most {rows.error_bound:.1e} times the largest of the entries of X that are "
-                "coded together",
-            )
-            for rows in shard.rebuilt
-        ]
-    return found
-
-
-def _wrong_answers(manifest: CodedManifest) -> tuple[str, str]:
-    """Return the size of errors that `--check` detects."""
-    seen, recovery = _seen_errors(manifest), manifest.recovery
-    if manifest.machines == recovery:
-        text = "not detected, because all machines are needed"
-    elif seen["error"] is None:
-        text = f"not detected by some sets of {recovery + 1} machines"
-    else:
-        text = (
-            f"any {recovery + 1} machines detect errors above {seen['error']:.1e} times the "
-            "sum of the absolute terms of a row"
+    def line(self) -> str:
+        """As `Facts.line`, with the code."""
+        manifest = self.manifest
+        return (
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines()}; "
+            f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}"
         )
-        if seen["named_by"]:
-            text += f"; any {seen['named_by']} machines identify the wrong answer"
-    if not seen["complete"]:
-        text += f"; a sample of {plural(seen['measured'], 'set')} was measured"
-    return "wrong answers", text
 
+    def _code_line(self) -> str:
+        """Return the code of a store with its condition number."""
+        manifest = self.manifest
+        code, found = manifest.code, manifest.code.conditioning
+        family = f"{'systematic ' if code.systematic else ''}{printable(code.family)}"
+        worst = f"{'worst' if found.complete else 'worst found'} {found.worst:.1f}"
+        return f"{family} code, condition number {found.median:.1f} ({worst})"
 
-def _seen_errors(manifest: CodedManifest) -> dict[str, Any]:
-    """Return which errors are detected, relative to the sum of the absolute terms of a row."""
-    code = manifest.code
-    checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
-    found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
-    is_seen = found.error < math.inf
-    return {
-        "seen_by": code.recovery + 1 if is_seen else None,
-        "error": found.error if is_seen else None,
-        "named_by": code.recovery + 3 if is_seen and code.machines > code.recovery + 2 else None,
-        "measured": found.measured,
-        "complete": found.complete,
-    }
+    def table(self) -> list[tuple[str, str]]:
+        """As `Facts.table`."""
+        manifest = self.manifest
+        measured, grid = manifest.code.conditioning, manifest.grid
+        which = "a sample of " if not measured.complete else "all " if measured.measured > 1 else ""
+        columns = f"; {column_line(manifest)}" if manifest.column_names else ""
+        size = plural(sum(shard.bytes for shard in manifest.shards), "byte")
+        found = [
+            ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
+            *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
+            ("machines", self.machines()),
+            (
+                "code",
+                f"{self._code_line()}, measured on {which}{plural(measured.measured, 'set')} of "
+                "machines",
+            ),
+            self._wrong_answers(),
+            (
+                "scaling",
+                "none" if manifest.row_exponents is None else "rows are divided by powers of two",
+            ),
+            (
+                "shards",
+                f"{plural(manifest.rows_per_shard, 'row')} each; {size} in all, each shard in "
+                f"{plural(grid.count, 'block')} of {grid.block_rows} x {grid.block_columns} with a "
+                "checksum",
+            ),
+        ]
+        for shard in manifest.shards:
+            found += [
+                (
+                    shard.file,
+                    f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
+                    f"most {rows.error_bound:.1e} times the largest of the entries of X that are "
+                    "coded together",
+                )
+                for rows in shard.rebuilt
+            ]
+        return found
 
+    def _wrong_answers(self) -> tuple[str, str]:
+        """Return the size of errors that `--check` detects."""
+        manifest = self.manifest
+        seen, recovery = self._seen_errors(), manifest.recovery
+        if manifest.machines == recovery:
+            text = "not detected, because all machines are needed"
+        elif seen["error"] is None:
+            text = f"not detected by some sets of {recovery + 1} machines"
+        else:
+            text = (
+                f"any {recovery + 1} machines detect errors above {seen['error']:.1e} times the "
+                "sum of the absolute terms of a row"
+            )
+            if seen["named_by"]:
+                text += f"; any {seen['named_by']} machines identify the wrong answer"
+        if not seen["complete"]:
+            text += f"; a sample of {plural(seen['measured'], 'set')} was measured"
+        return "wrong answers", text
 
-def details(manifest: CodedManifest) -> dict[str, Any]:
-    """See `Manifest.details`."""
-    code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
-    return {
-        "column_names": list(manifest.column_names),
-        "missing": to_builtins(manifest.missing),
-        "recovery": manifest.recovery,
-        "rows_per_shard": manifest.rows_per_shard,
-        "family": code.family,
-        "systematic": code.systematic,
-        "scaling": "none" if manifest.row_exponents is None else "rows",
-        "condition_number": {
-            "median": _finite(measured.median),
-            "worst": _finite(measured.worst),
-            "measured": measured.measured,
-            "complete": measured.complete,
-        },
-        "wrong_answers": _seen_errors(manifest),
-        "blocks_per_shard": grid.count,
-        "block_rows": grid.block_rows,
-        "block_columns": grid.block_columns,
-    }
+    def _seen_errors(self) -> dict[str, Any]:
+        """Return which errors are detected, relative to the sum of the absolute terms of a row."""
+        manifest = self.manifest
+        code = manifest.code
+        checker = answer_checker(code.generator, "float64", manifest.columns, manifest.shard_errors)
+        found = measure_sensitivity(checker, code.machines, code.conditioning.worst_machines)
+        is_seen = found.error < math.inf
+        return {
+            "seen_by": code.recovery + 1 if is_seen else None,
+            "error": found.error if is_seen else None,
+            "named_by": code.recovery + 3
+            if is_seen and code.machines > code.recovery + 2
+            else None,
+            "measured": found.measured,
+            "complete": found.complete,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """As `Facts.details`."""
+        manifest = self.manifest
+        code, grid, measured = manifest.code, manifest.grid, manifest.code.conditioning
+        return {
+            "column_names": list(manifest.column_names),
+            "missing": to_builtins(manifest.missing),
+            "recovery": manifest.recovery,
+            "rows_per_shard": manifest.rows_per_shard,
+            "family": code.family,
+            "systematic": code.systematic,
+            "scaling": "none" if manifest.row_exponents is None else "rows",
+            "condition_number": {
+                "median": _finite(measured.median),
+                "worst": _finite(measured.worst),
+                "measured": measured.measured,
+                "complete": measured.complete,
+            },
+            "wrong_answers": self._seen_errors(),
+            "blocks_per_shard": grid.count,
+            "block_rows": grid.block_rows,
+            "block_columns": grid.block_columns,
+        }
 
 
 def _finite(number: float) -> float | None:

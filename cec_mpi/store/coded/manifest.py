@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,7 +18,6 @@ from cec_mpi.core.code.conditioning import Conditioning, condition_numbers
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.store.coded.grid import Grid
-from cec_mpi.store.coded.shard import PlainShard
 from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
@@ -29,16 +27,10 @@ from cec_mpi.store.format.manifest import (
     MissingValues,
     Rebuilt,
     ShardEntry,
-    Sums,
     SumsEntry,
     check,
 )
 from cec_mpi.text import plural, shown
-
-if TYPE_CHECKING:
-    from cec_mpi.store.coded.blocks import CodedBlocks
-    from cec_mpi.store.output import Output
-    from cec_mpi.store.shard import Holding, Verify
 
 ROW_EXPONENTS = "row-exponents.npy"
 _LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
@@ -195,42 +187,6 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         if self.row_exponents is not None:
             arrays.append((self.row_exponents, (self.recovery, self.rows_per_shard), np.int16))
         return arrays
-
-    def open_blocks(self, directory: Path, sums: Sums) -> CodedBlocks:
-        """As `Manifest.open_blocks`."""
-        from cec_mpi.store.coded.blocks import CodedBlocks
-
-        return CodedBlocks(directory, self, sums)
-
-    def open_shard(
-        self, path: Path, store: Path, machine: int, holding: Holding, verify: Verify
-    ) -> PlainShard:
-        """As `Manifest.open_shard`."""
-        return PlainShard(path, store, self, machine, holding, verify)
-
-    def open_output(self, out: Path, delimiter: str | None) -> Output:
-        """As `Manifest.open_output`."""
-        from cec_mpi.store.coded.outputs import open_output
-
-        return open_output(out, delimiter)
-
-    def describe(self) -> str:
-        """As `Manifest.describe`."""
-        from cec_mpi.store.coded.facts import describe
-
-        return describe(self)
-
-    def facts(self) -> list[tuple[str, str]]:
-        """As `Manifest.facts`."""
-        from cec_mpi.store.coded.facts import facts
-
-        return facts(self)
-
-    def details(self) -> dict[str, Any]:
-        """As `Manifest.details`."""
-        from cec_mpi.store.coded.facts import details
-
-        return details(self)
 
     def grow(self, seed: int) -> Self:
         """As `Manifest.grow`: with a further row of the generator matrix."""

@@ -21,15 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
+from cec_mpi.store.blocks import Outcome, check_outcomes
 from cec_mpi.store.coded.blocks import CodedBlocks
-from cec_mpi.store.coded.decoding import Decoding
 from cec_mpi.store.coded.manifest import CodedManifest, shard_header
-from cec_mpi.store.files.durable import check_free_space, make_file, read_at
+from cec_mpi.store.files.durable import WriteHandles, check_free_space, make_file, read_at
 from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, import_library
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.format.scaling import open_exponents
+from cec_mpi.store.files.replacing import sync
+from cec_mpi.store.files.saving import input_errors
+from cec_mpi.store.format.manifest import Sums
+from cec_mpi.store.format.scaling import RowExponents, open_exponents
 from cec_mpi.store.output import Output
-from cec_mpi.store.rebuilding import check_outcomes
 from cec_mpi.store.work import Runner
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
@@ -37,6 +39,70 @@ _TOGETHER_BYTES = 4 << 20
 _CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
 _AS_NAMES = re.DOTALL | re.IGNORECASE
 _LEAST_TEXT = 2  # bytes of a number and its delimiter
+
+
+@dataclass
+class Decoding:
+    """The work of decoding; pieces are lists of blocks.
+
+    Attributes
+    ----------
+    directory : Path
+    manifest : CodedManifest
+    sums : (N, blocks) ndarray of uint64
+        Checksums of good blocks, and 0 for others.
+    target : Path
+        File, which already exists with its size.
+    begin : int
+        Where X begins in it, in bytes.
+    exponents : RowExponents or None
+        Exponents of the powers of two with which rows of X are multiplied.
+    threads : int
+    """
+
+    directory: Path
+    manifest: CodedManifest
+    sums: Sums
+    target: Path
+    begin: int
+    exponents: RowExponents | None
+    memory: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        self.blocks = CodedBlocks(self.directory, self.manifest, self.sums)
+        self.pieces = self.blocks.pieces(self.blocks.blocks())
+        self.threads = self.blocks.threads(self.memory, self.threads)
+
+    def size(self, piece: list[int]) -> int:
+        """Bytes that are read."""
+        return self.blocks.size(piece)
+
+    def do(self, piece: list[int]) -> list[Outcome]:
+        """Decode some blocks; the machines of `Outcome.rebuilt` are parts of X."""
+        with input_errors(self.target), WriteHandles(self.target.parent) as files:
+            return [self._do(number, files) for number in piece]
+
+    def flush(self) -> None:
+        """Write the file to disk."""
+        sync(self.target)
+
+    def _do(self, number: int, files: WriteHandles) -> Outcome:
+        manifest, found = self.manifest, self.blocks.agree(number)
+        if not found.is_settled:
+            return Outcome(number, disagreeing=tuple(found.shards))
+        if len(found.shards) < manifest.recovery:
+            return Outcome(number, is_lost=True)
+        parts, bounds = self.blocks.decode(found)
+        if self.exponents is not None:
+            exponents = self.exponents.rows(*manifest.rows_of(number))
+            parts = _multiplied(parts, exponents)
+        grid, end = manifest.grid, manifest.rows * manifest.columns
+        for part, rows in enumerate(parts):
+            first = part * grid.rows * grid.columns + grid.block(number).offset
+            kept = rows[: max(0, end - first)]
+            files.write(self.target.name, kept, self.begin + first * manifest.itemsize)
+        return Outcome(number, ((0, 0, max(bounds)),), found.wrong)
 
 
 @dataclass(frozen=True)
@@ -289,3 +355,14 @@ def _split(text: str) -> tuple[Path, str, str]:
 
 def _bytes_of(manifest: CodedManifest) -> int:
     return manifest.rows * manifest.columns * manifest.itemsize
+
+
+def _multiplied(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
+    """Multiply rows of parts of X, (L, w), with powers of two, (L, rows)."""
+    rows = parts.reshape(*exponents.shape, -1)
+    largest = np.finfo(rows.dtype).max
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.ldexp(rows, exponents.astype(np.int32)[..., np.newaxis])
+    # X is finite: only a rounded value can be too large.
+    finite: NDArray[Any] = np.clip(product, -largest, largest)
+    return finite.reshape(parts.shape)

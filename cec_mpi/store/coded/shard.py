@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
+from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.dense import DenseShard
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
-if TYPE_CHECKING:
-    from cec_mpi.store.coded.manifest import CodedManifest
 
-
-class PlainShard(FileShard, DenseShard):
+class CodedShard(FileShard, DenseShard):
     """The shard of one machine; see `FileShard`.
 
     Attributes

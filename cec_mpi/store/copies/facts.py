@@ -1,4 +1,4 @@
-"""What ``info``, ``plan`` and ``encode`` say of a store of copies."""
+"""What ``info``, ``plan`` and ``encode`` print about a store of copies."""
 
 from __future__ import annotations
 
@@ -10,65 +10,76 @@ import numpy as np
 from cec_mpi.core.replicas.holders import Spread, fatal_sets, spread_of
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
 from cec_mpi.store.copies.manifest import CopiesManifest
+from cec_mpi.store.facts import Facts
 from cec_mpi.text import few, plural, size_words
 
 _LISTED = 8
 
 
-def describe(manifest: CopiesManifest) -> str:
-    """See `Manifest.describe`."""
-    size = sum(shard.bytes for shard in manifest.shards)
-    needed = manifest.enough  # L of a code that tolerates as many losses
-    share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
-    return (
-        f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-        f"{plural(manifest.nonzeros, 'nonzero')}, on {manifest.describe_machines()}; each row on "
-        f"{plural(manifest.copies, 'machine')}; {size_words(size)} (a code with --recovery "
-        f"{needed}: {size_words(manifest.machines * share)})"
-    )
+class CopiesFacts(Facts):
+    """Facts about a store of copies."""
 
+    manifest: CopiesManifest
 
-def facts(manifest: CopiesManifest) -> list[tuple[str, str]]:
-    """See `Manifest.facts`."""
-    layout = manifest.layout
-    entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
-    share = entries / (manifest.rows * manifest.columns)
-    spread = _spread(layout)
-    fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
-    return [
-        (
-            "X",
+    def line(self) -> str:
+        """As `Facts.line`, with what a code would take."""
+        manifest = self.manifest
+        size = sum(shard.bytes for shard in manifest.shards)
+        needed = manifest.enough  # L of a code that tolerates as many losses
+        share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
+        return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-            f"{plural(entries, 'nonzero')} ({share:.2%})",
-        ),
-        ("machines", manifest.describe_machines()),
-        (
-            "copies",
-            f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
-            f"with {plural(spread.sets, 'different set')} of machines",
-        ),
-        *losses_of(manifest.copies, spread.lost, fatal),
-        balance_of(spread.slower, spread.slowest, spread.away),
-        (
-            "shards",
-            f"{size_words(size)} in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
-        ),
-    ]
+            f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines()}; each row on "
+            f"{plural(manifest.copies, 'machine')}; {size_words(size)} (a code with --recovery "
+            f"{needed}: {size_words(manifest.machines * share)})"
+        )
 
+    def table(self) -> list[tuple[str, str]]:
+        """As `Facts.table`."""
+        manifest = self.manifest
+        layout = manifest.layout
+        entries, size = int(layout.entries[-1]), sum(shard.bytes for shard in manifest.shards)
+        share = entries / (manifest.rows * manifest.columns)
+        spread = _spread(layout)
+        fatal = fatal_sets(layout.holders, range(1, layout.machines + 1))
+        return [
+            (
+                "X",
+                f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
+                f"{plural(entries, 'nonzero')} ({share:.2%})",
+            ),
+            ("machines", self.machines()),
+            (
+                "copies",
+                f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
+                f"with {plural(spread.sets, 'different set')} of machines",
+            ),
+            *losses_of(manifest.copies, spread.lost, fatal),
+            balance_of(spread.slower, spread.slowest, spread.away),
+            (
+                "shards",
+                f"{size_words(size)} in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+            ),
+        ]
 
-def details(manifest: CopiesManifest) -> dict[str, Any]:
-    """See `Manifest.details`."""
-    layout = manifest.layout
-    spread = _spread(layout)
-    return {
-        "nonzeros": manifest.nonzeros,
-        "copies": manifest.copies,
-        "parts": layout.parts,
-        "sets_of_holders": spread.sets,
-        "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
-        "lost": spread.lost,
-        "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
-    }
+    def details(self) -> dict[str, Any]:
+        """As `Facts.details`."""
+        manifest = self.manifest
+        layout = manifest.layout
+        spread = _spread(layout)
+        return {
+            "nonzeros": manifest.nonzeros,
+            "copies": manifest.copies,
+            "parts": layout.parts,
+            "sets_of_holders": spread.sets,
+            "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
+            "lost": spread.lost,
+            "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
+        }
+
+    def of_shard(self, machine: int) -> dict[str, Any]:
+        """As `Facts.of_shard`."""
+        return {"parts": len(self.manifest.layout.held[machine - 1])}
 
 
 def _spread(layout: Layout) -> Spread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -17,14 +17,9 @@ from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
-from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, Sums, check
+from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check
+from cec_mpi.store.format.scaling import read_array
 from cec_mpi.text import plural, shown
-
-if TYPE_CHECKING:
-    from cec_mpi.store.copies.blocks import CopiedBlocks
-    from cec_mpi.store.copies.output import NpzOutput
-    from cec_mpi.store.copies.shard import SparseShard
-    from cec_mpi.store.shard import Holding, Verify
 
 CELLS = "cells.npy"
 
@@ -198,48 +193,6 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         """As `Manifest.decode_sizes`."""
         return from_bytes(sizes, self.column_exponent)
 
-    def open_blocks(self, directory: Path, sums: Sums) -> CopiedBlocks:
-        """As `Manifest.open_blocks`."""
-        from cec_mpi.store.copies.blocks import CopiedBlocks
-
-        return CopiedBlocks(directory, self, sums)
-
-    def open_shard(
-        self, path: Path, store: Path, machine: int, holding: Holding, verify: Verify
-    ) -> SparseShard:
-        """As `Manifest.open_shard`."""
-        from cec_mpi.store.copies.shard import SparseShard  # with SciPy
-
-        return SparseShard(path, store, self, machine, holding, verify)
-
-    def open_output(self, out: Path, delimiter: str | None) -> NpzOutput:
-        """As `Manifest.open_output`."""
-        from cec_mpi.store.copies.output import NpzOutput
-
-        return NpzOutput(out)
-
-    def describe(self) -> str:
-        """As `Manifest.describe`."""
-        from cec_mpi.store.copies.facts import describe
-
-        return describe(self)
-
-    def facts(self) -> list[tuple[str, str]]:
-        """As `Manifest.facts`."""
-        from cec_mpi.store.copies.facts import facts
-
-        return facts(self)
-
-    def details(self) -> dict[str, Any]:
-        """As `Manifest.details`."""
-        from cec_mpi.store.copies.facts import details
-
-        return details(self)
-
-    def shard_details(self, machine: int) -> dict[str, Any]:
-        """As `Manifest.shard_details`."""
-        return {"parts": len(self.layout.held[machine - 1])}
-
     def grow(self, seed: int) -> Self:
         """As `Manifest.grow`: with copies of its share of the parts."""
         number, parts = self.machines + 1, self.layout.parts
@@ -265,8 +218,6 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         DamagedStoreError
             They are as the manifest says neither in the file nor in its copy.
         """
-        from cec_mpi.store.format.scaling import read_array
-
         bounds, nonzeros = np.array(self.replicas.rows), np.array(self.replicas.nonzeros)
         rows, entries = read_array(directory, *self.arrays()[1])
         at = np.searchsorted(rows, bounds)

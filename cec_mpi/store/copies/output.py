@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError, InputError
-from cec_mpi.store.copies.blocks import CopiedBlocks
+from cec_mpi.store.blocks import Blocks
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.files.npy import npy_header
@@ -20,21 +20,26 @@ from cec_mpi.store.work import Runner
 class NpzOutput:
     """A sparse X in an ``.npz`` file; see `Output`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, delimiter: str | None = None) -> None:
         if path.suffix.lower() != ".npz":
             raise InputError(
                 f"{path}: X is sparse, and is written as scipy.sparse.load_npz reads it: expected "
                 ".npz"
             )
+        if delimiter is not None:
+            raise InputError(f"delimiter is only for text tables, not for {path}")
         self.path = path
 
     def size(self, manifest: CopiesManifest) -> int:
         """As `Output.size`."""
         return int(manifest.layout.sizes.sum())
 
-    def write(self, blocks: CopiedBlocks, partial: Path, memory: int, runner: Runner) -> float:
+    def write(
+        self, blocks: Blocks[CopiesManifest], partial: Path, memory: int, runner: Runner
+    ) -> float:
         """As `Output.write`: this process alone reads one part after the other."""
-        layout = blocks.manifest.layout
+        manifest = blocks.manifest
+        layout = manifest.layout
         entries, rows = int(layout.entries[-1]), int(layout.bounds[-1])
         with zipfile.ZipFile(partial, "x", allowZip64=True) as file:
             for name, section, dtype in (
@@ -54,7 +59,7 @@ class NpzOutput:
                     member.write(own.data)
             for name, array in (
                 ("format", np.array(b"csr")),
-                ("shape", np.array([rows, blocks.manifest.columns])),
+                ("shape", np.array([rows, manifest.columns])),
                 ("_is_array", np.array(True)),
             ):
                 with file.open(f"{name}.npy", "w") as member:
@@ -62,7 +67,7 @@ class NpzOutput:
         return 0.0
 
 
-def _sections(blocks: CopiedBlocks, section: int) -> Iterator[NDArray[np.uint8]]:
+def _sections(blocks: Blocks[CopiesManifest], section: int) -> Iterator[NDArray[np.uint8]]:
     """Yield the bytes of a section of each part."""
     layout = blocks.manifest.layout
     for part, size in enumerate(layout.sizes[:, section].tolist()):

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, Sums, SumsEntry
-from cec_mpi.store.format.manifest_files import publish_manifest
+from cec_mpi.store.format.manifest import Manifest, Sums
 
 
 def block_sum(data: Any) -> int:
@@ -35,23 +33,6 @@ def publish_checksums(directory: Path, manifest: Manifest, sums: Sums) -> None:
     if manifest.sums_shape[0] < len(sums):  # all machines have the same, or 0
         sums = sums.max(axis=0, keepdims=True)
     publish_array(directory, manifest.checksums.file, sums)
-
-
-def publish_generation(
-    directory: Path, manifest: Manifest, shards: tuple[ShardEntry, ...], sums: Sums
-) -> Manifest:
-    """Replace the manifest of a store, and write its checksums under a new name.
-
-    The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
-    deleted.
-    """
-    generation = manifest.checksums.generation
-    changed = replace(manifest, shards=shards, checksums=SumsEntry.of(generation + 1))
-    publish_checksums(directory, changed, sums)
-    publish_manifest(directory, changed)
-    for name in with_copy(SumsEntry.of(generation - 1).file):
-        (directory / name).unlink(missing_ok=True)
-    return changed
 
 
 def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str, str]]:

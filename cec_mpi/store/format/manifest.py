@@ -12,9 +12,8 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-import msgspec
 import numpy as np
 from msgspec import Meta, Struct, StructMeta
 from numpy.typing import DTypeLike, NDArray
@@ -25,12 +24,7 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural, shown, size_words
-
-if TYPE_CHECKING:
-    from cec_mpi.store.blocks import Blocks
-    from cec_mpi.store.output import Output
-    from cec_mpi.store.shard import Holding, Shard, Verify
+from cec_mpi.text import shown
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
@@ -152,7 +146,7 @@ class _AbstractStruct(StructMeta, ABCMeta):
 class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_AbstractStruct):
     """Description of a store, as ``manifest.json`` has it.
 
-    A kind of store is a subclass with further fields, in `KINDS` of `store.kinds`.
+    A kind of store is a subclass with further fields; see `store.kinds`.
 
     Attributes
     ----------
@@ -255,52 +249,10 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Return the first row of a block, and the end of its rows."""
 
     @abstractmethod
-    def open_blocks(self, directory: Path, sums: Sums) -> Blocks:
-        """Return the blocks of a store with this manifest; see `Blocks`."""
-
-    @abstractmethod
-    def open_shard(
-        self, path: Path, store: Path, machine: int, holding: Holding, verify: Verify
-    ) -> Shard:
-        """Open a shard, or a copy of it, whose rows can be multiplied."""
-
-    @abstractmethod
-    def open_output(self, out: Path, delimiter: str | None) -> Output:
-        """Return what writes the decoded X to a file, whose name gives the format."""
-
-    @abstractmethod
     def grow(self, seed: int) -> Self:
         """Return the manifest with one more machine, whose shard has no checksums yet."""
 
     # What is the same in most kinds of stores.
-
-    def describe(self) -> str:
-        """Return the store in one line, for people."""
-        return f"{self.rows} x {self.columns} {self.dtype} on {self.describe_machines()}"
-
-    def describe_machines(self) -> str:
-        """Return the number of machines, and how many of them suffice."""
-        enough = self.enough
-        return (
-            f"{plural(self.machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
-        )
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Return what ``info`` says of the store, as names and sentences."""
-        size = size_words(sum(shard.bytes for shard in self.shards))
-        return [
-            ("X", f"{self.rows} x {self.columns} {self.dtype}"),
-            ("machines", self.describe_machines()),
-            ("shards", f"{size} in all, in {plural(self.block_count, 'block')} with a checksum"),
-        ]
-
-    def details(self) -> dict[str, Any]:
-        """Return what ``info --json`` says of this kind of store."""
-        return {}
-
-    def shard_details(self, machine: int) -> dict[str, Any]:
-        """Return what ``info --json`` says of a shard in this kind of store."""
-        return {"rebuilt": msgspec.to_builtins(self.shards[machine - 1].rebuilt)}
 
     @property
     def copies(self) -> int | None:
@@ -426,28 +378,6 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     def describe_lost(self, blocks: Iterable[int]) -> str:
         """Return a message about blocks that cannot be rebuilt."""
         return f"{self.describe_rows(blocks)} of X are lost, no machine has a good copy"
-
-    def content(self) -> dict[str, Any]:
-        """Return the fields of ``manifest.json``, without checksum and version."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
-
-    @staticmethod
-    def of_content(content: dict[str, Any]) -> Manifest:
-        """Return the manifest with this content.
-
-        Raises
-        ------
-        ValueError
-            The kind of store is unknown, or a field is missing, has another type, or is out of
-            range.
-        """
-        from cec_mpi.store.kinds import KINDS  # which are made of this class
-
-        for field, kind in KINDS.items():
-            if field in content:
-                return msgspec.convert(content, kind)
-        raise ValueError(f"expected one of {', '.join(KINDS)}")
 
 
 def check(what: str, found: Any, expected: Any) -> None:

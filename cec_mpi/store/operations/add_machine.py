@@ -6,15 +6,16 @@ import os
 
 import numpy as np
 
+from cec_mpi.store.blocks import check_outcomes
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import is_own
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.limits import WORK_MEMORY
-from cec_mpi.store.rebuilding import Rebuilding, check_outcomes, publish_rebuilt, rebuild_blocks
+from cec_mpi.store.manifest_files import check_sizes, read_manifest
+from cec_mpi.store.rebuilding import Rebuilding, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
 

@@ -9,6 +9,7 @@ from cec_mpi.store.files.durable import check_free_space
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
+from cec_mpi.store.kinds import open_blocks, open_output
 from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
@@ -59,10 +60,10 @@ def decode(
     """
     source = open_store(store)
     manifest = source.manifest
-    output = manifest.open_output(as_path(out), delimiter)
+    output = open_output(manifest, as_path(out), delimiter)
     check_new(output.path)
     check_free_space(output.path, output.size(manifest))
     with input_errors(output.path), new_path(output.path) as partial:
         sums = read_rows(source.path, manifest, manifest.code.recovery)
-        blocks = manifest.open_blocks(source.path, sums)
+        blocks = open_blocks(source.path, manifest, sums)
         return output.write(blocks, partial, memory, runner or LocalRunner())

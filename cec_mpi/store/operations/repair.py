@@ -9,23 +9,24 @@ from pathlib import Path
 import numpy as np
 
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
+from cec_mpi.store.blocks import disagreement
 from cec_mpi.store.files.durable import locked, publish
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import check_regular, read_regular
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.manifest_files import (
+from cec_mpi.store.format.scaling import restore_scaling
+from cec_mpi.store.limits import WORK_MEMORY
+from cec_mpi.store.manifest_files import (
     MANIFEST,
     MANIFEST_COPY,
     parse_manifest,
     read_manifest,
     remove_journal,
 )
-from cec_mpi.store.format.scaling import restore_scaling
-from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.operations.verify import Condition, examine
-from cec_mpi.store.rebuilding import Rebuilding, disagreement, publish_rebuilt, rebuild_blocks
+from cec_mpi.store.rebuilding import Rebuilding, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
 _WAITING = ".waiting"  # suffix of a file until it gets its name

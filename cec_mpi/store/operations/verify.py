@@ -13,9 +13,9 @@ from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.format.scaling import lost_files, scaling_problems
 from cec_mpi.store.format.shard_files import problem_on_opening, read_block
+from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 

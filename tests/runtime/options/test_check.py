@@ -8,7 +8,7 @@ from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.store.format.manifest import Rebuilt
-from cec_mpi.store.format.manifest_files import read_manifest
+from cec_mpi.store.manifest_files import read_manifest
 
 
 def manifest_of(path, machines, recovery, dtype, columns=20, **code):

@@ -16,8 +16,9 @@ from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked
-from cec_mpi.store.format.checksums import publish_generation, row_sum
+from cec_mpi.store.format.checksums import row_sum
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.manifest_files import publish_generation
 from helpers.stores import encode_in_small_blocks
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 6, 3, 301, 40

@@ -18,8 +18,8 @@ from cec_mpi.cli import main
 from cec_mpi.core.accuracy.scaling import ZEROS, equilibrate, largest_of_columns
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
-from cec_mpi.store.format.manifest_files import read_manifest, text_of
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.manifest_files import read_manifest, text_of
 from cec_mpi.store.work import LocalRunner
 from helpers.stores import encode_blocks
 

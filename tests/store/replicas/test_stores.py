@@ -15,8 +15,8 @@ from cec_mpi import encode, open_operator
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoreError
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.format.manifest_files import own_sum
 from cec_mpi.store.format.scaling import read_scaling
+from cec_mpi.store.manifest_files import own_sum
 from helpers.recording import Kept
 from helpers.sparse import sparse
 
@@ -240,6 +240,8 @@ def test_decode_takes_any_good_copy(store, tmp_path):
     (store / "shard-0002.csr").unlink()
     decode(store, tmp_path / "back.npz")
     assert abs(sp.load_npz(tmp_path / "back.npz") - X).max() == 0
+    with pytest.raises(InputError, match="delimiter is only for text tables"):
+        decode(store, tmp_path / "again.npz", delimiter="tab")
     with pytest.raises(InputError, match=r"expected \.npz"):
         decode(store, tmp_path / "back.npy")
 

@@ -13,12 +13,17 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from cec_mpi._version import __version__
 from cec_mpi.errors import DamagedStoreError, StoreError
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import with_copy
-from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.store.format.checksums import publish_checksums
+from cec_mpi.store.format.manifest import Manifest, ShardEntry, Sums, SumsEntry
+from cec_mpi.store.kinds import manifest_of
 from cec_mpi.text import shown
 
 FORMAT = "cec_mpi store"
@@ -46,7 +51,7 @@ _HEADER = 128  # bytes of a file of checksums
 def text_of(manifest: Manifest) -> str:
     """Return the text of ``manifest.json``, in which each list of numbers is a line."""
     head = {"format": FORMAT, "version": VERSION, "created_by": CREATED_BY}
-    content = {**head, **manifest.content()}
+    content = {**head, **to_builtins(manifest)}
     text = json.dumps(content | {"sha256": own_sum(content)}, indent=2)
     # A line break is never inside of a string.
     return re.sub(r"\[\n[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text) + "\n"
@@ -69,6 +74,23 @@ def publish_manifest(directory: Path, manifest: Manifest) -> None:
     publish(directory / MANIFEST_COPY, data)
     publish(directory / MANIFEST, data)
     remove_journal(directory)
+
+
+def publish_generation(
+    directory: Path, manifest: Manifest, shards: tuple[ShardEntry, ...], sums: Sums
+) -> Manifest:
+    """Replace the manifest of a store, and write its checksums under a new name.
+
+    The checksums that the old manifest names stay, for jobs that have just read it. Older ones are
+    deleted.
+    """
+    generation = manifest.checksums.generation
+    changed = replace(manifest, shards=shards, checksums=SumsEntry.of(generation + 1))
+    publish_checksums(directory, changed, sums)
+    publish_manifest(directory, changed)
+    for name in with_copy(SumsEntry.of(generation - 1).file):
+        (directory / name).unlink(missing_ok=True)
+    return changed
 
 
 def remove_journal(directory: Path) -> None:
@@ -123,6 +145,21 @@ def parse_manifest(path: Path) -> Manifest:
 
     Raises
     ------
+    FileNotFoundError, StoreError, DamagedStoreError
+        See `read_content`.
+    """
+    content = read_content(path)
+    try:
+        return manifest_of(content)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DamagedStoreError(f"{path} is damaged: {error}") from None
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Read the content of a manifest file, and check its version and checksum.
+
+    Raises
+    ------
     FileNotFoundError
         The file does not exist.
     StoreError
@@ -132,6 +169,7 @@ def parse_manifest(path: Path) -> Manifest:
     """
     try:
         content = json.loads(read_regular(path), parse_constant=_refuse)
+        found = own_sum(content) if isinstance(content, dict) else ""
     except FileNotFoundError:
         raise
     except NotAFileError as error:
@@ -140,7 +178,7 @@ def parse_manifest(path: Path) -> Manifest:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is damaged: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if not found or content.get("format") != FORMAT:
         raise StoreError(f"{path} is not the manifest of a {FORMAT}")
     version = content.get("version")
     if type(version) is not int or version != VERSION:
@@ -148,12 +186,10 @@ def parse_manifest(path: Path) -> Manifest:
             f"{path} has version {shown(version)}, but this version of cec_mpi reads only "
             f"{VERSION}: encode X again"
         )
-    try:
-        if content.get("sha256") != own_sum(content):
-            raise ValueError("it was altered after it was written")
-        return Manifest.of_content(content)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise DamagedStoreError(f"{path} is damaged: {error}") from None
+    if content.get("sha256") != found:
+        raise DamagedStoreError(f"{path} is damaged: it was altered after it was written")
+    checked: dict[str, Any] = content
+    return checked
 
 
 def _refuse(constant: str) -> None:

@@ -1,0 +1,49 @@
+"""What ``info``, ``encode`` and ``add-machine`` print about a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.text import plural, size_words
+
+
+class Facts:
+    """Facts about a store, from its manifest; a kind of store may have more."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+
+    def line(self) -> str:
+        """Return the store in one line."""
+        manifest = self.manifest
+        return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines()}"
+
+    def machines(self) -> str:
+        """Return the number of machines, and how many of them suffice."""
+        machines, enough = self.manifest.machines, self.manifest.enough
+        return f"{plural(machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
+
+    def table(self) -> list[tuple[str, str]]:
+        """Return names and values for ``info``."""
+        manifest = self.manifest
+        size = size_words(sum(shard.bytes for shard in manifest.shards))
+        blocks = plural(manifest.block_count, "block")
+        return [
+            ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),
+            ("machines", self.machines()),
+            (
+                "shards",
+                f"{size} in all, in {blocks} with a checksum",
+            ),
+        ]
+
+    def details(self) -> dict[str, Any]:
+        """Return what ``info --json`` has about this kind of store."""
+        return {}
+
+    def of_shard(self, machine: int) -> dict[str, Any]:
+        """Return what ``info --json`` has about a shard in this kind of store."""
+        return {"rebuilt": to_builtins(self.manifest.shards[machine - 1].rebuilt)}
