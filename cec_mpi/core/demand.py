@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.assignment import Ints
+from cec_mpi.core.plan.assignment import Ints, Scheme
 from cec_mpi.core.plan.load import check_machines_per_row, check_rows, optimal_level
+from cec_mpi.core.plan.planner import Planner
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +49,9 @@ class Demand(Protocol):
         which : (n,) ndarray of int
             Machines, from 0.
         """
+
+    def planner(self, scheme: Scheme, stragglers: int) -> Planner:
+        """Return what assigns this work so that a step needs no answer of S stragglers."""
 
 
 class CodedDemand:
@@ -106,6 +110,10 @@ class CodedDemand:
             return optimum(speeds, overheads, self._machines_per_row, self._rows)
         time = optimal_level(speeds.tolist(), self._machines_per_row) * self._rows
         return time, np.minimum(speeds * time, float(self._rows))
+
+    def planner(self, scheme: Scheme, stragglers: int) -> Planner:
+        """As `Demand.planner`."""
+        return Planner(self._machines_per_row, self._rows, scheme, stragglers)
 
 
 def optimum(

@@ -15,6 +15,7 @@ from cec_mpi.core.code.families import make_generator
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
 from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_COST, Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.coded.grid import Grid
 from cec_mpi.store.coded.manifest import CodedManifest, rows_per_shard
@@ -135,8 +136,8 @@ class SimulatedStore(Store):
         Bytes of a row of a shard of X.
     disk : float
         Bytes per second that a machine reads from its shard.
-    parts : Parts, optional
-        The parts of a store of copies.
+    parts : (Parts, ReplicaPlacement), optional
+        The parts of a store of copies, and their holders.
     seed : int
         Seed of the random X.
 
@@ -158,7 +159,7 @@ class SimulatedStore(Store):
         row_scale: float,
         row_bytes: float,
         disk: float,
-        parts: Parts | None = None,
+        parts: tuple[Parts, ReplicaPlacement] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(path, manifest)
@@ -200,8 +201,8 @@ class SimulatedStore(Store):
         """Return the sizes of columns; rows are not scaled."""
         return Scaling(None, np.abs(self.X).max(axis=0))
 
-    def parts(self) -> Parts | None:
-        """Return the parts of a store of copies."""
+    def parts(self) -> tuple[Parts, ReplicaPlacement] | None:
+        """Return the parts of a store of copies, and their holders."""
         return self._parts
 
 
@@ -332,7 +333,7 @@ def copies_store(
         cell_count=few,
     )
     given = shape, row_scale, row_bytes, disk
-    return SimulatedStore(Path("simulated"), manifest, *given, parts, seed)
+    return SimulatedStore(Path("simulated"), manifest, *given, (parts, manifest.placement), seed)
 
 
 def csr_row_bytes(nonzeros: float, dtype: str) -> float:

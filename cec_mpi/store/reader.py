@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.core.replicas.parts import Parts
+from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest, ShardEntry
@@ -86,8 +87,8 @@ class Store:
         """Return how rows of X were scaled; see `read_scaling`."""
         return read_scaling(self.path, self.manifest)
 
-    def parts(self) -> Parts | None:
-        """Return the parts of a sparse X; see `Manifest.read_parts`."""
+    def parts(self) -> tuple[Parts, ReplicaPlacement] | None:
+        """Return the parts of a sparse X and their holders; see `Manifest.read_parts`."""
         return self.manifest.read_parts(self.path)
 
     def check_files(self) -> None:

@@ -122,7 +122,8 @@ def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
         )
     parts = store.parts()
     if parts is not None:
-        return parts, store.manifest.distribution["holders"]
+        cut, placement = parts
+        return cut, placement.holders
     arguments.recovery, arguments.rows = code.recovery, store.manifest.rows_per_shard
     return None
 

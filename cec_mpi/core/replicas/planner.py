@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.plan.assignment import Assignment, check_available
+from cec_mpi.core.plan.assignment import Assignment, Scheme, check_available
 from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan, Planner
@@ -432,3 +432,7 @@ class ReplicaDemand:
         time, amounts = groups.least(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)
         return time, sums * groups.unit
+
+    def planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:
+        """As `Demand.planner`; copies have one scheme."""
+        return ReplicaPlanner(self._parts, self._placement, stragglers)

@@ -16,7 +16,7 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
-from cec_mpi.core.replicas.planner import ReplicaDemand, ReplicaPlanner
+from cec_mpi.core.replicas.planner import ReplicaDemand
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, Speeds, hindsight_makespan
 from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.master.step import Makespans, Step
@@ -38,8 +38,6 @@ class StepPlanner:
         Which machines are enough.
     recovery : int
         Number of machines that compute each row, L.
-    rows : int
-        Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
 
     Attributes
@@ -56,7 +54,7 @@ class StepPlanner:
     >>> from cec_mpi.core.speeds import GivenSpeeds
     >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
     >>> schedule = Schedule(ListedAvailability([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
-    >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3, 420)
+    >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3)
     >>> step = steps.plan(steps.next())
     >>> step.available, step.plan.makespan
     ((1, 2, 3, 5, 6), 84.0)
@@ -68,15 +66,12 @@ class StepPlanner:
         speeds: Speeds,
         placement: CodedPlacement | ReplicaPlacement,
         recovery: int,
-        rows: int,
         scheme: Scheme = "heterogeneous",
-        parts: Parts | None = None,
     ) -> None:
         self.schedule = schedule
         self.speeds = speeds
         self.all_count = True
-        self.placement, self._recovery = placement, recovery
-        self._rows, self._scheme, self._parts = rows, scheme, parts
+        self.placement, self._recovery, self._scheme = placement, recovery, scheme
         self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
         self._last: Plan | None = None  # of a step that has begun
@@ -89,21 +84,28 @@ class StepPlanner:
         schedule: Schedule,
         speeds: Sequence[float] | None,
         scheme: Scheme,
-        parts: Parts | None = None,
+        parts: tuple[Parts, ReplicaPlacement] | None = None,
     ) -> StepPlanner:
-        """Of a store: with speeds that are given, or with None learned from times of machines.
+        """Return the planner of a store.
 
-        Parts are those of a store of replicas.
+        Parameters
+        ----------
+        manifest : Manifest
+        schedule : Schedule
+        speeds : sequence of float or None
+            Speeds of machines 1..N; None to learn them from the times of machines.
+        scheme : {"heterogeneous", "cyclic"}
+        parts : (Parts, ReplicaPlacement), optional
+            See `Manifest.read_parts`.
         """
-        recovery, rows = manifest.code.recovery, manifest.rows_per_shard
-        placement = manifest.placement
+        recovery = manifest.code.recovery
         demand: Demand
-        if parts is not None and isinstance(placement, ReplicaPlacement):
-            demand = ReplicaDemand(parts, placement)
+        if parts is None:
+            demand = CodedDemand(manifest.machines, recovery, manifest.rows_per_shard)
         else:
-            demand = CodedDemand(placement.machines, recovery, rows)
+            demand = ReplicaDemand(*parts)
         rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
-        return cls(schedule, rates, placement, recovery, rows, scheme, parts)
+        return cls(schedule, rates, manifest.placement, recovery, scheme)
 
     def next(self, spare: int = 0, others_come: bool = False) -> Step:
         """Return the next step, which must be possible without any `spare` machines.
@@ -119,7 +121,7 @@ class StepPlanner:
         """
         available = step.available
         if stragglers not in self._planners:
-            self._planners[stragglers] = self._planner(stragglers)
+            self._planners[stragglers] = self.speeds.demand.planner(self._scheme, stragglers)
         roster = self.schedule.roster
         if roster is not None and self._hosts is not roster.hosts:
             self._hosts = roster.hosts
@@ -129,12 +131,6 @@ class StepPlanner:
         step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.changed = step.plan is not self._last
         return step
-
-    def _planner(self, stragglers: int) -> Planner:
-        if self._parts is not None and isinstance(self.placement, ReplicaPlacement):
-            return ReplicaPlanner(self._parts, self.placement, stragglers)
-        given = self._recovery, self._rows, self._scheme, stragglers
-        return Planner(*given)
 
     def begin(self, step: Step) -> None:
         """Note that machines hear of a step: from now on it counts."""

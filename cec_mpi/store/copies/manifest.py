@@ -210,7 +210,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
         shards = (*self.shards, entry)
         return replace(self, machines=number, replicas=parts_entry, shards=shards)
 
-    def read_parts(self, directory: Path) -> Parts:
+    def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement]:
         """As `Manifest.read_parts`, with the cells.
 
         Raises
@@ -229,7 +229,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
             or (entries[at] != nonzeros).any()
         ):
             raise DamagedStoreError(f"{directory}: the cells are not those of the parts")
-        return Parts(at, rows, entries)
+        return Parts(at, rows, entries), self.placement
 
     def check(self) -> None:
         """As `Manifest.check`."""

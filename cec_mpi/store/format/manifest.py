@@ -339,8 +339,8 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """
         return ()
 
-    def read_parts(self, directory: Path) -> Parts | None:
-        """Read the parts of a sparse X; None if the rows of all machines cost the same."""
+    def read_parts(self, directory: Path) -> tuple[Parts, ReplicaPlacement] | None:
+        """Read the parts of a sparse X and their holders; None if all rows cost the same."""
         return None
 
     @property

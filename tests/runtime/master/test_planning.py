@@ -36,7 +36,7 @@ class Clock:
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
     schedule = Schedule(ListedAvailability(ticks), EVERYONE, **options)
     speeds = speeds or GivenSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
-    return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY, rows)
+    return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY)
 
 
 def run(steps, count, clock=None):
