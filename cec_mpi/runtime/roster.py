@@ -14,8 +14,8 @@ A host is a process. How a machine of an elastic run is lost, in the order in wh
    for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
 5. With ``--adopt``, `core.elastic.step` decides that a host is to carry a missing machine as well,
-   the roster chooses the host (`Roster.carriers`), and the hub lets hosts that come later take it
-   over.
+   the roster chooses the host (`Roster.carriers`), and the hub lets hosts that join later
+   take it over.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """

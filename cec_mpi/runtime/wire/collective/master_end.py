@@ -205,7 +205,7 @@ class CollectiveMasterEnd:
         return ORDER_BYTES + plan.nbytes
 
     def share(self, values: NDArray[Any]) -> int:
-        """Send W (`spread`), or Scatterv the coefficients, unless they went with the order."""
+        """Broadcast W, or scatter the coefficients, unless the order contained them."""
         if not self._is_shared:
             self._check(self._product, values)
             if self._product.adjoint:
