@@ -72,6 +72,8 @@ class Host:
         It lives, and gets no more jobs.
     is_silent : bool
         It was given up, and has not answered since.
+    is_slow : bool
+        It has been opening a machine for long, without progress.
     cannot_carry : set of int
         Machines that have failed on it.
     """
@@ -83,26 +85,45 @@ class Host:
     capacity: int = 1
     is_excluded: bool = False
     is_silent: bool = False
+    is_slow: bool = False
     cannot_carry: set[int] = field(default_factory=set)
 
     @property
     def free(self) -> int:
         """How many more machines it takes now."""
-        if self.is_excluded or self.is_silent:
+        if not self._can_open:
             return 0
         return max(0, self.wanted - len(self.machines))
 
     @property
     def spare_capacity(self) -> int:
         """How many more machines it can open now: as many as fit in its memory, one by one."""
-        if self.is_excluded or self.is_silent or State.JOINING in self.machines.values():
+        if not self._can_open or self.opening:
             return 0
         return max(0, self.capacity - len(self.machines))
+
+    @property
+    def _can_open(self) -> bool:
+        return not (self.is_excluded or self.is_silent or self.is_slow)
+
+    @property
+    def opening(self) -> list[int]:
+        """The machines whose shards it is opening."""
+        return [n for n, state in self.machines.items() if state is State.JOINING]
 
     @property
     def adopted(self) -> list[int]:
         """The machines that it carries beyond those that it takes by itself."""
         return list(self.machines)[self.wanted :]
+
+    @property
+    def replaceable(self) -> list[int]:
+        """The machines that another host may take over."""
+        if self.is_silent:
+            return list(self.machines)
+        opening = self.opening
+        adopted = [n for n in self.adopted if n not in opening]
+        return [*opening, *adopted] if self.is_slow else adopted
 
 
 class Roster:
@@ -120,9 +141,9 @@ class Roster:
                           answer
 
     All machines of a host are given up together, idle ones too. One that was given up becomes idle
-    when its host answers, unless another host has taken it meanwhile (`hand_over`). A machine that
-    a host has adopted stays there until another host has opened it. A machine without a host is
-    vacant.
+    when its host answers, unless another host has taken it meanwhile (`hand_over`). Another host
+    can also take a machine that a slow host is opening. A machine that a host has adopted stays
+    there until another host has opened it. A machine without a host is vacant.
 
     Parameters
     ----------
@@ -206,12 +227,13 @@ class Roster:
 
     @property
     def missing(self) -> set[int]:
-        """The machines without a host, or with a silent one."""
-        return {*self.vacant, *self.machines(State.GIVEN_UP)}
+        """The machines without a host, or with a silent or slow one."""
+        slow = {n for host in self._by_rank.values() if host.is_slow for n in host.opening}
+        return {*self.vacant, *self.machines(State.GIVEN_UP), *slow.difference(self._carriers)}
 
     @property
     def adoptable(self) -> set[int]:
-        """The machines without a host, or with a silent one, that a host can carry as well."""
+        """The missing machines that a host can carry as well."""
         missing = self.missing
         able = [host for host in self._by_rank.values() if missing and host.spare_capacity]
         return {n for n in missing if any(n not in host.cannot_carry for host in able)}
@@ -269,10 +291,13 @@ class Roster:
                 self._take_away(GivenUp(machine, reason))
 
     def hand_over(self, machine: int) -> None:
-        """Make a machine vacant whose host was given up."""
-        host = self.host_of(machine)
-        self._change(host.rank, machine, State.GIVEN_UP, State.GIVEN_UP)
-        self._vacate(host, machine)
+        """Make a machine vacant whose host was given up, or is slow to open it."""
+        for host in self.processes:
+            state = host.machines.get(machine)
+            if state is State.GIVEN_UP or (state is State.JOINING and host.is_slow):
+                self._vacate(host, machine)
+                return
+        raise RuntimeError(f"machine {machine} has no host that is silent or slow")
 
     def answer(self, rank: int, machine: int) -> None:
         """Note that a host has no job of a machine any longer, which is idle if it carries it."""

@@ -20,6 +20,8 @@ LONGEST_EXILE = 60.0  # makes its process no machine for as long, and at most th
 STEADY_SECONDS = 60.0  # no connection has ended in this time
 SETTLE_SECONDS = 10.0  # for more machines to come once there are enough
 OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first; a death shows at once
+SLOW_OPEN_SECONDS = 20.0  # without progress, after which another host may open the machine
+PROGRESS_SECONDS = 1.0  # between two messages of a host that copies its shard
 
 # Who is lost. A process that ends is noticed at once, because its connection does.
 SILENCE_SECONDS = 10.0  # without a sign of life: the host is off, or the network is cut

@@ -102,7 +102,8 @@ class Awaited:
     vacant : frozenset of int
         Machines without a process, if the run waits for processes; others may join at any time.
     adoptable : frozenset of int
-        Machines without a process that a living host could carry.
+        Machines that a living host could carry, because they have no process or it is slow to open
+        its shard.
     """
 
     opening: frozenset[int] = frozenset()

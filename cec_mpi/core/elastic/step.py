@@ -380,9 +380,10 @@ class ElasticStep:
         return tuple(sorted(computing.union(self._idle(self._listed))))
 
     def _left(self) -> set[int]:
-        """Return the machines that have not gone, and those that open their shards."""
+        """Return the machines that have not gone, and those that will have opened soon."""
         there = {n for n, state in self._states.items() if state is not State.ABSENT}
-        return (there | self._awaited.opening).intersection(self._listed)
+        soon = self._awaited.opening - self._awaited.adoptable
+        return (there | soon).intersection(self._listed)
 
     # The clock.
 

@@ -166,6 +166,15 @@ def test_no_host_carries_another_machine_if_one_joins_in_time_or_is_opening():
     assert [type(each) for each in step.instructions(4.4)] == [Request]
 
 
+def test_a_machine_whose_host_is_slow_to_open_it_is_carried_by_another():
+    step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
+    step.take(Answered(first), 0.1)
+    step.take(Lost(2, "gone"), 0.2)
+    step.take(Awaited(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
+    assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
+    assert step.instructions(2.3) == [Adopt(3)]
+
+
 def test_hosts_carry_only_listed_machines_and_those_that_help_first():
     states = {1: State.IDLE}
 

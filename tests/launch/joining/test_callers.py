@@ -69,6 +69,23 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, until_told,
     }
 
 
+@pytest.mark.parametrize(("adopt", "others"), [(None, 4), (0.2, 1)])
+def test_who_opens_no_shard_holds_up_no_step(
+    adopt, others, accepting, store, join, conn, monkeypatch
+):
+    """Four come first and take all machines; then others come, or one that may carry several."""
+    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 1.0)
+    with accepting(store, adopt=adopt) as made:
+        callers = [Connection(read_connection_file(conn)) for _ in range(4)]
+        for connection in callers:
+            connection.send(HELLO, HERE)
+        processes = join(others)
+        made.step()
+        for connection in callers:
+            connection.close()
+    assert codes(processes) == [0] * others
+
+
 def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, conn):
     def come_and_go(times):
         for _ in range(times):

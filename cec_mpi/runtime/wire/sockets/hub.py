@@ -36,6 +36,7 @@ from cec_mpi.runtime.times import (
     OPEN_SECONDS,
     SETTLE_SECONDS,
     SHORTAGE_SECONDS,
+    SLOW_OPEN_SECONDS,
 )
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd, distinct
 from cec_mpi.runtime.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
@@ -51,6 +52,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     HELLO,
     MEASURE,
     ORDER,
+    PROGRESS,
     REFUSED,
     STATUS,
     Hello,
@@ -494,6 +496,8 @@ class SocketHub:
                     self._handle_hello(name, hello)
             elif kind == ANSWER and len(peer.answers) < len(peer.sent):
                 peer.answers.append([head, *frames[1:]])
+            elif kind == PROGRESS and peer.note_progress():
+                pass
             elif self._is_refused(peer):
                 return
             elif kind == STATUS:
@@ -679,15 +683,16 @@ class SocketHub:
     # Hosts take machines.
 
     def _fill_vacant(self) -> None:
-        """Let spares open machines that have no host, or a silent one, or one that adopted them."""
+        """Let spares open machines that have no host, or one that is replaceable."""
         if self._paused:
             return
         for spare in self._spares():
-            opening = self.roster.machines(State.JOINING)
+            hosts = self.roster.processes
+            opening = {n for host in hosts if not host.is_slow for n in host.opening}
             to_take = self.roster.vacant + [
                 n
-                for host in self.roster.processes
-                for n in (host.machines if host.is_silent else host.adopted)
+                for host in hosts
+                for n in host.replaceable
                 if host is not spare.host and n not in opening
             ]
             able = [n for n in to_take if n not in spare.host.cannot_carry]
@@ -713,6 +718,7 @@ class SocketHub:
         before = self.roster.carrier(machine)
         if before is not None and before.is_silent:
             self._peer_of(before).order(Order(Kind.CLOSE, machine))
+        if machine in self.roster.missing and machine not in self.roster.vacant:
             self.roster.hand_over(machine)
         self.roster.join(peer.rank, machine)
         self._last_hosts[machine] = peer.host.name
@@ -726,8 +732,15 @@ class SocketHub:
         """Take the report of a host on the shard that it opens."""
         opened, machine = peer.opened, peer.opening
         if opened is None:
-            if time.monotonic() - peer.since > OPEN_SECONDS:
+            now = time.monotonic()
+            peer.host.is_slow = now > peer.progressed + SLOW_OPEN_SECONDS
+            if now > peer.since + OPEN_SECONDS:
                 self._exclude(peer, "it has not opened its shard in time")
+            return
+        peer.host.is_slow = False
+        if machine not in peer.host.machines:
+            problem = f"another host has opened machine {machine} meanwhile"
+            peer.decide(Verdict(failure=Failure.of(MachineError(problem))))
             return
         if opened.problem:
             self._last_hosts.pop(machine, None)
@@ -757,8 +770,11 @@ class SocketHub:
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
             spare = manifest.placement.to_spare(manifest.code.recovery, finished)
-            limit = SETTLE_SECONDS if spare >= self._spare else OPEN_SECONDS
-            if time.monotonic() - last > limit:
+            if spare >= self._spare:
+                due = last + SETTLE_SECONDS
+            else:
+                due = max(last, *(peer.progressed for peer in waited)) + SLOW_OPEN_SECONDS
+            if time.monotonic() > due:
                 log.warning("slow to open: machines %s", [peer.opening for peer in waited])
                 return
             patience.pause()

@@ -22,6 +22,7 @@ from cec_mpi.runtime.times import (
     DISCONNECT_GRACE,
     END_LOOK_SECONDS,
     MISSED_LOOK_SECONDS,
+    PROGRESS_SECONDS,
     SILENCE_SECONDS,
 )
 from cec_mpi.runtime.wire.jobs import Job
@@ -82,6 +83,10 @@ class Peer:
         The machine that it is opening; 0 for none.
     since : float
         When it was told to open that, in seconds of `time.monotonic`.
+    progressed : float
+        When it last reported progress with that, at first `since`.
+    progress_messages : int
+        How many times it has done so.
     opened : Opened or None
         Its report on this machine, until it is taken.
     is_ready : bool
@@ -104,6 +109,8 @@ class Peer:
     answers: deque[list[Any]] = field(default_factory=deque)
     opening: int = 0
     since: float = 0.0
+    progressed: float = 0.0
+    progress_messages: int = 0
     opened: Opened | None = None
     is_ready: bool = False
     text: str = ""
@@ -128,8 +135,15 @@ class Peer:
     def open(self, machine: int, threads: int, opening: bytes) -> None:
         """Begin to send the order to open a machine."""
         self.opening, self.opened, self.is_ready = machine, None, False
-        self.since = time.monotonic()
+        self.since = self.progressed = time.monotonic()
+        self.progress_messages = 0
         self.order(Order(Kind.OPEN, machine, threads), opening)
+
+    def note_progress(self) -> bool:
+        """Note that the host copies its shard; False for a message too many."""
+        self.progressed, self.progress_messages = time.monotonic(), self.progress_messages + 1
+        possible = 2 + (self.progressed - self.since) / PROGRESS_SECONDS
+        return bool(self.opening) and self.progress_messages <= possible
 
     def decide(self, verdict: Verdict) -> None:
         """Begin to send whether the host serves the machine that it has opened."""
@@ -150,9 +164,9 @@ class Peer:
 class Listener:
     """Listens for machines, and distinguishes them by a name of each connection.
 
-    Machines on this host can use a Unix socket in a directory that only this user can open. It has
-    no heartbeats, because the end of a process shows at once, and a stopped process is not lost.
-    TCP has heartbeats.
+    Machines on this host can use a Unix socket in a directory that only this user can open, whose
+    name is in the connection file. It has no heartbeats, because the end of a process shows at
+    once, and a stopped process is not lost. TCP has heartbeats.
 
     A caller without the keys holds a file descriptor for some seconds, until the handshake fails:
     this process raises its limit of open files to the hard one (``ulimit -Hn``).
@@ -168,7 +182,8 @@ class Listener:
         anyone who can read the network learns it, and anyone who takes the master's port can be
         the master of machines. Use it only in networks that nobody else can access.
     secret : str
-        The text from which the keys are derived; by default they are random.
+        The text from which the keys are derived, for machines without a connection file; by default
+        they are random.
     silence : float
         Seconds without a sign of life over TCP after which a machine counts as gone.
 
@@ -205,7 +220,7 @@ class Listener:
         self._authenticator = ThreadAuthenticator(self._context, log=_NOWHERE)
         try:
             self._authenticator.start()
-            tcp, local = self._router(silence), self._router(0)
+            tcp = self._router(silence)
             self._admit(tcp, keys, encrypted)
             places = [
                 (name, port)
@@ -218,7 +233,7 @@ class Listener:
                 keys.server_key,
                 keys.public_key,
                 keys.secret_key,
-                self._bind_local(local),
+                "" if secret else self._bind_local(),
                 encrypted,
                 "",
             )
@@ -230,7 +245,7 @@ class Listener:
         self._expected_until: list[float] = []
         self._next_look = self._next_round = 0.0
         self._last: Any = None  # the frame that names the last sender
-        self._turn = 0  # which socket was heard first
+        self._turn = 0  # which socket was read last
 
     def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
         """Begin to send a message; whether the caller is still connected.
@@ -257,8 +272,8 @@ class Listener:
 
         The end of a sender's connection shows at once only after `track_disconnect`.
         """
-        self._turn ^= 1  # many messages on one socket do not delay the other's
-        for number in (self._turn, self._turn ^ 1):
+        for _ in self._sockets:
+            self._turn = number = (self._turn + 1) % len(self._sockets)  # none delays the other
             if is_readable(self._sockets[number]):
                 caller, *frames = self._sockets[number].recv_multipart(copy=False)
                 self._last = caller
@@ -349,8 +364,9 @@ class Listener:
         where = "any address" if written == "*" else written
         raise InputError(f"the master cannot listen at {where}{which}: {reason}")
 
-    def _bind_local(self, local: Any) -> str:
+    def _bind_local(self) -> str:
         """Listen in a new directory; returns the socket's path, empty if there is no room."""
+        local = self._router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
                 directory = tempfile.mkdtemp(prefix=SCRATCH, dir=parent)

@@ -28,6 +28,7 @@ from cec_mpi.runtime.times import (
     FAREWELL_SECONDS,
     KNOWN_SECONDS,
     LEAVE_LOOK_SECONDS,
+    PROGRESS_SECONDS,
     SILENCE_SECONDS,
 )
 from cec_mpi.runtime.wire.orders import (
@@ -64,6 +65,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     MEASURE,
     ORDER,
     PRESENT,
+    PROGRESS,
     REFUSED,
     STATUS,
     VERDICT,
@@ -387,6 +389,7 @@ class SocketMachineEnd:
         self._served: Opening | None = None
         self._early: deque[list[Any]] = deque()  # orders that came before an awaited object
         self._goes_by: float | None = None  # after good-bye
+        self._next_progress = 0.0  # when a message on progress is due
         self.machines: tuple[int, ...] = ()
 
     def receive_order(self, signals: NotedSignals) -> Announced:
@@ -417,8 +420,11 @@ class SocketMachineEnd:
         self._receive(MEASURE)
 
     def check_connection(self) -> None:
-        """Raise if the master has gone or this machine must leave."""
+        """Raise if the master has gone or this machine must leave; tells the master of the work."""
         self._connection.check()
+        if (now := time.monotonic()) > self._next_progress:
+            self._next_progress = now + PROGRESS_SECONDS
+            self._connection.send(PROGRESS)
         if self.shutdown_reason:
             self._connection.send(GOOD_BYE)
             raise ShutdownRequested(self.shutdown_reason)

@@ -16,6 +16,7 @@ ANSWER      reports of the jobs of an order; then their values, or for X' V the 
             same frame if they are short
 STATUS      what a machine reports: on a store that it opened, the error of a job, or that it is
             ready to measure its speed
+PROGRESS    nothing; it copies the shard that it opens
 GOOD_BYE    nothing
 ==========  ======================================================================
 
@@ -47,7 +48,7 @@ from cec_mpi.text import printable
 
 ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
-HELLO, ANSWER, STATUS, GOOD_BYE = b"H", b"A", b"S", b"B"
+HELLO, ANSWER, STATUS, PROGRESS, GOOD_BYE = b"H", b"A", b"S", b"P", b"B"
 
 _KIND = 8  # bytes, so that numbers behind it lie as they should
 

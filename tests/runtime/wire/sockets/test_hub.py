@@ -41,6 +41,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     HELLO,
     MEASURE,
     ORDER,
+    PROGRESS,
     STATUS,
     VERDICT,
     Hello,
@@ -377,6 +378,48 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     assert processes[3].opens() == 2
     (joined,) = [event for event in happened(hub, Joined) if isinstance(event, Joined)]
     assert (joined.machine, joined.rank) == (2, 4)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Hosts that open a machine without progress are slow at once."""
+    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.hub.SLOW_OPEN_SECONDS", 0.5)
+
+
+def test_who_never_opens_is_replaced_and_is_a_spare_if_it_opens_at_last(
+    impatient, make, come, manifest, capsys
+):
+    hub = make()
+    processes = [come(rank=n) for n in (1, 2, 3, 4)]
+    numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
+    hub.open(opening_of(manifest, numbers))  # returns, although none of them opens
+    hub.admit(None)
+    for process in processes[:3]:
+        process.order(Kind.OPEN)
+    spare, others = processes[3], {1, 2, 3}
+    until(lambda: list(hub.events()) or hub.roster[4].machines)
+    taken = spare.opens()
+    happened(hub, Joined)
+    (slow,) = (process for process, n in zip(processes, (1, 2, 3), strict=False) if n == taken)
+    assert hub.awaited() == others - {taken}  # nobody else can open them
+    slow.say(STATUS, pack(Opened(shard="file")))
+    until(lambda: list(hub.events()) or hub.roster[taken].opening)
+    assert "meanwhile" in slow.verdict().failure.text
+    assert slow.opens() in others - {taken}  # it is faster now
+
+
+def test_who_copies_its_shard_is_not_slow(impatient, gathered, come):
+    hub, _, _ = gathered(machines=2)
+    copying = come()
+    until(lambda: list(hub.events()) or hub.roster.opening == {3})
+    come()
+    begin = time.monotonic()
+    while time.monotonic() < begin + 1.5:
+        copying.say(PROGRESS)
+        assert list(hub.events()) == []
+        time.sleep(0.1)
+    assert hub.roster.opening == {3}
+    assert list(hub.roster[3].machines) == [3]
 
 
 def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, meanwhile, capsys):
