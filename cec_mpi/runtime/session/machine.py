@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -222,6 +221,7 @@ def serve_as_rank(
     with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
         hello = replace(_hello(DEFAULT_MEMORY * free_memory()), rank=rank)
         search = _Search(source, signals, seconds, launch)
+        has_ended = False
         try:
             connection = search.found(seconds)
             while True:
@@ -229,8 +229,7 @@ def serve_as_rank(
                 error = search.serve(connection, hello, end)
                 if not isinstance(error, GoneMasterError):
                     this_process.over.append(search.file)
-                    if not isinstance(error, ShutdownRequested):
-                        search.see_removed()
+                    has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=end.machines or hello.machines)
                 connection = search.again(error)
@@ -246,6 +245,9 @@ def serve_as_rank(
             return gone.exit_code
         except CecError:  # the master has said why
             return 0
+        finally:
+            if has_ended or search.is_orphan:
+                search.see_removed()
 
 
 def _hello(memory: float) -> Hello:
@@ -332,18 +334,15 @@ class _Search:
         raise error
 
     def see_removed(self) -> None:
-        """Wait until the run has removed its socket; if it has been killed, remove what is left."""
+        """Wait until the run has removed its files; if it has been killed, remove what is left."""
         file, path = self.file, self._source
-        if file is None or not file.local or not isinstance(path, Path):
+        if file is None or not isinstance(path, Path):
             return
-        due = time.monotonic() + LEAVING_SECONDS
-        while (is_left := Path(file.local).exists()) and time.monotonic() < due:
+        due, traces = time.monotonic() + LEAVING_SECONDS, (path, Path(file.local or path))
+        while (is_left := any(map(Path.exists, traces))) and time.monotonic() < due:
             time.sleep(END_LOOK_SECONDS)
-        if is_left:
-            try:
-                Connection(file).close()
-            except GoneMasterError:
-                remove_traces(file, path)
+        if is_left and (self.is_orphan or not _is_listening(file)):
+            remove_traces(file, path)
 
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
@@ -360,6 +359,11 @@ class _Search:
     def _is_rank(self) -> bool:
         return self._launch is not None
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the process that has started this rank has ended."""
+        return self._launch is not None and os.getppid() != self._launch[2]
+
     def _look(self) -> None:
         if reason := signal_reason(self._signals):
             raise ShutdownRequested(reason)
@@ -373,7 +377,7 @@ class _Search:
         due = time.monotonic() + seconds
         while time.monotonic() < due:
             self._look()
-            if self._launch is not None and os.getppid() != self._launch[2]:
+            if self.is_orphan:
                 raise _RunFinished  # Open MPI's mpirun can end before all of its processes
             time.sleep(LOOK_SECONDS)
 
@@ -387,6 +391,15 @@ class _Search:
         if self._retry is None or not is_late:
             return error
         return GoneMasterError(f"{error}; waited {self._retry:g} s")
+
+
+def _is_listening(file: ConnectionFile) -> bool:
+    """Whether the master that has written this file, or what is left of it, can be reached."""
+    try:
+        Connection(file).close()
+    except GoneMasterError as gone:
+        return gone.is_silent
+    return True
 
 
 def _gone(error: BaseException) -> BaseException:
@@ -452,14 +465,5 @@ def main(words: list[str], parent: int) -> None:
     """Be a machine that a run, the process `parent`, has started on its own computer."""
     keep_warnings_from_raising()
     text, file, rank, job, seconds, encryption = words
-    source = source_of(text, encryption == "1")
-    written: ConnectionFile | None = None
-    code = 0
-    with suppress(InputError):  # the run has ended already
-        written = read_connection_file(source) if isinstance(source, Path) else None
-        given = source, Path(file), int(rank), job, float(seconds)
-        code = serve_as_rank(*given, prints=False, parent=parent)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of a run that has been killed
-    if written is not None and isinstance(source, Path) and os.getppid() != parent:
-        remove_traces(written, source)
-    sys.exit(code)
+    given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)
+    sys.exit(serve_as_rank(*given, prints=False, parent=parent))
