@@ -199,12 +199,6 @@ def test_when_all_machines_slow_down_predictions_follow_and_the_plan_stays(kinds
     assert run.predicted[18] * 3 == pytest.approx(run.predicted[-2], rel=1e-9)
 
 
-def test_a_common_slowdown_among_noise_does_not_change_what_is_planned():
-    run, slower = taught(20, noise=0.1), taught(20, noise=0.1)
-    slower.cluster.rates /= 3
-    assert np.allclose(run.steps(20).tuples, slower.steps(20).tuples, rtol=1e-9)
-
-
 def test_plans_settle_among_noise():
     plans = []
     for seed in range(5):
@@ -538,25 +532,6 @@ def test_hindsight_of_the_papers_example():
         assert best == pytest.approx(420 * c_star, rel=1e-12)
 
 
-def test_machines_without_rows_count_for_nothing_in_hindsight():
-    rows = np.array([420, 420, 420, 0, 0, 0])
-    assert hindsight_makespan(rows, rows / TRUE, CodedDemand(len(rows), 3, 420)) == 210
-    assert hindsight_makespan(rows, rows / TRUE, CodedDemand(len(rows), 4, 420)) is None
-    assert hindsight_makespan([0] * 6, [0.0] * 6, CodedDemand(6, 1, 420)) is None
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_no_step_beats_its_hindsight(seed):
-    rng = np.random.default_rng(seed)
-    cluster = Cluster(rng.uniform(1, 4, 6), 0.2, seed)
-    available = cluster.available(0.7)
-    rows = plan_step(available, rng.uniform(1, 4, 6), 3, ROWS).assignment.counts(6)
-    seconds = cluster.seconds(rows)
-    assert hindsight_makespan(rows, seconds, CodedDemand(len(rows), 3, ROWS)) <= seconds.max() * (
-        1 + 1e-12
-    )
-
-
 # --- drift, jumps, machines of few rows ---------------------------------------------------
 
 
@@ -653,10 +628,3 @@ def test_hindsight_is_theorem_1_at_the_speeds_that_were_shown(data, copies):
         else:
             best = float(fractional_load(np.array(speeds), copies).c_star) * 420
             assert found == pytest.approx(best)
-
-
-def test_hindsight_of_many_machines_is_that_of_few():
-    rng = np.random.default_rng(2)
-    rows, seconds = rng.integers(1, 500, 300), rng.uniform(0.5, 2, 300)
-    found = hindsight_makespan(rows, seconds, CodedDemand(len(rows), 7, 90))
-    assert found == pytest.approx(float(fractional_load(rows / seconds, 7).c_star) * 90)

@@ -29,17 +29,8 @@ def made(machines, recovery, family, dtype, seed, width=20):
 
 def exactly(rows, X):
     """A product in rational arithmetic, as floats."""
-    return np.array(
-        [
-            [
-                float(
-                    sum(Fraction(g) * Fraction(float(x)) for g, x in zip(row, column, strict=True))
-                )
-                for column in X.T
-            ]
-            for row in rows.tolist()
-        ]
-    )
+    rows, X = (np.vectorize(Fraction, otypes=[object])(each.astype(float)) for each in (rows, X))
+    return (rows @ X).astype(float)
 
 
 @given(
@@ -72,19 +63,6 @@ def test_a_shard_that_is_a_part_of_x_has_no_error():
     errors = encoding_error(code.generator, np.float32)
     assert errors[:3].tolist() == [0, 0, 0]
     assert (errors[3:] > 0).all()
-
-
-@pytest.mark.parametrize(("machines", "recovery"), [(6, 3), (10, 5), (12, 2)])
-def test_the_basis_is_nearly_the_best_there_is(machines, recovery):
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        generator = rng.standard_normal((machines, recovery))
-        basis = choose_machines(generator, range(1, machines + 1))
-        conditions = [
-            np.linalg.cond(generator[list(rows)])
-            for rows in combinations(range(machines), recovery)
-        ]
-        assert np.linalg.cond(generator[np.array(basis) - 1]) <= 10 * min(conditions)
 
 
 def test_too_few_and_singular_rows_are_refused():

@@ -105,31 +105,13 @@ def test_no_answer_is_farther_off_than_its_bound(size, family, dtype, columns, s
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((size[1], 2, columns)).astype(dtype)
     w = rng.standard_normal(columns).astype(dtype)
-    exact = exactly(code.generator, exact_parts(X, w))
+    X, w, generator = (
+        np.vectorize(Fraction, otypes=[object])(each.astype(float))
+        for each in (X, w, code.generator)
+    )
+    exact = (generator @ (X @ w)).astype(float)
     errors = answer_error(code.generator, dtype, dtype, columns)
     assert (np.abs(answers - exact) <= errors[:, None] * scale).all()
-
-
-def exact_parts(X, w):
-    """X_1 w .. X_L w in rational arithmetic: L lists of a number per row."""
-    terms = [Fraction(float(number)) for number in w]
-    return [
-        [sum(Fraction(float(x)) * t for x, t in zip(row, terms, strict=True)) for row in part]
-        for part in X
-    ]
-
-
-def exactly(generator, parts):
-    """G times exact parts, as floats."""
-    return np.array(
-        [
-            [
-                float(sum(Fraction(g) * part[i] for g, part in zip(row, parts, strict=True)))
-                for i in range(len(parts[0]))
-            ]
-            for row in generator.tolist()
-        ]
-    )
 
 
 # --- false alarms -------------------------------------------------------------------------
@@ -266,29 +248,10 @@ def test_of_l_machines_no_error_is_seen():
     assert (found.error, found.machines, found.measured) == (np.inf, (), 0)
 
 
-def test_a_code_with_tiny_weights_shows_little():
-    """Machines 1 and 2 are nearly the same: beside 2 and others, nobody checks 3."""
-    code = MDSCode([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0]])
-    checker = checker_of(code, "float64", 10)
-    _, tolerances = checker.checks((1, 2, 3))
-    expected = 2 * tolerances[0, 0] / (1e-5 / np.sqrt(2))
-    assert measure_sensitivity(checker, 3).error == pytest.approx(expected, rel=1e-3)
-
-
 def test_a_singular_set_of_machines_shows_nothing():
     generator = np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
     checker = answer_checker(generator, "float64", 10)
     assert measure_sensitivity(checker, 3).error > 1
-
-
-def test_errors_of_repaired_shards_make_it_see_less():
-    code = make_code(6, 3)
-    errors = encoding_error(code.generator, "float64")
-    exact = measure_sensitivity(checker_of(code, "float64", 30, errors), 6)
-    errors[2] = 1e-6
-    assert (
-        measure_sensitivity(checker_of(code, "float64", 30, errors), 6).error > 1e-6 > exact.error
-    )
 
 
 def test_where_sets_are_many_a_repeatable_sample_is_measured():
@@ -302,17 +265,6 @@ def test_where_sets_are_many_a_repeatable_sample_is_measured():
 
 
 # --- who is wrong -------------------------------------------------------------------------
-
-
-def test_one_wrong_row_in_a_thousand_is_seen_and_named():
-    code, answers, scale = made(6, 3, "fourier", "float32", 0, rows=1000)
-    answers[4, 617] *= 1.01
-    checker = checker_of(code, "float32")
-    some = [0, 1, 4, 5]
-    assert checker.disagree((1, 2, 5, 6), answers[some], scale)
-    assert not checker.disagree((1, 2, 5, 6), answers[some, :617], scale[:617])
-    assert not checker.disagree((1, 2, 5, 6), answers[some, 618:], scale[618:])
-    assert checker.find_wrong((1, 2, 3, 4, 5, 6), answers, scale).wrong == (5,)
 
 
 @pytest.mark.parametrize("huge", [1e6, 1e30, 1e300, 1.7e308, -1.7e308, np.nan, np.inf, -np.inf])
@@ -342,30 +294,6 @@ def test_two_machines_that_are_wrong_in_different_rows_are_both_named():
     assert verdict == Comparison(agree=False, wrong=(2, 5), candidates=((2, 5),))
 
 
-@given(
-    size=st.sampled_from([(5, 3), (6, 3), (9, 4), (12, 8)]),
-    family=st.sampled_from(sorted(FAMILIES)),
-    dtype=st.sampled_from(["float32", "float64"]),
-    magnitude=st.floats(-18, 30),
-    everywhere=st.booleans(),
-    seed=st.integers(0, 30),
-    data=st.data(),
-)
-def test_no_error_of_any_size_makes_an_innocent_machine_be_named(
-    size, family, dtype, magnitude, everywhere, seed, data
-):
-    machines, recovery = size
-    code, answers, scale = made(machines, recovery, family, dtype, seed)
-    wrong = data.draw(st.integers(1, machines))
-    errors = 10**magnitude * np.random.default_rng(seed).standard_normal(answers.shape[1])
-    answers[wrong - 1] += errors if everywhere else errors * (np.arange(len(errors)) == 3)
-    count = data.draw(st.integers(recovery + 1, machines))
-    some = sorted(data.draw(st.permutations(range(1, machines + 1)))[:count])
-    verdict = checker_of(code, dtype).find_wrong(some, answers[indices(some)], scale)
-    assert verdict.wrong in ((), (wrong,))
-    assert verdict.agree or (wrong,) in verdict.candidates
-
-
 def test_of_many_machines_some_are_compared_first():
     machines = 60
     code = make_code(machines, 5, "orthonormal")
@@ -387,32 +315,33 @@ def test_an_error_that_is_detected_and_not_located_names_nobody():
         assert verdict.wrong == ()
 
 
-# --- two that are wrong -------------------------------------------------------------------
-
-
 @given(
     size=st.sampled_from([(3, 1), (5, 3), (6, 3), (9, 4), (12, 8)]),
     family=st.sampled_from(sorted(FAMILIES)),
     dtype=st.sampled_from(["float32", "float64"]),
-    magnitudes=st.tuples(st.floats(-18, 6), st.floats(-18, 6)),
+    magnitudes=st.lists(st.floats(-18, 30), min_size=1, max_size=2),
     more=st.integers(1, 4),
     rows=st.sampled_from([1, 40]),
+    everywhere=st.booleans(),
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_of_two_wrong_machines_no_error_makes_an_innocent_one_be_named(
-    size, family, dtype, magnitudes, more, rows, seed, data
+def test_of_one_or_two_wrong_machines_no_error_makes_an_innocent_one_be_named(
+    size, family, dtype, magnitudes, more, rows, everywhere, seed, data
 ):
     machines, recovery = size
     code, answers, scale = made(machines, recovery, family, dtype, seed % 30, rows=rows)
     rng = np.random.default_rng([seed, 1])  # a Gaussian code is made of default_rng(seed)
     chosen = data.draw(st.permutations(range(1, machines + 1)))[: recovery + more]
-    pair = chosen[:2]
-    for n, magnitude in zip(pair, magnitudes, strict=True):
-        answers[n - 1] += 10**magnitude * rng.standard_normal(rows) * scale
+    guilty = chosen[: len(magnitudes)]
+    where = slice(None) if everywhere else slice(1)
+    for n, magnitude in zip(guilty, magnitudes, strict=True):
+        answers[n - 1, where] += (10**magnitude * rng.standard_normal(rows) * scale)[where]
     some = sorted(chosen)
     verdict = checker_of(code, dtype).find_wrong(some, answers[indices(some)], scale)
-    assert set(verdict.wrong) <= set(pair)
+    assert set(verdict.wrong) <= set(guilty)
+    if len(guilty) == 1:
+        assert verdict.agree or tuple(guilty) in verdict.candidates
 
 
 def test_two_that_look_like_a_third_are_told_from_it_with_three_to_spare():

@@ -47,7 +47,7 @@ def test_any_l_machines_give_x_back(family, systematic):
         code = make_code(machines, recovery, family, systematic=systematic)
         parts = np.random.default_rng(machines).standard_normal((recovery, 4))
         shards = encoded(code, parts)
-        for chosen in combinations(range(1, machines + 1), recovery):
+        for chosen in combinations(range(machines, 0, -1), recovery):
             condition = np.linalg.cond(code.generator[[n - 1 for n in chosen]])
             error = np.abs(decoded(code, shards, chosen) - parts).max()
             assert error <= 20 * EPS * condition * np.abs(parts).max()
@@ -63,14 +63,6 @@ def test_first_machines_of_a_systematic_code_store_x_unchanged(family, machines,
     assert np.array_equal(encoded(code, parts)[:recovery], parts)
 
 
-def test_float32_rows_are_encoded_to_float32():
-    code = make_code(6, 3)
-    parts = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
-    shards = encoded(code, parts)
-    assert shards.dtype == np.float32
-    assert np.allclose(shards, code.generator @ parts, atol=1e-5)
-
-
 @pytest.mark.parametrize("condition", [1e3, 1e4, 1e5, 1e8])
 def test_decoding_is_as_accurate_as_numpys_solve(condition):
     ours, numpys = [], []
@@ -82,13 +74,6 @@ def test_decoding_is_as_accurate_as_numpys_solve(condition):
         numpys.append(np.abs(np.linalg.solve(code.generator, shards) - parts).max())
     assert np.median(ours) <= 2 * np.median(numpys)
     assert np.median(ours) <= condition * 20 * EPS
-
-
-def test_machines_may_answer_in_any_order():
-    code = make_code(7, 4, "gaussian")
-    parts = np.random.default_rng(0).standard_normal((4, 3))
-    shards = encoded(code, parts)
-    assert np.allclose(decoded(code, shards, (6, 1, 7, 3)), parts)
 
 
 @pytest.mark.parametrize("condition", [10, 1e6])
@@ -103,18 +88,6 @@ def test_decoded_rows_may_lie_apart(condition):
     assert (np.delete(whole, range(2, 6), axis=1) == 7.0).all()
 
 
-@pytest.mark.parametrize("rows", [1, 1000])
-def test_a_decoder_is_used_again_and_again(rows):
-    code = make_code(6, 3)
-    decoder = code.decoder((1, 2, 6))
-    for seed in range(3):
-        parts = np.random.default_rng(seed).standard_normal((3, rows))
-        values = encoded(code, parts)[[0, 1, 5]]
-        out = np.empty_like(values)
-        decoder.decode(values, out)
-        assert np.allclose(out, parts)
-
-
 @pytest.mark.parametrize("machines", [(1, 2), (1, 2, 3, 4), (), (0, 1, 2), (1, 2, 7), (1, 1, 2)])
 def test_a_decoder_needs_l_different_machines_of_the_code(machines):
     with pytest.raises(InputError, match="machines"):
@@ -127,14 +100,6 @@ def test_condition_of_a_decoder_is_close_to_the_1_norm_condition_number(family):
     for chosen in combinations(range(1, 8), 4):
         true = np.linalg.cond(code.generator[[n - 1 for n in chosen]], 1)
         assert 0.3 * true <= code.decoder(chosen).condition <= 1.000001 * true
-
-
-@pytest.mark.parametrize("condition", [10.0, 1e6, 1e12])
-def test_a_decoder_knows_the_sizes_of_its_inverse(condition):
-    code = MDSCode(with_condition(condition, 6, 2))
-    decoder = code.decoder((2, 1, 4, 3, 6, 5))
-    expected = np.abs(np.linalg.inv(code.generator[[1, 0, 3, 2, 5, 4]]))
-    assert np.allclose(np.abs(decoder.inverse), expected, rtol=1e-14 * condition, atol=0)
 
 
 # --- conditioning -------------------------------------------------------------------------
@@ -227,12 +192,6 @@ def test_float32_is_refused_where_it_would_decode_to_noise():
     code.check_precision(np.float64)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, "float32", np.float64])
-def test_well_conditioned_codes_may_store_float32(dtype):
-    make_code(6, 3).check_precision(dtype)
-    make_code(10, 5).check_precision(dtype)
-
-
 def test_a_code_accepted_for_float32_decodes_to_1_percent_from_any_machines():
     code = make_code(7, 4, systematic=True)
     code.check_precision(np.float32)
@@ -247,17 +206,13 @@ def test_a_code_accepted_for_float32_decodes_to_1_percent_from_any_machines():
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, None])
-def test_the_same_seed_gives_the_same_code_bit_for_bit(family):
-    first, again = (make_code(8, 4, family, seed=3) for _ in range(2))
+def test_a_seed_gives_one_code_bit_for_bit(family):
+    first, again, other = (make_code(8, 4, family, seed=seed) for seed in (3, 3, 1))
     assert first.generator.tobytes() == again.generator.tobytes()
     assert first.family == again.family
     assert first.conditioning == again.conditioning
-
-
-@pytest.mark.parametrize("family", ["orthonormal", "gaussian"])
-def test_another_seed_gives_another_random_code(family):
-    first, other = (make_code(8, 4, family, seed=seed) for seed in (0, 1))
-    assert not np.array_equal(first.generator, other.generator)
+    is_random = first.family in ("orthonormal", "gaussian")
+    assert is_random != np.array_equal(first.generator, other.generator)
 
 
 def test_an_orthonormal_code_has_orthogonal_columns():
@@ -300,17 +255,14 @@ def test_a_family_that_is_hopeless_for_these_sizes_is_refused(systematic):
         make_code(100, 50, "fourier", systematic=systematic)
 
 
-@pytest.mark.parametrize("recovery", [0, -1])
-def test_the_recovery_threshold_starts_at_one(recovery):
-    with pytest.raises(InputError, match=f"recovery threshold {recovery}"):
-        make_code(6, recovery)
-
-
-def test_fewer_machines_than_the_recovery_threshold_are_infeasible():
-    with pytest.raises(InfeasibleError, match="recovery threshold 3 for 2 machines"):
-        make_code(2, 3)
-
-
-def test_an_unknown_family_is_refused_with_the_known_ones():
-    with pytest.raises(InputError, match=f"'reed'.*{', '.join(FAMILIES)}"):
-        make_code(6, 3, "reed")
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ((6, 0), InputError, "recovery threshold 0"),
+        ((2, 3), InfeasibleError, "recovery threshold 3 for 2 machines"),
+        ((6, 3, "reed"), InputError, f"'reed'.*{', '.join(FAMILIES)}"),
+    ],
+)
+def test_a_code_that_cannot_be_made_is_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        make_code(*options)

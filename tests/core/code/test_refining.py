@@ -7,6 +7,7 @@ import pytest
 
 from cec_mpi.core.code.decoder import Decoder, refined_inverse
 from cec_mpi.core.code.families import make_generator
+from cec_mpi.core.paper import solve
 from cec_mpi.errors import InputError
 
 
@@ -15,20 +16,8 @@ def hilbert(size):
 
 
 def exact_inverse(matrix):
-    """By Gauss's elimination in fractions, rounded at the end."""
-    size = len(matrix)
-    rows = [
-        [Fraction(x) for x in row] + [Fraction(k == n) for k in range(size)]
-        for n, row in enumerate(matrix.tolist())
-    ]
-    for n in range(size):
-        pivot = next(k for k in range(n, size) if rows[k][n])
-        rows[n], rows[pivot] = rows[pivot], rows[n]
-        rows[n] = [x / rows[n][n] for x in rows[n]]
-        for k in range(size):
-            if k != n:
-                rows[k] = [x - rows[k][n] * y for x, y in zip(rows[k], rows[n], strict=True)]
-    return np.array([[float(x) for x in row[size:]] for row in rows])
+    """Solve in fractions, and round at the end."""
+    return np.array(solve(matrix.tolist(), np.eye(len(matrix), dtype=int).tolist())).astype(float)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +57,10 @@ def test_badly_conditioned_answers_are_decoded_as_well_as_they_are_known(size):
         decoder = Decoder(matrix, range(1, size + 1))
     except InputError:  # singular to this LAPACK
         return
-    exact = np.random.default_rng(size).integers(-8, 9, (size, 40)).astype(np.float64)
-    fractions = [[Fraction(x) for x in row] for row in matrix.tolist()]
-    answers = np.array(
-        [
-            [
-                float(sum(g * int(x) for g, x in zip(row, column, strict=True)))
-                for column in exact.T.tolist()
-            ]
-            for row in fractions
-        ]
-    )
-    decoded = np.empty_like(exact)
+    exact = np.random.default_rng(size).integers(-8, 9, (size, 40))
+    fractions = np.vectorize(Fraction, otypes=[object])(matrix)
+    answers = (fractions @ exact.astype(object)).astype(float)
+    decoded = np.empty_like(answers)
     decoder.decode(answers, decoded)
     assert np.isfinite(decoded).all()
     known = np.abs(decoder.inverse) @ np.abs(answers) * 2.0**-53

@@ -103,11 +103,6 @@ def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(machines_per_row, 
     assert sizes_and_sets(plan) == blocks_of_the_paper(everyone, loads.tolist(), machines_per_row)
 
 
-def test_ties_go_by_machine_number():
-    blocks = heterogeneous((4, 7, 9), [2, 2, 2], 2).blocks
-    assert [block.machines for block in blocks] == [(4, 9), (4, 7), (7, 9)]
-
-
 def test_more_rows_than_memory_holds_do_not_overflow():
     plan = heterogeneous((1, 2, 3), [2**61] * 3, 2)
     assert sizes_and_sets(plan) == [(2**60, {1, 3}), (2**60, {1, 2}), (2**60, {2, 3})]
@@ -127,11 +122,6 @@ def test_loads_that_no_assignment_meets_are_refused(loads):
         heterogeneous(tuple(range(1, len(loads) + 1)), loads, 2)
 
 
-def test_as_many_loads_as_machines_are_needed():
-    with pytest.raises(InputError, match="3 loads for 2 available machines"):
-        heterogeneous((1, 2), [3, 2, 1], 2)
-
-
 @both_schemes
 @pytest.mark.parametrize(("available", "machines_per_row"), [((1, 2), 4), ((), 1)])
 def test_fewer_machines_than_a_row_needs_are_infeasible(plan, available, machines_per_row):
@@ -139,25 +129,6 @@ def test_fewer_machines_than_a_row_needs_are_infeasible(plan, available, machine
     with pytest.raises(InfeasibleError, match=message) as caught:
         plan(available, machines_per_row)
     assert caught.value.exit_code == 4
-
-
-@both_schemes
-@pytest.mark.parametrize("machines_per_row", [0, -1])
-def test_less_than_one_machine_per_row_is_wrong_input(plan, machines_per_row):
-    with pytest.raises(InputError):
-        plan((1, 2, 3), machines_per_row)
-
-
-@pytest.mark.parametrize("available", [(3, 2, 1), (3, 1, 2), (1, 1, 2), (0, 1, 2)])
-def test_available_machines_are_numbers_from_one_ascending(available):
-    with pytest.raises(InputError, match="expected ascending numbers from 1"):
-        heterogeneous(available, [3, 2, 1], 2)
-
-
-@pytest.mark.parametrize("order", [(1, 1, 2), (0, 1, 2)])
-def test_numbers_in_the_order_of_the_cyclic_scheme_differ_and_begin_at_one(order):
-    with pytest.raises(InputError, match="expected ascending numbers from 1"):
-        cyclic(order, 2, 3)
 
 
 # --- the cyclic baseline ------------------------------------------------------------------
@@ -183,11 +154,6 @@ def test_cyclic_blocks_and_loads(numbers, data, rows):
     assert plan.loads.tolist() == [len(rows_of(plan, n)) for n in available]
     assert plan.loads.max() - plan.loads.min() <= 1
     assert plan.loads.sum() == machines_per_row * rows
-
-
-def test_cyclic_needs_rows():
-    with pytest.raises(InputError, match="0 rows per shard"):
-        cyclic((1, 2), 1, 0)
 
 
 # --- the Assignment -----------------------------------------------------------------------
@@ -271,20 +237,19 @@ def test_what_comes_off_the_wire_is_checked():
         Assignment.from_array(array)
 
 
-def test_assignments_are_equal_and_hashed_by_value():
-    plan, again = small_plan(), small_plan()
-    moved = small_plan(starts=[2, 0], stops=[3, 2])
-    assert plan is not again
-    assert plan == again
-    assert hash(plan) == hash(again)
-    assert plan != moved
+def test_assignments_are_compared_and_hashed_by_value_also_as_copies():
+    plan = small_plan()
+    pickled = pickle.loads(pickle.dumps(plan))
+    for again in (small_plan(), copy.copy(plan), copy.deepcopy(plan), pickled):
+        assert plan == again
+        assert hash(plan) == hash(again)
+    for changes in (
+        {"starts": [2, 0], "stops": [3, 2]},
+        {"available": (1, 2, 5), "machines": [[1, 5], [1, 2]]},
+        {"available": (1, 2, 3, 4), "loads": [3, 2, 0, 1]},
+    ):
+        assert plan != small_plan(**changes)
     assert plan != plan.blocks
-    assert {plan: "first", moved: "second"}[again] == "first"
-
-
-def test_the_same_blocks_on_other_or_more_machines_are_another_assignment():
-    assert small_plan() != small_plan(available=(1, 2, 5), machines=[[1, 5], [1, 2]])
-    assert small_plan() != small_plan(available=(1, 2, 3, 4), loads=[3, 2, 0, 1])
 
 
 @pytest.mark.parametrize("name", ["rows", "loads", "blocks", "something"])
@@ -321,24 +286,15 @@ def test_counts_are_zero_for_preempted_machines():
     assert plan.intervals(3) == ()
 
 
-def test_a_plan_says_what_it_is():
-    assert repr(small_plan()) == (
-        "<Assignment of 3 rows to 3 machines: 2 blocks on 2 machines each>"
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"starts": [0, 2]}, "do not partition"),
-        ({"starts": [1, 1]}, "do not partition"),
         ({"starts": [0, 0]}, "do not partition"),
         ({"stops": [0, 3]}, "do not partition"),
-        ({"starts": [1, 2], "stops": [2, 4]}, "do not partition"),
         ({"starts": [0, 0], "stops": [0, 3], "loads": [3, 3, 0]}, "do not partition"),
         ({"starts": [0, 1], "stops": [1, 0]}, "do not partition"),
         ({"stops": [1, 4]}, "machine 1 is assigned 4 rows: expected 3"),
-        ({"loads": [3, 1, 2]}, "machine 2 is assigned 2 rows: expected 1"),
         ({"machines": [[1, 1], [1, 2]]}, "twice or out of order"),
         ({"machines": [[4, 1], [1, 2]]}, "twice or out of order"),
         ({"machines": [[1, 5], [1, 2]]}, "not available"),
@@ -348,11 +304,9 @@ def test_a_plan_says_what_it_is():
         ({"available": ()}, "expected ascending numbers from 1"),
         ({"available": (0, 1, 2)}, "expected ascending numbers from 1"),
         ({"available": (1, 4, 2)}, "expected ascending numbers from 1"),
-        ({"available": (1, 2, 2)}, "expected ascending numbers from 1"),
         ({"stops": [3]}, "2 starts and 1 stops"),
         ({"starts": [[0, 1]], "stops": [[1, 3]]}, "starts"),
         ({"machines": [[1, 4]]}, r"shape \(1, 2\): expected \(2, 2\)"),
-        ({"machines": [1, 4]}, r"shape \(2,\)"),
         ({"machines": [[], []]}, r"shape \(2, 0\)"),
         ({"starts": [], "stops": [], "machines": np.zeros((0, 2))}, r"shape \(0, 2\)"),
     ],
@@ -370,13 +324,6 @@ def test_one_wrong_block_among_very_many_is_refused(wrong):
     starts = np.arange(blocks)
     with pytest.raises(InputError, match="block"):
         Assignment((1, 2, 3), [1, 1, 1], starts, starts + 1, machines)
-
-
-def test_an_assignment_can_be_copied_and_sent():
-    plan = cyclic((1, 2, 5, 6), 2, 8)
-    for copied in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
-        assert copied == plan
-        assert hash(copied) == hash(plan)
 
 
 def test_machine_numbers_beyond_32_bits_are_refused():

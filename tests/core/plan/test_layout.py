@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.core.plan.load import whole_row_load
-from cec_mpi.core.plan.schemes import cyclic, heterogeneous, order_along_rows
+from cec_mpi.core.plan.schemes import heterogeneous, order_along_rows
 
 SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 
@@ -80,25 +80,6 @@ def test_plans_have_fewer_intervals_than_in_the_order_of_algorithm_1(
         placed += intervals_of(plan)
         unplaced += intervals_in_order(sets_of(plan), range(len(plan.starts)))
     assert placed <= at_most * unplaced
-
-
-def test_cyclic_machines_have_one_interval_or_one_at_each_end():
-    plan = cyclic(tuple(range(1, 8)), 3, 70)
-    assert [len(plan.intervals(n)) for n in plan.available] == [2, 2, 1, 1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("blocks", [1, 2, 256, 257, 400])
-@pytest.mark.parametrize("machines_per_row", [1, 3, 12])
-def test_the_order_holds_each_block_once(blocks, machines_per_row):
-    rng = np.random.default_rng(blocks)
-    available = np.sort(rng.choice(np.arange(1, 1000), 400, replace=False))
-    machines = np.array(
-        [np.sort(rng.choice(available, machines_per_row, replace=False)) for _ in range(blocks)],
-        dtype=np.int32,
-    )
-    order = order_along_rows(machines, available.tolist())
-    assert sorted(order.tolist()) == list(range(blocks))
-    assert np.array_equal(order, order_along_rows(machines, available.tolist()))
 
 
 def drawn(blocks, machines_per_row):

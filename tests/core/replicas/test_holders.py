@@ -67,27 +67,6 @@ def test_a_machine_that_just_holds_all_parts_gets_each_once():
     assert sum(5 in each for each in holders) == 48
 
 
-def shares(holders, machines):
-    """Of all parts that each machine holds."""
-    return np.bincount(np.concatenate(holders), minlength=machines + 1)[1:] / len(holders)
-
-
-@pytest.mark.parametrize("orders", [1, 4])
-@pytest.mark.parametrize(
-    ("speeds", "copies", "expected"),
-    [
-        ([1, 1, 1, 1], 2, [0.5, 0.5, 0.5, 0.5]),
-        ([1, 2, 3, 4], 2, [0.2, 0.4, 0.6, 0.8]),
-        ([1, 1, 1, 9], 2, [1 / 3, 1 / 3, 1 / 3, 1]),  # it holds all, and can hold no more
-        ([1, 3, 10, 100], 3, [0.25, 0.75, 1, 1]),
-        ([5, 1, 2], 3, [1, 1, 1]),
-    ],
-)
-def test_machines_hold_parts_in_proportion_to_their_speed(speeds, copies, expected, orders):
-    held = shares(spread_copies(960, speeds, copies, orders), len(speeds))
-    np.testing.assert_allclose(held, expected, atol=0.01)
-
-
 def test_more_orders_have_more_sets_of_holders():
     counts = [len(set(spread_copies(960, [1.0] * 12, 3, orders))) for orders in (1, 2, 4, 8)]
     assert counts == sorted(counts)
@@ -120,12 +99,6 @@ def test_machines_that_hold_all_of_it_are_never_slower():
     assert found.lost == {4: 1.0}
     assert found.slower == pytest.approx(1, rel=1e-6)
     assert found.slowest == pytest.approx(1, rel=1e-6)
-
-
-def test_one_copy_is_lost_with_its_machine():
-    found = spread_of(spread_copies(24, [1.0, 1.0, 1.0], 1), [1.0, 1.0, 1.0], [1.0] * 24)
-    assert found.lost[1] == 1.0
-    assert found.slower >= 1
 
 
 @pytest.mark.parametrize(

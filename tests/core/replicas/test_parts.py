@@ -51,23 +51,6 @@ def test_a_heavy_row_at_an_end(heavy):
     assert cut.bounds.tolist() == ([0, 1, 50] if heavy == 0 else [0, 49, 50])
 
 
-def test_rows_without_nonzeros_are_shared_out_too():
-    cut = cut_parts(indptr_of([0] * 64 + [3]), 8, 4)
-    assert cut.count == 8
-    assert np.diff(cut.bounds).max() <= 9
-
-
-@pytest.mark.parametrize("parts", [1, 7, 1000])
-def test_one_row_is_one_part(parts):
-    cut = cut_parts(np.array([0, 12]), parts, 64)
-    assert cut.bounds.tolist() == [0, 1]
-    assert cut.rows.tolist() == [0, 1]
-
-
-def test_no_more_parts_than_rows():
-    assert cut_parts(indptr_of([5, 5, 5]), 24, 64).bounds.tolist() == [0, 1, 2, 3]
-
-
 def test_pointers_of_32_bits_that_are_mapped(tmp_path):
     indptr = indptr_of(np.full(1000, 4)).astype(np.int32)
     np.save(tmp_path / "indptr.npy", indptr)
