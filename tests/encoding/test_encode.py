@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from itertools import combinations, islice
-from math import comb
 
 import numpy as np
 import psutil
@@ -17,7 +16,7 @@ from cec_mpi import encode
 from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
-from cec_mpi.errors import CecError, DamagedStoreError, InfeasibleError, InputError
+from cec_mpi.errors import DamagedStoreError, InfeasibleError, InputError
 from cec_mpi.store import open_store
 from cec_mpi.store.format.scaling import read_scaling
 from cec_mpi.store.work import LocalRunner
@@ -73,10 +72,6 @@ def contents(store):
     return {
         path.name: path.read_bytes() for path in store.path.iterdir() if path.name != "source.json"
     }
-
-
-def sums(store):
-    return [shard.xxh3_128 for shard in store.manifest.shards]
 
 
 # --- what is stored -----------------------------------------------------------------------
@@ -186,39 +181,13 @@ def test_the_manifest_is_json_that_says_what_was_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_generator_comes_back_bit_for_bit(tmp_path, family):
+def test_the_code_comes_back_bit_for_bit(tmp_path, family):
     store = encoded(tmp_path, X, 11, 4, code=family, seed=5)
-    made = make_code(11, 4, family, seed=5).generator
+    made = make_code(11, 4, family, seed=5)
     written = json.loads((store.path / "manifest.json").read_text())["code"]["generator"]
-    assert np.array(written, dtype=np.float64).tobytes() == made.tobytes()
-    assert store.manifest.code.generator.tobytes() == made.tobytes()
-
-
-def test_the_conditioning_of_the_code_is_recorded(tmp_path):
-    store = encoded(tmp_path, X, 7, 3)
-    code = store.manifest.code
-    subsets = list(combinations(range(7), 3))
-    measured = [np.linalg.cond(code.generator[list(subset)]) for subset in subsets]
-    assert code.conditioning.complete
-    assert code.conditioning.measured == comb(7, 3)
-    assert code.conditioning.median == pytest.approx(np.median(measured))
-    assert code.conditioning.worst == pytest.approx(max(measured))
-    worst = [n - 1 for n in code.conditioning.worst_machines]
-    assert np.linalg.cond(code.generator[worst]) == pytest.approx(max(measured))
-
-
-@pytest.mark.parametrize("family", ["fourier", "gaussian", "orthonormal"])
-def test_the_same_seed_gives_the_same_bytes(tmp_path, family):
-    first = encoded(tmp_path, X, 6, 3, "first", code=family, seed=4)
-    second = encoded(tmp_path, X, 6, 3, "second", code=family, seed=4)
-    assert contents(first) == contents(second)
-
-
-@pytest.mark.parametrize("family", ["gaussian", "orthonormal"])
-def test_another_seed_gives_another_code(tmp_path, family):
-    first = encoded(tmp_path, X, 6, 3, "first", code=family, seed=4)
-    second = encoded(tmp_path, X, 6, 3, "second", code=family, seed=5)
-    assert not set(sums(first)) & set(sums(second))
+    assert np.array(written, dtype=np.float64).tobytes() == made.generator.tobytes()
+    assert store.manifest.code.generator.tobytes() == made.generator.tobytes()
+    assert store.manifest.code.conditioning == made.conditioning
 
 
 def test_paths_may_be_relative_text_with_spaces(tmp_path, monkeypatch):
@@ -258,9 +227,7 @@ def test_the_bytes_do_not_depend_on_threads_pieces_or_memory(tmp_path, rows, col
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize(
-    ("rows", "columns"), [(1, 700), (50, 9), (51, 9), (52, 9), (52, 700), (1500, 1), (1500, 90)]
-)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 700), (51, 9), (52, 700), (1500, 1)])
 def test_blocks_that_do_not_fit_the_rows_lose_none(tmp_path, rows, columns, order):
     matrix = np.asarray(RNG.standard_normal((rows, columns)), order=order)
     store = encoded(tmp_path, matrix, 5, 3, runner=OneByOne(), **SMALL)
@@ -352,10 +319,7 @@ def test_sums_too_large_for_the_shards_are_refused(tmp_path):
     ("options", "error", "says"),
     [
         ({"machines": 2, "recovery": 3}, InfeasibleError, "threshold 3 for 2 machines"),
-        ({"recovery": 0}, InputError, "recovery threshold 0"),
-        ({"code": "hamming"}, InputError, "'hamming'.*fourier"),
         ({"dtype": "float16"}, InputError, "dtype 'float16': expected float32 or float64"),
-        ({"machines": 100, "recovery": 50, "code": "fourier"}, InputError, "fourier"),
         (
             {"machines": 24, "recovery": 12, "code": "fourier", "dtype": "float32"},
             InputError,
@@ -370,36 +334,23 @@ def test_codes_that_cannot_work_are_refused(tmp_path, options, error, says):
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 
 
-def test_a_code_too_inaccurate_for_float32_is_taken_for_float64(tmp_path):
-    store = encoded(tmp_path, X, 24, 12, code="fourier", dtype="float64")
-    assert np.abs(decoded(store, store.manifest.code.conditioning.worst_machines) - X).max() < 1e-2
-
-
-def test_an_existing_store_is_refused_and_untouched(tmp_path):
-    store = encoded(tmp_path, X, 4, 2)
-    before = contents(store)
-    np.save(tmp_path / "other.npy", 2 * X)
-    with pytest.raises(InputError, match=r"store exists"):
-        encode(tmp_path / "other.npy", store.path, 4, 2)
-    assert contents(store) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "other.npy", "store"]
-
-
 @pytest.mark.parametrize(
     "occupy",
     [
+        lambda path: encode(2 * X, path, 4, 2),
         lambda path: path.mkdir(),
         lambda path: path.write_text("mine"),
         lambda path: path.symlink_to("nowhere"),
     ],
-    ids=["directory", "file", "dangling link"],
+    ids=["store", "directory", "file", "dangling link"],
 )
-def test_any_existing_name_is_refused(tmp_path, occupy):
+def test_an_existing_name_is_refused_and_stays(tmp_path, occupy):
     np.save(tmp_path / "X.npy", X)
     occupy(tmp_path / "store")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     with pytest.raises(InputError, match="store exists"):
         encode(tmp_path / "X.npy", tmp_path / "store", 4, 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy", "store"]
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 
 def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path):
@@ -421,14 +372,6 @@ def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path):
     assert done.stderr.startswith("cec-mpi: error: ")
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
-
-
-def test_a_failed_encode_can_simply_be_repeated(tmp_path):
-    matrix = X.copy()
-    matrix[3, 3] = np.nan
-    with pytest.raises(CecError):
-        encoded(tmp_path, matrix, 6, 3)
-    assert np.allclose(decoded(encoded(tmp_path, X, 6, 3), (2, 3, 4)), X)
 
 
 @pytest.mark.parametrize(("source", "kind"), [(X, {"recovery": 3}), (csr_array(X), {"copies": 2})])

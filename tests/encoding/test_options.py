@@ -56,6 +56,9 @@ def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
     ("given", "message"),
     [
         ({"recovery": True}, "recovery True: expected a whole number"),
+        ({"machines": "3"}, "machines '3': expected a whole number"),
+        ({"memory": "64M"}, "memory '64M': expected a whole number"),
+        ({"seed": None}, "seed None: expected a whole number"),
         ({"systematic": 3}, "systematic 3: expected True or False"),
         ({"raw_values": "yes"}, "raw_values 'yes': expected True or False"),
         ({"header": "maybe"}, "header 'maybe': expected True or False"),
@@ -73,8 +76,15 @@ def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
 def test_keywords_of_wrong_types_are_named(given, message, tmp_path):
     (tmp_path / "X.csv").write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(InputError, match=f"^{message}"):
-        cec_mpi.encode(tmp_path / "X.csv", tmp_path / "store", 3, **{"recovery": 2} | given)
+        cec_mpi.encode(
+            tmp_path / "X.csv", tmp_path / "store", **{"machines": 3, "recovery": 2} | given
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["X.csv"]
+
+
+def test_numbers_of_numpy_are_taken(tmp_path):
+    made = cec_mpi.encode(np.eye(6, 2), tmp_path / "S", np.int64(3), np.uint8(2), seed=np.int32(1))
+    assert (made.code.machines, made.code.recovery) == (3, 2)
 
 
 def test_a_dataframe_without_recovery_is_dense(tmp_path):

@@ -152,10 +152,9 @@ def test_a_sample_holds_every_run_of_consecutive_machines(first):
     assert found.worst_machines == tuple(sorted((run + 1).tolist()))
 
 
-@pytest.mark.parametrize("pair", [(0, 1), (16, 17)])
-def test_the_worst_of_very_many_subsets_is_found(pair):
+def test_the_worst_of_very_many_subsets_is_found():
     generator = np.random.default_rng(0).standard_normal((18, 9))
-    generator[pair[0]] = generator[pair[1]] + 1e-6
+    generator[16] = generator[17] + 1e-6
     found = measure_conditioning(generator)
     subsets = np.array(list(combinations(range(18), 9)))
     numbers = np.linalg.cond(generator[subsets])

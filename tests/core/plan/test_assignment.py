@@ -93,8 +93,8 @@ def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
     assert sizes_and_sets(plan) == blocks_of_the_paper(available, loads, machines_per_row)
 
 
-@pytest.mark.parametrize("machines_per_row", [1, 2, 10, 150, 299, 300])
-@pytest.mark.parametrize("fastest", [1, 3, 1000])
+@pytest.mark.parametrize("machines_per_row", [1, 10, 150, 299])
+@pytest.mark.parametrize("fastest", [1, 1000])
 def test_algorithm_1_of_many_machines_is_the_one_of_the_paper(machines_per_row, fastest):
     speeds = np.random.default_rng(machines_per_row).integers(1, fastest + 1, 300)
     loads = whole_row_load(speeds, machines_per_row, 1000)

@@ -17,7 +17,6 @@ from scipy.io import mmread, mmwrite
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store
-from cec_mpi.store.copies.manifest import from_bytes
 from helpers.sparse import Sliced, sparse, write_group, write_npz
 from helpers.waiting import LIMIT
 
@@ -54,6 +53,15 @@ def saved(path, X):
     return str(path)
 
 
+def with_kind(path, kind):
+    file, _, name = path.partition("::")
+    with h5py.File(file, "a") as opened:
+        del opened[name].attrs["encoding-type"]
+        if kind is not None:
+            opened[name].attrs["encoding-type"] = kind
+    return path
+
+
 SOURCES = {
     "csr": lambda d, X: X,
     "matrix": lambda d, X: sp.csr_matrix(X),
@@ -63,6 +71,7 @@ SOURCES = {
     "csr.npz": lambda d, X: saved(d / "X.npz", X),
     "csc.npz": lambda d, X: saved(d / "X.npz", X.tocsc()),
     "coo.npz": lambda d, X: saved(d / "X.npz", X.tocoo()),
+    "bsr.npz": lambda d, X: saved(d / "X.npz", X.tobsr((1, 1))),
     "big-endian.npz": lambda d, X: write_npz(
         d / "X.npz", X, data=X.data.astype(X.dtype.newbyteorder(">"))
     ),
@@ -70,24 +79,23 @@ SOURCES = {
     "csr.h5ad": lambda d, X: write_group(d / "X.h5ad", X),
     "the only group": lambda d, X: write_group(d / "X.h5ad", X).partition("::")[0],
     "csc.h5": lambda d, X: write_group(d / "X.h5", X.tocsc(), "csc_matrix"),
+    "a kind of bytes": lambda d, X: with_kind(
+        write_group(d / "X.h5", X.tocsc()), np.bytes_("csc_matrix")
+    ),
+    "no kind": lambda d, X: with_kind(write_group(d / "X.h5", X), None),
     "mtx": lambda d, X: market(d / "X.mtx", X),
     "mtx.gz": lambda d, X: zipped(d / "X.mtx", X),
 }
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", SOURCES)
-def test_each_source_gives_the_same_store(name, tmp_path):
-    encode(X, tmp_path / "expected", 4, copies=2)
-    encode(SOURCES[name](tmp_path, X), tmp_path / "S", 4, copies=2)
-    assert content(tmp_path / "S") == content(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("name", sorted(SOURCES.keys() - {"mtx", "mtx.gz"}))
-def test_each_source_keeps_single_precision(name, tmp_path):
-    single = X.astype(np.float32)
-    encode(single, tmp_path / "expected", 3, copies=2)
-    manifest = encode(SOURCES[name](tmp_path, single), tmp_path / "S", 3, copies=2)
-    assert manifest.dtype == "float32"
+def test_each_source_gives_the_same_store(name, dtype, tmp_path):
+    if dtype == "float32" and name.startswith("mtx"):
+        return  # digits without a precision
+    given = X.astype(dtype)
+    encode(given, tmp_path / "expected", 4, copies=2)
+    assert encode(SOURCES[name](tmp_path, given), tmp_path / "S", 4, copies=2).dtype == dtype
     assert content(tmp_path / "S") == content(tmp_path / "expected")
 
 
@@ -144,22 +152,6 @@ def test_matrix_market_keeps_all_digits(tmp_path):
     given = sp.coo_array((values, (np.arange(400), np.zeros(400, int))))
     back = decoded(market(tmp_path / "X.mtx", given), tmp_path)
     assert np.array_equal(back.data, values)
-
-
-@pytest.mark.parametrize("kind", ["dia", "bsr"])
-def test_files_of_other_formats_of_scipy(kind, tmp_path):
-    given = sp.csr_array(np.diag(np.arange(1.0, 7)))
-    sp.save_npz(tmp_path / "X.npz", given.asformat(kind))
-    back = decoded(str(tmp_path / "X.npz"), tmp_path)
-    assert np.array_equal(back.toarray(), given.toarray())
-
-
-def test_whole_numbers_of_matrix_market_may_be_rounded(tmp_path):
-    """As those of other files: float64 cannot hold all of them."""
-    given = sp.coo_array(([2**53 + 1], ([0], [0])), shape=(2, 2))
-    with pytest.warns(UserWarning, match="X.mtx: 1 number was rounded, by at most 1,"):
-        decoded(market(tmp_path / "X.mtx", given), tmp_path)
-    assert open_store(tmp_path / "S").manifest.rounded
 
 
 @pytest.mark.filterwarnings("ignore:.*(is sparse|rounded)")
@@ -225,15 +217,6 @@ def test_files_of_half_precision_become_stores_of_single_precision(form, tmp_pat
     assert np.array_equal(back.toarray(), X.toarray().astype(np.float16))
 
 
-def test_a_group_whose_kind_is_bytes(tmp_path):
-    import h5py
-
-    path = write_group(tmp_path / "X.h5", X.tocsc())
-    with h5py.File(tmp_path / "X.h5", "a") as file:
-        file["X"].attrs["encoding-type"] = np.bytes_("csc_matrix")
-    assert abs(decoded(path, tmp_path) - X).max() == 0
-
-
 def test_pieces_make_the_same_store_as_all_at_once(tmp_path, monkeypatch):
     import cec_mpi.encoding.sources.market as market_reading
     import cec_mpi.encoding.sparse as reading
@@ -245,20 +228,6 @@ def test_pieces_make_the_same_store_as_all_at_once(tmp_path, monkeypatch):
     for k, make in enumerate(SOURCES.values()):
         encode(make(tmp_path, twice), tmp_path / f"S{k}", 3, copies=2)
         assert content(tmp_path / f"S{k}") == content(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("sizes", [(1.0, 1.0), (1e300, 1e300), (1e-300, 1e-300), (1e300, 1e-300)])
-def test_columns_of_any_size_have_bounds(sizes, tmp_path):
-    given = X.toarray() * np.array([sizes[0]] + [sizes[1]] * (X.shape[1] - 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        manifest = encode(sp.csr_array(given), tmp_path / "S", 3, copies=2)
-    codes = np.load(tmp_path / "S" / manifest.column_sizes.file)
-    largest = from_bytes(codes, manifest.column_exponent)
-    exact = abs(given).max(axis=0)
-    assert (exact <= largest).all()
-    near = exact > exact.max() * 2.0**-250
-    assert (largest <= 2 * exact)[near].all()
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
@@ -276,15 +245,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError):
         encode(path, tmp_path / "S", 3, copies=2)
     assert [file.name for file in tmp_path.iterdir()] == ["X.npz"]
-
-
-def test_a_group_whose_kind_is_not_said_is_csr(tmp_path):
-    import h5py
-
-    path = write_group(tmp_path / "X.h5", X)
-    with h5py.File(tmp_path / "X.h5", "a") as file:
-        del file["X"].attrs["encoding-type"]
-    assert abs(decoded(path, tmp_path) - X).max() == 0
 
 
 # --- bad input ----------------------------------------------------------------------------
@@ -334,7 +294,6 @@ BAD = {
     ),
     "high csc": (lambda d: held(C, indices=at(C.indices, 4, 10**6)), "indices must be < 60"),
     "negative": (lambda d: held(X, indices=LOW), "indices must be >= 0"),
-    "negative csc": (lambda d: held(C, indices=at(C.indices, 4, -1)), "indices must be >= 0"),
     "high coo": (
         lambda d: held(X.tocoo(), coords=(at(X.tocoo().row, 0, 10**6), X.tocoo().col)),
         "axis 0 index 1000000 exceeds matrix dimension 60",
@@ -343,13 +302,8 @@ BAD = {
         lambda d: write_npz(d / "X.npz", X, indices=HIGH),
         "indices must be < 17",
     ),
-    "negative npz": (lambda d: write_npz(d / "X.npz", X, indices=LOW), "indices must be >= 0"),
     "huge npz": (
         lambda d: write_npz(d / "X.npz", X, indices=at(X.indices.astype(np.int64), 4, 2**40)),
-        "indices must be < 17",
-    ),
-    "high h5": (
-        lambda d: write_group(d / "X.h5", X, indices=HIGH),
         "indices must be < 17",
     ),
     "high csc h5": (
@@ -372,10 +326,8 @@ BAD = {
     ),
     "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
     "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx"),
-    "no mtx": (lambda d: text(d, first="hello"), "line 1 is 'hello', expected %%Mat"),
     "an mtx of 2^60 rows": (lambda d: text(d, f"{2**60} 2 1", "1 1 3"), "there is no memory"),
     "complex": (lambda d: X * 1j, COMPLEX),
-    "complex npz": (lambda d: write_npz(d / "X.npz", X, data=X.data * 1j), COMPLEX),
     "complex h5": (lambda d: write_group(d / "X.h5", X, data=X.data * 1j), COMPLEX),
     "complex mtx": (
         lambda d: text(
@@ -401,10 +353,6 @@ BAD = {
         lambda d: write_npz(d / "X.npz", X, indptr=X.indptr * 1.0),
         "has indices of float64: expected whole numbers",
     ),
-    "indices of floats": (
-        lambda d: write_npz(d / "X.npz", X, indices=X.indices * 1.0),
-        "has indices of float64: expected whole numbers",
-    ),
     "few indices": (
         lambda d: write_group(d / "X.h5", X, indices=X.indices[:-3]),
         "expected an index for each value",
@@ -419,10 +367,6 @@ BAD = {
     ),
     "no shape h5": (lambda d: write_group(d / "X.h5", X, shape=None), "has no attribute shape"),
     "one length": (lambda d: write_npz(d / "X.npz", X, shape=np.array([60])), "expected (q, r)"),
-    "a length of floats": (
-        lambda d: write_npz(d / "X.npz", X, shape=np.array([60.5, 17])),
-        "expected (q, r)",
-    ),
     "another kind h5": (lambda d: write_group(d / "X.h5", X, "array"), "holds array: expected csr"),
     "columns beyond memory": (
         lambda d: write_npz(d / "X.npz", X, shape=np.array([60, 2**60])),
@@ -474,12 +418,7 @@ BAD = {
     "half an h5": (lambda d: half(write_group(d / "X.h5", X)), "cannot be read"),
     "no file": (lambda d: str(d / "X.npz"), "X.npz does not exist"),
     "no rows": (lambda d: sp.csr_array((0, 5)), "has shape (0, 5): expected at least one"),
-    "no columns": (lambda d: sp.csr_array((5, 0)), "has shape (5, 0): expected at least one"),
     "no entry": (lambda d: sp.csr_array((5, 5)), "has no nonzero entry"),
-    "zeros alone": (
-        lambda d: sp.csr_array((np.zeros(2), ([0, 1], [0, 1])), shape=(5, 5)),
-        "has no nonzero entry",
-    ),
     "no value mtx": (
         lambda d: lines(d / "X.mtx", "3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
         "X.mtx: line 6 is '2 3', expected a row, a column and a finite number",
@@ -497,7 +436,6 @@ BAD = {
     ),
     "slices that raise": (lambda d: Sliced(X, lambda rows: 1 / 0), "ZeroDivisionError"),
     "dense slices": (lambda d: Sliced(X, X.toarray().__getitem__), "gives rows as ndarray"),
-    "no slices": (lambda d: Sliced(X, lambda rows: None), "gives rows as NoneType"),
     "few rows": (
         lambda d: Sliced(X, lambda rows: X[:3]),
         "gives rows of shape (3, 17) from row 0 on: expected (60, 17)",
@@ -527,10 +465,6 @@ BAD = {
     "values of a pattern mtx": (
         lambda d: text(d, "2 2 2", "1 1 3", "2 2 3", first=MARKET.replace("real", "pattern")),
         "line 3 is '1 1 3', expected a row and a column",
-    ),
-    "four numbers in all lines": (
-        lambda d: text(d, "2 2 2", "1 1 3 4", "1 2 3 4"),
-        "line 3 is '1 1 3 4', expected a row, a column and",
     ),
     "an mtx of all numbers": (
         lambda d: text(d, "1 2", "1", "0", first=MARKET.replace("coordinate", "array")),
@@ -567,7 +501,7 @@ OF_CODES = [name for name in BAD if name.endswith((" npz", " mtx", " csc", " coo
     "high",
     "negative",
     "pointers that descend",
-    "indices of floats",
+    "pointers of floats",
 ]
 
 
