@@ -69,17 +69,6 @@ def test_what_was_opened_stays_when_another_file_takes_its_name(path, holding):
     assert np.array_equal(opened.rows, right)
 
 
-@pytest.mark.parametrize("holding", ["mmap", "ram"])
-def test_each_block_is_read_once_whoever_asks_for_rows_of_it(path, holding):
-    opened = open_store(path).open_shard(2, holding)  # of blocks of 5 rows
-    block = 5 * 8 * COLUMNS
-    assert opened.load([(1, 2), (3, 4), (11, 16)]).bytes == 3 * block
-    assert opened.load([(0, 5), (10, 20)]).bytes == 0
-    assert opened.load([(4, 11)]).bytes == block
-    assert opened.load([(0, 150)]).bytes == 26 * block
-    assert opened.load([(0, 150)]).bytes == 0
-
-
 def test_a_shard_that_is_overwritten_during_a_run_is_found(path):
     with cec_mpi.open_operator(path, None, availability={1, 2}) as A:
         w = np.ones(COLUMNS)

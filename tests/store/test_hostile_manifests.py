@@ -126,7 +126,7 @@ def test_an_edited_manifest_is_harmless_or_refused_with_one_message(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path / "good", scratch, "1", "60"],
+        [sys.executable, "-c", PROGRAM, tmp_path / "good", scratch, "1", "40"],
         capture_output=True,
         text=True,
         check=False,

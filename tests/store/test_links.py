@@ -268,12 +268,6 @@ def test_a_result_that_is_a_link_to_nowhere_makes_no_file_there(run, tmp_path):
     assert not (tmp_path / "out" / "result.npy").is_symlink()
 
 
-def test_guessed_temporary_files_of_a_run(run, tmp_path, precious):
-    for name in (".summary.json.partial", ".checkpoint.npz.partial"):
-        link(tmp_path / "out" / name, precious)
-    assert run("--checkpoint-every", "1") == 0
-
-
 def test_logs_that_are_a_link_elsewhere_are_refused(run, tmp_path, capsys):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "logs").rmdir()

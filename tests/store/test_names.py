@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from cec_mpi import encode
 from cec_mpi.errors import InputError
 from cec_mpi.store import decode, open_store, repair, verify
-from helpers.commands import run_to_end
 
 X = np.arange(10.0).reshape(5, 2)
 SPECIAL = [
@@ -37,10 +35,6 @@ SPECIAL = [
     "x" * 10_000,
 ]
 TEXTS = st.sampled_from(SPECIAL) | st.text(st.characters(exclude_categories=()), max_size=8)
-
-
-def cec(*words):
-    return run_to_end([sys.executable, "-m", "cec_mpi", *words])
 
 
 def holds_surrogates(names):
@@ -133,12 +127,12 @@ def test_a_dataset_of_a_file_whose_name_has_colons(tmp_path):
 
 
 @pytest.mark.usefixtures("no_launcher")
-def test_names_of_stores_cannot_write_on_the_terminal(tmp_path):
+def test_names_of_stores_cannot_write_on_the_terminal(tmp_path, call):
     np.save(tmp_path / "X.npy", X)
     store = tmp_path / "a\x1b]0;owned\x07\nshard-0001.npy: good"
     encode_words = ("encode", tmp_path / "X.npy", store, "--machines", 3, "--recovery", 2)
     for words in (encode_words, ("info", store), ("verify", store)):
-        done = cec(*words)
-        assert done.returncode == 0, done.stderr
-        assert "\x1b" not in done.stdout + done.stderr
-        assert done.stdout.splitlines().count("shard-0001.npy: good") == (words[0] == "verify")
+        code, out, err = call(words)
+        assert code == 0, err
+        assert "\x1b" not in out + err
+        assert out.splitlines().count("shard-0001.npy: good") == (words[0] == "verify")

@@ -33,7 +33,7 @@ def as_exact_as_any_sum(found, left, right, start=None):
 # One row, some, odd numbers of them; as narrow as each routine takes them, and wide.
 SHAPES = [
     *((rows, 1) for rows in (1, 5, 5000)),
-    *((rows, columns) for columns in (2, 4, 8, 12, 14, 20) for rows in (1, 7, 2501, 12_003)),
+    *((rows, columns) for columns in (2, 4, 8, 12, 14, 20) for rows in (7, 2501, 12_003)),
     *((2001, columns) for columns in (22, 24, 26, 31, 32, 60, 64)),
     *((rows, columns) for columns in (250, 1919, 2500) for rows in (1, 90)),
     (3, 120_000),
@@ -113,14 +113,14 @@ def test_any_shape(rows, columns, k, dtype):
 
 def test_sums_of_float32_do_not_stand_still():
     """In float32 alone ones would add up to 2**24."""
+    rows = 9 << 21
     sums = np.zeros(4)
-    add_transposed(np.ones((3 << 23, 4), np.float32), np.ones(3 << 23, np.float32), sums, Scratch())
-    assert (sums == 3 << 23).all()
+    add_transposed(np.ones((rows, 4), np.float32), np.ones(rows, np.float32), sums, Scratch())
+    assert (sums == rows).all()
     sums = np.zeros((1, 2))
-    add_transposed_block(
-        np.ones((3 << 23, 1), np.float32), np.ones((3 << 23, 2), np.float32), sums, Scratch()
-    )
-    assert (sums == 3 << 23).all()
+    X, U = np.ones((rows, 1), np.float32), np.ones((rows, 2), np.float32)
+    add_transposed_block(X, U, sums, Scratch())
+    assert (sums == rows).all()
 
 
 def test_scratch_is_of_each_thread_and_dtype():

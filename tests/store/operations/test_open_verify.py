@@ -55,14 +55,6 @@ def alter(file, position):
 # --- a good store -------------------------------------------------------------------------
 
 
-def test_a_good_store_opens_and_verifies(path):
-    store = open_store(path)
-    store.check_files()
-    assert found(path) == {}
-    assert (store.manifest.rows, store.manifest.columns) == (ROWS, COLUMNS)
-    assert (store.manifest.code.machines, store.manifest.code.recovery) == (MACHINES, RECOVERY)
-
-
 def test_a_shard_is_a_read_only_memory_map(path):
     shard = open_store(str(path)).shard(2)
     assert shard.shape == (ROWS // RECOVERY, COLUMNS)
@@ -218,23 +210,6 @@ def flip(file, bit):
         stream.write(bytes([byte ^ 1 << bit % 8]))
 
 
-def test_verify_names_every_damaged_shard(made, path):
-    missing(made, path)
-    alter(path / name_of(1), 100_000)
-    assert found(path) == {
-        name_of(1): "rows 0..149 do not match their checksum",
-        name_of(3): "missing",
-    }
-
-
-@pytest.mark.parametrize("name", ["checksums-1.npy", "checksums-1.copy.npy", "manifest.copy.json"])
-@pytest.mark.parametrize("harm", [lambda file: alter(file, -5), lambda file: file.unlink()])
-def test_verify_names_other_files_and_trusts_the_shards(path, name, harm):
-    harm(path / name)
-    assert list(found(path)) == [name]
-    assert open_store(path).shard(2).shape == (150, COLUMNS)
-
-
 def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
     alter(path / "checksums-1.npy", -5)
     alter(path / "checksums-1.copy.npy", -3)
@@ -276,18 +251,8 @@ def test_what_is_no_store_is_refused_by_name(tmp_path, name):
 
 @pytest.mark.parametrize(
     "data",
-    [
-        b"",
-        b"{",
-        b"not json",
-        b"\xff\xfe\x00garbage",
-        b"null",
-        b"[]",
-        b"{}",
-        b'"cec_mpi store"',
-        b"[" * 100_000,
-    ],
-    ids=["empty", "cut", "text", "bytes", "null", "list", "object", "string", "deep"],
+    [b"", b"{", b"\xff\xfe\x00garbage", b"[]", b"{}", b"[" * 100_000],
+    ids=["empty", "cut", "bytes", "list", "object", "deep"],
 )
 def test_a_manifest_that_is_no_manifest(path, data):
     (path / "manifest.json").write_bytes(data)
@@ -367,56 +332,40 @@ def test_a_manifest_with_an_entry_of_another_type(path):
     [
         (("format",), "zip"),
         (("version",), 0),
-        (("version",), 1),
         (("rows",), 0),
-        (("rows",), -ROWS),
         (("rows",), ROWS + 1),
         (("rows",), float("inf")),
-        (("columns",), 0),
         (("machines",), 5),
         (("recovery",), 3),
         (("rows_per_shard",), 151),
         (("dtype",), "float16"),
-        (("dtype",), "<f8"),
-        (("code", "generator"), [[1.0, 0.0]] * 4),
         (("code", "generator", 0), [1.0]),
-        (("code", "generator", 0, 0), float("nan")),
-        (("code", "conditioning", "worst"), float("inf")),
         (("code", "conditioning", "unknown"), 1),
         (("code", "generator"), [[0.0, 0.0]] * 4),
         (("code", "generator"), []),
-        (("code", "generator"), [[]] * 4),
         (("code", "generator", 0, 0), 1e400),
         (("code", "conditioning", "worst"), 1.0),
-        (("code", "conditioning", "worst"), 1e9),
         (("code", "conditioning", "median"), float("nan")),
-        (("code", "conditioning", "median"), -1.0),
         (("code", "conditioning", "worst_machines"), [1, 99]),
         (("code", "conditioning", "worst_machines"), [1, 1]),
-        (("code", "conditioning", "worst_machines"), [1]),
         (("code", "conditioning", "measured"), -1),
         (("code", "conditioning", "measured"), 5),
-        (("code", "conditioning", "measured"), 10**400),
         (("code", "family"), "nonsense"),
         (("code", "systematic"), True),
         (("shards", 0, "xxh3_128"), "\ud800"),
         (("column_sizes", "xxh3_128"), "0"),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 151, "error_bound": 0.0}]),
         (("shards", 0, "rebuilt"), [{"start": 5, "stop": 5, "error_bound": 0.0}]),
-        (("shards", 0, "rebuilt"), [{"start": -1, "stop": 5, "error_bound": 0.0}]),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 1e400}]),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5, "error_bound": 0.0}] * 2),
         (("shards",), []),
-        (("shards", 0, "file"), "shard-0002.npy"),
         (("shards", 0, "file"), "../other/shard-0001.npy"),
         (("shards", 0, "rebuilt"), [{"start": 0, "stop": 5}]),
-        (("grid", "block_rows"), 0),
         (("grid", "block_rows"), 151),
         (("grid", "block_columns"), 50),
         (("checksums", "algorithm"), "md5"),
         (("checksums", "file"), "../checksums-1.npy"),
         (("checksums", "file"), "checksums-01.npy"),
-        (("shard_header",), ""),
         (("shard_header",), "\x93NUMPY\x01\x00v\x00{}"),
         (("shards", 0, "unknown"), 1),
     ],
@@ -464,9 +413,6 @@ def test_an_unknown_version_says_which_one_is_read(path):
     ("keys", "value"),
     [
         (("rows",), ROWS - 1),
-        (("code", "generator", 0, 0), 0.25),
-        (("code", "conditioning", "worst"), 1.0),
-        (("shards", 0, "xxh3_128"), "0" * 32),
         (("created_by",), "somebody else"),
     ],
 )

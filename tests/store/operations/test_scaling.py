@@ -15,7 +15,7 @@ from msgspec import structs
 import cec_mpi
 from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.core.accuracy.scaling import ZEROS, equilibrate, largest_of_columns
+from cec_mpi.core.accuracy.scaling import ZEROS, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
@@ -80,16 +80,6 @@ def test_rows_that_are_not_finite_are_none(value):
         assert equilibrate(rows, np.empty_like(rows), np.empty_like(rows)) is None
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (700, 3), (37, 100), (3, 2000)])
-def test_sizes_of_columns_are_the_largest(dtype, rows, columns):
-    units = 10.0 ** RNG.uniform(-30, 30, columns)
-    block = (RNG.standard_normal((rows, columns)) * units).astype(dtype)
-    np.testing.assert_array_equal(largest_of_columns(block), np.abs(block).max(axis=0))
-    block[-1, 0] = np.nan
-    assert np.isnan(largest_of_columns(block)[0])
-
-
 # --- a store ------------------------------------------------------------------------------
 
 
@@ -144,14 +134,6 @@ def test_the_largest_number_does_not_become_infinite_by_rounding(tmp_path):
     encode(X, tmp_path / "store", 6, 3)
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
     assert np.allclose(np.load(tmp_path / "X.npy"), X, rtol=2 * bound, atol=0)
-
-
-def test_columns_of_very_different_sizes_are_not_lost(tmp_path):
-    X = (RNG.standard_normal((60, 2)) * [1e30, 1e-30]).astype(np.float32)
-    encode(X, tmp_path / "store", 5, 3)
-    with cec_mpi.open_operator(tmp_path / "store", None) as operator:
-        found = operator @ np.array([0.0, 1.0])
-    assert np.abs(found - X[:, 1]).max() < 1e-5 * np.abs(X[:, 1]).max()
 
 
 def test_products_that_are_too_large_are_refused(tmp_path):
@@ -250,10 +232,10 @@ def test_a_resume_trusts_nothing_of_the_journal(tmp_path, spoilt, rows, columns,
     """Bands of several blocks, and rows of several blocks."""
     np.save(tmp_path / "X.npy", rows_of_all_sizes("float32", rows, columns))
     encode_blocks(tmp_path / "X.npy", tmp_path / "whole", 5, 3)
-    for change in (lambda file: os.truncate(file, 40), os.unlink, scribble):
+    for change in (lambda file: os.truncate(file, 40), scribble) if spoilt else (None,):
         with pytest.raises(KeyboardInterrupt):
             encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, runner=Interrupted(pieces))
-        if spoilt:
+        if change:
             change(tmp_path / "store" / spoilt)
         encode_blocks(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
         assert contents(tmp_path / "store") == contents(tmp_path / "whole")
@@ -307,7 +289,7 @@ def test_one_damaged_file_is_named_does_no_harm_and_is_restored(store, name, har
 
 
 @pytest.mark.parametrize("kind", ["row-exponents", "column-sizes"])
-@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("harm", [os.unlink, of_another, scribble], ids=lambda harm: harm.__name__)
 def test_with_both_damaged_nothing_is_computed(store, kind, harm):
     both = [f"{kind}.npy", f"{kind}.copy.npy"]
     for name in both:

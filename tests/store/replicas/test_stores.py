@@ -190,14 +190,6 @@ def test_damage_is_found_and_mended(store, name, how):
     assert file.read_bytes() == before
 
 
-def test_a_copy_of_the_manifest_of_a_like_store_is_found(store, tmp_path):
-    encode(X * 2, tmp_path / "other", MACHINES, copies=COPIES)
-    shutil.copy(tmp_path / "other" / "manifest.copy.json", store)
-    assert verify(store).other_problems == {"manifest.copy.json": "of another store"}
-    repair(store)
-    assert is_whole(store)
-
-
 def test_every_number_of_a_file_is_checked(store):
     layout = open_store(store).manifest.layout
     file = layout.file(2)
@@ -302,17 +294,6 @@ def test_what_is_no_file_is_refused(store, make):
         repair(store)
     with pytest.raises(DamagedStoreError, match="shard-0002"):
         open_store(store).open_shard(2)
-
-
-def test_nothing_is_written_through_a_link(store, tmp_path):
-    precious = tmp_path / "precious"
-    precious.write_bytes(b"not yours")
-    (store / "shard-0002.csr").unlink()
-    (store / "shard-0002.csr").symlink_to(precious)
-    repair(store)
-    assert precious.read_bytes() == b"not yours"
-    assert not (store / "shard-0002.csr").is_symlink()
-    assert is_whole(store)
 
 
 VALUES = [
