@@ -26,7 +26,7 @@ from cec_mpi.runtime.processes.ending import (
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import gathered
-from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH
+from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_place
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store as read_store
@@ -93,9 +93,9 @@ class OperatorContext:
         if self._is_used:
             raise InputError(f"{self._call} was opened before: call it again for another operator")
         if self._comm is not None:
-            from cec_mpi.runtime.session.turns import refusal
+            from cec_mpi.runtime.session.turns import thread_problem
 
-            if problem := refusal():
+            if problem := thread_problem():
                 raise InputError(problem)
         self._is_used = True
         self._lifetime.start()
@@ -313,7 +313,7 @@ def _check_machines(options: SessionOptions) -> None:
 
 @contextmanager
 def _gather_elastic(
-    comm: MPI.Intracomm | None, options: SessionOptions, look: Callable[[], None]
+    comm: MPI.Intracomm | None, options: SessionOptions, check_cancelled: Callable[[], None]
 ) -> Iterator[Session | None]:
     """Listen for machines, and start those of this computer; None on a machine."""
     if comm is not None:
@@ -338,7 +338,7 @@ def _gather_elastic(
         raise mark_shared_error(launcher.rank, error) from None
     with ExitStack() as kept:
         if options.accept is None:  # only machines of this computer need the file
-            directory = kept.enter_context(TemporaryDirectory(prefix=SCRATCH))
+            directory = kept.enter_context(TemporaryDirectory(prefix=SCRATCH_PREFIX))
             file = Path(directory) / "connection.json"
         else:
             file = as_path(options.accept).absolute()
@@ -348,4 +348,4 @@ def _gather_elastic(
                 leave_now(code)
             yield None
             return
-        yield kept.enter_context(elastic(options, file, look=look))
+        yield kept.enter_context(elastic(options, file, check_cancelled=check_cancelled))

@@ -14,7 +14,7 @@ A host is a process. How a machine of an elastic run is lost, in the order in wh
    for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
 5. With ``--adopt``, `core.elastic.step` decides that a host is to carry a missing machine as well,
-   the roster chooses the host (`Roster.carriers`), and the hub lets hosts that join later
+   the roster chooses the host (`Roster.adoption_hosts`), and the hub lets hosts that join later
    take it over.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
@@ -32,7 +32,7 @@ from cec_mpi.core.elastic.events import Change, GivenUp, Gone, Joined, Lost
 if TYPE_CHECKING:
     from cec_mpi.runtime.records.step import Why
 
-    Short = Callable[[int, Iterable[int], Mapping[int, Why]], None]
+    ShortageCallback = Callable[[int, Iterable[int], Mapping[int, Why]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`
@@ -48,8 +48,8 @@ class State(Enum):
     GIVEN_UP = "given up"  # its host is silent for so long that it counts as lost
 
 
-_ASKED = State.COMPUTING, State.LATE, State.GIVEN_UP
-_SERVING = State.IDLE, *_ASKED
+_WITH_JOB = State.COMPUTING, State.LATE, State.GIVEN_UP
+_SERVING = State.IDLE, *_WITH_JOB
 
 
 @dataclass(eq=False)
@@ -165,8 +165,8 @@ class Roster:
         on another.
     """
 
-    def __init__(self, tell: Callable[[Change], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_change: Callable[[Change], None]) -> None:
+        self._on_change = on_change
         self._by_rank: dict[int, Host] = {}
         self._carriers: dict[int, Host] = {}
         self._next_rank = 1
@@ -174,7 +174,7 @@ class Roster:
         self.available: set[int] = set()
         self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
-        self.short: Short = lambda missing, available, away: None
+        self.short: ShortageCallback = lambda missing, available, away: None
 
     def __getitem__(self, rank: int) -> Host:
         return self._by_rank[rank]
@@ -213,7 +213,7 @@ class Roster:
         opening = self.machines(State.JOINING)
         return opening - self.machines(*_SERVING) if opening else opening
 
-    def carriers(self, machine: int) -> list[Host]:
+    def adoption_hosts(self, machine: int) -> list[Host]:
         """Return the hosts that can carry a missing machine as well, the best first.
 
         The best has memory for the most machines more, then carries the fewest, then came first.
@@ -264,14 +264,14 @@ class Roster:
             raise RuntimeError(f"rank {rank} cannot take machine {machine}: it is not vacant")
         host.machines[machine] = State.JOINING
 
-    def joined(self, rank: int, machine: int, quietly: bool = False) -> None:
-        """Note that a host serves a machine now; `quietly`: without reporting it."""
+    def joined(self, rank: int, machine: int, silent: bool = False) -> None:
+        """Note that a host serves a machine now; `silent`: without reporting it."""
         before = self.carrier(machine)
         self._change(rank, machine, State.IDLE, State.JOINING)
         if before is not None:
             del before.machines[machine]
         self._carriers[machine] = self[rank]
-        self._count(self[rank], machine, quietly)
+        self._mark_available(self[rank], machine, silent)
 
     def ask(self, machine: int) -> None:
         """Note that a machine has a job."""
@@ -288,7 +288,7 @@ class Roster:
         for machine, state in host.machines.items():
             if state in _SERVING and state is not State.GIVEN_UP:
                 host.machines[machine] = State.GIVEN_UP
-                self._take_away(GivenUp(machine, reason))
+                self._mark_gone(GivenUp(machine, reason))
 
     def hand_over(self, machine: int) -> None:
         """Make a machine vacant whose host was given up, or is slow to open it."""
@@ -303,10 +303,10 @@ class Roster:
         """Note that a host has no job of a machine any longer, which is idle if it carries it."""
         host = self[rank]
         host.is_silent = False
-        if host.machines.get(machine) in _ASKED:
+        if host.machines.get(machine) in _WITH_JOB:
             host.machines[machine] = State.IDLE
             if machine not in self.available:
-                self._count(host, machine)
+                self._mark_available(host, machine)
 
     def release(self, rank: int, change: Gone) -> None:
         """Take a machine from a host, which keeps its others."""
@@ -333,26 +333,26 @@ class Roster:
             raise RuntimeError(f"machine {machine} is {found}: it cannot be {state.value}")
         host.machines[machine] = state
 
-    def _count(self, host: Host, machine: int, quietly: bool = False) -> None:
+    def _mark_available(self, host: Host, machine: int, silent: bool = False) -> None:
         """Count a machine as available, and report it."""
         self.available.add(machine)
         self.gone.pop(machine, None)
         if host.name and self.hosts.get(machine) != host.name:
             self.hosts = {**self.hosts, machine: host.name}
-        if not quietly:
-            self._tell(Joined(machine, host.rank, host.name))
+        if not silent:
+            self._on_change(Joined(machine, host.rank, host.name))
 
     def _end(self, host: Host, change: Gone) -> None:
         """Take a machine from a host; it is gone unless another host serves it."""
         machine = change.machine
         if self.carrier(machine) in (None, host):
-            self._take_away(change)
+            self._mark_gone(change)
         self._vacate(host, machine)
 
-    def _take_away(self, change: Gone) -> None:
+    def _mark_gone(self, change: Gone) -> None:
         self.available.discard(change.machine)
         self.gone[change.machine] = change
-        self._tell(change)
+        self._on_change(change)
 
     def _vacate(self, host: Host, machine: int) -> None:
         """Take a machine from a host; it is vacant unless another host has it."""

@@ -23,7 +23,7 @@ from cec_mpi.runtime.roster import WARNED, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, Reported
+from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, ReportFields
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
@@ -31,7 +31,7 @@ from cec_mpi.simulation.scenario import Costs, MachineEvent
 from cec_mpi.simulation.store import SimulatedStore
 
 _INTERVAL = 16  # bytes
-_LEAVING = Reported._fields.index("leaving")
+_LEAVING = ReportFields._fields.index("leaving")
 
 
 class SimulatedHub(LocalHub):
@@ -133,8 +133,8 @@ class SimulatedHub(LocalHub):
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
             self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
 
-    def awaited(self) -> set[int]:
-        """See `ElasticHub.awaited`."""
+    def expected_machines(self) -> set[int]:
+        """See `ElasticHub.expected_machines`."""
         joining = self.roster.opening
         return (
             joining | set(self.roster.vacant) & set(self._joining_later)
@@ -218,7 +218,7 @@ class SimulatedHub(LocalHub):
         if rank in self.roster and number in self.roster[rank].machines:
             machine = self.open_for(rank, number)
             machine.faults = replace(
-                machine.faults, ordered=()
+                machine.faults, scheduled=()
             )  # faults given by a user were for its predecessor
             self.roster.joined(rank, number)
 

@@ -28,7 +28,7 @@ from cec_mpi.runtime.records.directory import (
     removed_if_refused,
     set_results_aside,
 )
-from cec_mpi.runtime.session.session import Running, Session
+from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.recording import SimulatedRecorder
 from cec_mpi.simulation.scenario import MachineEvent, Outcome, Scenario, machine_events
@@ -175,7 +175,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
     hub = SimulatedHub(store, scenario.costs, elastic, options.wait, machine_events)
     given = options.emulate_speeds, options.emulate_base, 0.0, options.emulate_changes
     recorder = SimulatedRecorder(hub, Emulation(*given))
-    running = Running.ELASTIC if elastic else Running.ALONE
+    running = ExecutionMode.ELASTIC if elastic else ExecutionMode.SERIAL
     with ExitStack() as stack:
         places = [Place(HOST, 1, 1, 1)]
         session = Session(hub, places, "", stack, running=running)

@@ -13,7 +13,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.local import LocalHub
-from cec_mpi.runtime.session.session import Running, Session
+from cec_mpi.runtime.session.session import ExecutionMode, Session
 
 
 class Clock:
@@ -97,14 +97,14 @@ def master_of(path, manifest, recorder, spares=0, **options):
     """The master of a store, and its hub."""
     hub = Hub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
-    session = Session(hub, [place_here()], "", ExitStack(), running=Running.ELASTIC)
+    session = Session(hub, [place_here()], "", ExitStack(), running=ExecutionMode.ELASTIC)
     return session.open(path, SessionOptions(elastic=True, **options), recorder), hub
 
 
 @contextmanager
 def opened_here(path, *, recorder=None, **options):
     """The operator of an elastic session, as `cec_mpi.open_operator` opens it with ``local=N``."""
-    session = Session(Hub(0), [place_here()], "", ExitStack(), running=Running.ELASTIC)
+    session = Session(Hub(0), [place_here()], "", ExitStack(), running=ExecutionMode.ELASTIC)
     chosen = SessionOptions(elastic=True, **options)
     master = session.open(path, chosen, recorder or Recorder())
     lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)

@@ -15,7 +15,7 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.packing import pack, unpack_fields
 from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.runtime.wire.orders import Kind, Multiply, Opened, Opening, pack_report
+from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderKind, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -26,9 +26,9 @@ from cec_mpi.runtime.wire.sockets.messages import (
     STATUS,
     Hello,
     copy_frames,
-    package_here,
-    shape_for,
-    unpacked,
+    operand_shape,
+    package_fingerprint,
+    unpack_order,
 )
 
 Message = tuple[bytes, bytes]
@@ -137,7 +137,7 @@ ANSWERS: tuple[Lie, ...] = (
 
 def hello(random: np.random.Generator) -> bytes:
     """What a process says about itself, which is seldom true."""
-    said = asdict(Hello(package_here(), int(random.integers(1, 1 << 20)), place_here()))
+    said = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), place_here()))
     if random.random() < 0.5:
         place = said["place"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])
@@ -149,10 +149,10 @@ def hello(random: np.random.Generator) -> bytes:
     return pack(said)
 
 
-def opened(random: np.random.Generator) -> Opened:
+def opened(random: np.random.Generator) -> OpenReport:
     """What it reports on a store; sometimes without a shard."""
     rate = float(random.choice(NUMBERS))
-    return Opened(shard=str(random.choice(["file", "file", ""])), rate=rate)
+    return OpenReport(shard=str(random.choice(["file", "file", ""])), rate=rate)
 
 
 class Liar(threading.Thread):
@@ -195,8 +195,8 @@ class Liar(threading.Thread):
         self.join()
 
     def _obey(self, head: Any, *frames: Any) -> None:
-        order, job, content = unpacked(np.frombuffer(head, np.int64))
-        if order.kind == Kind.OPEN:
+        order, job, content = unpack_order(np.frombuffer(head, np.int64))
+        if order.kind == OrderKind.OPEN:
             self._opening = unpack_fields(b"".join(frames), Opening)
             self._machine = order.shard
             self._connection.send(STATUS, pack(opened(self._random)))
@@ -210,7 +210,7 @@ class Liar(threading.Thread):
     def _right(self, job: Multiply, content: Any, frames: Any) -> np.ndarray:
         opening = self._opening
         assert opening is not None
-        vector = np.empty(shape_for(job, opening), opening.arithmetic)
+        vector = np.empty(operand_shape(job, opening), opening.arithmetic)
         copy_frames([content] if content.size else frames, vector)
         shard = self._store.shard(self._machine)
         rows = np.concatenate([shard[start:stop] for start, stop in job.parts[0].intervals or ()])

@@ -37,9 +37,9 @@ def awkward(hosts):
 MASTER = """
 import sys
 from pathlib import Path
-from cec_mpi.runtime.wire.sockets.cards import where_to_listen
+from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
-listener = Listener(where_to_listen(*sys.argv[2:] or [None]), None)
+listener = Listener(listen_addresses(*sys.argv[2:] or [None]), None)
 listener.file.write(Path(sys.argv[1]))
 print(*(name for name, _ in listener.file.places), flush=True)
 while (heard := listener.receive()) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cec_mpi.runtime.wire.collective.packets import cut, spread
+from cec_mpi.runtime.wire.collective.packets import broadcast_vector, cut
 
 
 @pytest.mark.parametrize("several_nodes", [True, False])
@@ -16,7 +16,7 @@ def test_all_ranks_have_it_in_the_end(comm, size, columns, dtype, several_nodes)
     sent = np.random.default_rng(0).standard_normal((columns, size)).astype(dtype)
     array = sent.copy() if comm.rank == 0 else np.full_like(sent, np.nan)
     for _ in range(2):
-        spread(comm, array, several_nodes)
+        broadcast_vector(comm, array, several_nodes)
         np.testing.assert_array_equal(array, sent)
 
 

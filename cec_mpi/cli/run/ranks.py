@@ -82,8 +82,8 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
     """Run a task with machines on sockets, or serve as one of these machines."""
     from cec_mpi.runtime.session.elastic import (
         elastic,
+        notify_late_ranks,
         serve_launched,
-        telling_late_ranks,
     )
 
     file = Path(options.accept or Path(run.out) / CONNECTION).absolute()
@@ -98,7 +98,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
         try:
             task = TaskRun(run, options, signals)
         except BaseException as error:
-            with telling_late_ranks(file, error):
+            with notify_late_ranks(file, error):
                 pass
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):

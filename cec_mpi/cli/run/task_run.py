@@ -230,7 +230,7 @@ class TaskRun:
         session.check_run = self.check_limits
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
-        self.warned += session.slow
+        self.warned += session.slow_warnings
         if session.unlogged:
             raise MachineError(session.unlogged[0])
         if self.shows_map:

@@ -108,10 +108,10 @@ def fit_base(
     >>> fit_base([1.0, 3.0], [1, 2], [400.0, 400.0], ["a", "a"])
     100.0
     """
-    able: dict[str, float] = defaultdict(float)
-    wanted: dict[str, float] = defaultdict(float)
+    capacity: dict[str, float] = defaultdict(float)
+    demand: dict[str, float] = defaultdict(float)
     for machine, rate, host in zip(machines, rates, hosts, strict=True):
         if machine:
-            able[host] += rate
-            wanted[host] += speeds[machine - 1]
-    return min(able[host] / (2 * wanted[host]) for host in wanted if able[host])
+            capacity[host] += rate
+            demand[host] += speeds[machine - 1]
+    return min(capacity[host] / (2 * demand[host]) for host in demand if capacity[host])

@@ -63,14 +63,14 @@ class Faults:
         Seed of random faults.
     """
 
-    ordered: tuple[Fault, ...] = ()
+    scheduled: tuple[Fault, ...] = ()
     rate: float = 0.0
     kinds: tuple[str, ...] = FAULTS
     seed: int = 0
 
     def __bool__(self) -> bool:
         """Whether there can be a fault."""
-        return bool(self.ordered) or self.rate > 0
+        return bool(self.scheduled) or self.rate > 0
 
     def at(self, machine: int, step: int) -> list[Fault]:
         """Return the faults of a machine in a step; slow ones last."""
@@ -78,7 +78,7 @@ class Faults:
             return []
         found = [
             fault
-            for fault in self.ordered
+            for fault in self.scheduled
             if fault.machine == machine
             and (fault.step == step or (fault.kind == "slow" and fault.step < step))
         ]
@@ -154,7 +154,7 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
     >>> read_faults("kill:3@10,slow:5@30x4", 6).ordered[1]
     Fault(kind='slow', machine=5, step=30, factor=4.0)
     """
-    ordered, rate, kinds = [], 0.0, FAULTS
+    scheduled, rate, kinds = [], 0.0, FAULTS
     for word in filter(None, text.split(",")):
         found, random = _ORDERED.fullmatch(word), _RANDOM.fullmatch(word)
         try:
@@ -170,7 +170,7 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
                     int(found["step"]),
                     float(found["factor"] or 1),
                 )
-                ordered.append(fault)
+                scheduled.append(fault)
                 good = (
                     fault.kind in FAULTS
                     and 1 <= fault.machine <= machines
@@ -183,4 +183,4 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
                 f"fault {word!r}: expected KIND:MACHINE@STEP with {', '.join(FAULTS)} and machine "
                 f"1..{machines}, slow:5@30x4 for 4 times slower, or random:RATE[:kill+stop]"
             )
-    return Faults(tuple(ordered), rate, kinds, seed)
+    return Faults(tuple(scheduled), rate, kinds, seed)

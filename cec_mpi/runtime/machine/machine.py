@@ -78,7 +78,7 @@ class Machine:
         self.number = number
         self.emulation: Emulation | None = None
         self.faults = Faults()
-        self.hosted = 1
+        self.machines_on_host = 1
         self.uncached = ""
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
@@ -194,7 +194,9 @@ class Machine:
         except Exception as error:
             log.exception("machine %d failed in step %d", self.number, step)
             self._answers.fill(np.nan)
-            return Report(problem=_described(error), damaged=isinstance(error, DamagedStoreError))
+            return Report(
+                problem=_describe_error(error), damaged=isinstance(error, DamagedStoreError)
+            )
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """Multiply the assigned rows; returns the seconds of the computation.
@@ -222,8 +224,10 @@ class Machine:
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:
-            least = self.amount / self.emulation.rate(self.number, step) / self.hosted
-            time.sleep(max(0.0, begin + least - time.perf_counter()))
+            min_seconds = (
+                self.amount / self.emulation.rate(self.number, step) / self.machines_on_host
+            )
+            time.sleep(max(0.0, begin + min_seconds - time.perf_counter()))
         seconds = time.perf_counter() - begin
         if shard.changed():  # rows that were overwritten meanwhile are refused
             shard.load(self._intervals)
@@ -239,7 +243,7 @@ class Machine:
             shard.multiply(values, self._intervals, out)
 
 
-def _described(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return an error in one line; errors of other packages have their class."""
     if isinstance(error, CecError):
         return str(error)

@@ -52,7 +52,7 @@ class Buffers:
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = np.zeros(columns, dtype=np.int64)
         self.is_scaled = False
-        self._given = np.empty(self.shared.shape)
+        self._input = np.empty(self.shared.shape)
         self.sizes = np.empty(self.shared.shape)
         self.coded = np.empty(size, arithmetic)
         self.good = np.empty(size, dtype=bool)
@@ -71,23 +71,23 @@ class Buffers:
         InputError
             It has numbers that are not real and finite.
         """
-        given = self._given.T
+        given = self._input.T
         _convert(name, W, given)
         try:
-            exponents = scales.of_product(self._given, self.sizes)
+            exponents = scales.of_product(self._input, self.sizes)
             is_scaled = bool(exponents.any())
             if is_scaled and scales.used is not None and not self._rounded:
                 # Numbers that meet only zeros must not make others underflow.
-                np.multiply(self._given, scales.used, out=self._given)
-                exponents = scales.of_product(self._given, self.sizes)
+                np.multiply(self._input, scales.used, out=self._input)
+                exponents = scales.of_product(self._input, self.sizes)
                 is_scaled = bool(exponents.any())
         except NotFiniteError:
             raise _not_finite(name, W, given) from None
         self.exponents[:], self.is_scaled = exponents, is_scaled
-        if self.shared.dtype == self._given.dtype and not is_scaled:
-            self.shared, self._given = self._given, self.shared
+        if self.shared.dtype == self._input.dtype and not is_scaled:
+            self.shared, self._input = self._input, self.shared
         else:
-            multiplied(self._given, -exponents[:, np.newaxis], self.shared)
+            multiplied(self._input, -exponents[:, np.newaxis], self.shared)
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
         """Take V, of shape (q, k), into `product`, multiplied by powers of two.
@@ -123,9 +123,9 @@ class Buffers:
 
     def renew(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
         """Replace arrays that may still be sent, before vectors are taken into them."""
-        self.shared, self._given, self.coded = (
+        self.shared, self._input, self.coded = (
             np.empty_like(array) if is_sending(array) else array
-            for array in (self.shared, self._given, self.coded)
+            for array in (self.shared, self._input, self.coded)
         )
 
 
@@ -137,7 +137,7 @@ def column(name: str, vector: ArrayLike, length: int) -> NDArray[Any]:
     return array.reshape(length, 1)
 
 
-def block_of(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
+def as_block(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
     """Return a block of vectors of this length, one in each column."""
     array = np.asarray(block)
     if array.ndim != 2 or array.shape[0] != length or not array.shape[1]:
@@ -164,7 +164,7 @@ def _not_finite(name: str, block: NDArray[Any], converted: Floats) -> InputError
     )
 
 
-def checked_out(out: Floats | None, length: int) -> Floats | None:
+def check_out(out: Floats | None, length: int) -> Floats | None:
     """Return the array for a result, after checking its shape and dtype."""
     if out is not None and (out.shape != (length,) or out.dtype != np.float64):
         raise InputError(

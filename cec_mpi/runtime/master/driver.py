@@ -106,7 +106,7 @@ class StepDriver:
         self._end, self._hub, self._clock = end, end.hub, end.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
-        self._awaited = Awaited()
+        self._expected = Awaited()
         self._reasons: dict[int, str] = {}  # why machines are excluded
         self.events: list[MachineEvent] = []
         # Of a running step:
@@ -128,10 +128,10 @@ class StepDriver:
                     self._state.take(event, self._clock.monotonic())
         return bool(events)
 
-    def act(self) -> Outcome:
+    def follow_instructions(self) -> Outcome:
         """Follow all instructions until one says that the step begins, ends or waits."""
         with poison_hub_on_interrupt(self._hub):
-            self._look_who_comes()
+            self._update_expected()
             while True:
                 requests = []
                 for instruction in self._state.instructions(self._clock.monotonic()):
@@ -142,15 +142,15 @@ class StepDriver:
                     else:
                         self._follow(instruction)
                 if requests:
-                    self._ask(requests)
+                    self._send_requests(requests)
 
-    def _look_who_comes(self) -> None:
+    def _update_expected(self) -> None:
         opening = self._hub.roster.opening
-        vacant = self._hub.awaited() - opening
+        vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.adopts else ()
         found = Awaited(frozenset(opening), frozenset(vacant), frozenset(adoptable))
-        if found != self._awaited:
-            self._awaited = found
+        if found != self._expected:
+            self._expected = found
             self._state.take(found, self._clock.monotonic())
 
     def run(
@@ -178,18 +178,18 @@ class StepDriver:
         self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
         self.events = step.events
         with step.timed("announce"):
-            outcome = self.act()
+            outcome = self.follow_instructions()
         planned = self._state.pending
         with step.timed("collect"):
             patience = Patience(longest=ANSWER_SLEEP, rhythm=rhythm, clock=self._clock)
             while isinstance(outcome, WaitUntil):
                 if self.look():
-                    outcome = self.act()
+                    outcome = self.follow_instructions()
                     patience.again()
                     continue
                 moment = outcome.moment
                 if not self._state.pending or self._clock.monotonic() >= moment:
-                    outcome = self.act()
+                    outcome = self.follow_instructions()
                     if not isinstance(outcome, WaitUntil):
                         break
                     moment = outcome.moment
@@ -276,16 +276,16 @@ class StepDriver:
                 self._hub.late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
-                self._look_who_comes()  # a spare may be the machine
+                self._update_expected()  # a spare may be the machine
             case Exclude(machine, kind):
                 self._hub.exclude(machine, self._reasons[machine], kind)
-                self._look_who_comes()
+                self._update_expected()
             case Adopt(machine):
-                host = self._hub.roster.carriers(machine)[0]
+                host = self._hub.roster.adoption_hosts(machine)[0]
                 self._hub.carry(host.rank, machine)
-                self._look_who_comes()
+                self._update_expected()
 
-    def _ask(self, requests: list[Request]) -> None:
+    def _send_requests(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
         contents = {request: self._products.content(request) for request in requests}
         for jobs in self._end.ask(step.number, product, contents):

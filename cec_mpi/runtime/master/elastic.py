@@ -38,7 +38,7 @@ from cec_mpi.runtime.master.products import (
     ProbeProducts,
     Products,
 )
-from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.waiting import Patience, Rhythm
 from cec_mpi.runtime.times import IDLE_SLEEP
@@ -69,8 +69,10 @@ class ElasticExecutor:
         self._manifest, self._steps = store.manifest, store.steps
         self._recorder, self._warnings = store.recorder, warnings
         self._spare = int(options.check)  # machines that a step must be able to miss
-        self._more = options.stragglers + self._spare  # machines that compute a row, beyond L
-        self._steps.all_count = self._more < 1
+        self._extra_machines = (
+            options.stragglers + self._spare
+        )  # machines that compute a row, beyond L
+        self._steps.uses_all_answers = self._extra_machines < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
         self._deadline = options.deadline
         self._adopt_after = float("inf") if options.adopt is None else options.adopt
@@ -79,7 +81,7 @@ class ElasticExecutor:
         self._checks: TermChecks | None = None
         if options.check:
             self._largest = store.scaling.largest
-            self._checker, self._checks = _checks_of(store, options.seed)
+            self._checker, self._checks = _make_checks(store, options.seed)
         self._has_warned = False  # of a store that is damaged
         self._rhythm = Rhythm()
         self._rows: list[int] = []  # that machines computed in the last step
@@ -98,9 +100,9 @@ class ElasticExecutor:
         """
         if self._hub.is_poisoned:
             raise MachineError(HUB_POISONED)
-        return self._steps.plan(self._wait(), 0 if adjoint else self._more)
+        return self._steps.plan(self._wait(), 0 if adjoint else self._extra_machines)
 
-    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         """Ask machines until the product is complete.
 
         Raises
@@ -114,7 +116,7 @@ class ElasticExecutor:
 
     def _wait(self) -> Step:
         """Return the next step, when enough machines can be asked."""
-        state, driver = self._new()
+        state, driver = self._make_driver()
         clock, schedule = self._hub.clock, self._steps.schedule
         begin, has_waited = clock.monotonic(), False
         patience, idle_patience = Patience(clock=clock), Patience(longest=IDLE_SLEEP, clock=clock)
@@ -123,11 +125,13 @@ class ElasticExecutor:
             busy, error = self._hub.busy(), None
             can_adopt = state.adopts and self._hub.roster.adoptable
             try:
-                step = self._steps.next(self._spare, bool(busy or self._hub.awaited() or can_adopt))
+                step = self._steps.next(
+                    self._spare, bool(busy or self._hub.expected_machines() or can_adopt)
+                )
             except InfeasibleError as found:
                 error = found
             state.take(Tick(schedule.listed_last), clock.monotonic())
-            outcome = driver.act()
+            outcome = driver.follow_instructions()
             if isinstance(outcome, Begin):
                 step.available, step.events = outcome.machines, driver.events
                 if has_waited:
@@ -141,7 +145,7 @@ class ElasticExecutor:
             has_waited, moment = True, min(outcome.moment, schedule.next_change())
             (patience if busy else idle_patience).pause(moment)
 
-    def _multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         answers = RowAnswers(
             self._decoders,
             step.product.columns,
@@ -163,9 +167,9 @@ class ElasticExecutor:
         ledger.plan(step.plan.assignment.intervals_of_all())
         products = ForwardProducts(step.product, buffers.shared, answers)
         measured = self._run(step, ledger, products, self._counts(step), refine=ledger.refine)
-        return self._collected(step, measured, np.empty(0), ledger.condition)
+        return self._make_result(step, measured, np.empty(0), ledger.condition)
 
-    def _multiply_transposed(self, step: Step, buffers: Buffers) -> Multiplied:
+    def _multiply_transposed(self, step: Step, buffers: Buffers) -> ProductResult:
         able = None
         if self._checker is not None and self._checks is not None:
             self._probe(step, self._checker, self._checks)
@@ -180,7 +184,7 @@ class ElasticExecutor:
         values = products.sum(ledger.counted(), self._manifest.columns * step.product.columns)
         if not np.isfinite(values).all():
             raise MachineError(f"the sum of the answers to step {step.number} is not finite")
-        return self._collected(step, measured, values, buffers.codec.condition)
+        return self._make_result(step, measured, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, checks: TermChecks) -> None:
         """Compute the products of shards with the probe that are not known, and compare them."""
@@ -220,7 +224,7 @@ class ElasticExecutor:
         refine : callable
             Returns rows that can be decoded again.
         """
-        state, driver = self._new()
+        state, driver = self._make_driver()
         steps, clock = self._steps, self._hub.clock
         predicted = steps.speeds.predict(products.product, step.plan.amounts(rows))
         listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
@@ -241,18 +245,18 @@ class ElasticExecutor:
             self._counted = step.plan, counts
         return self._counted[1]
 
-    def _collected(
+    def _make_result(
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
-    ) -> Multiplied:
+    ) -> ProductResult:
         """Return the result and what the machines did; releases their buffers."""
         step.count(collect=sum(array.nbytes for array in distinct(j.values for j in measured.jobs)))
         self._end.release(measured.jobs)
         rows = measured.rows.tolist()
         if rows != self._rows:
             self._rows = rows  # the same list while they are the same
-        return Multiplied(measured.answers(values), condition, self._rows)
+        return ProductResult(measured.answers(values), condition, self._rows)
 
-    def _new(self) -> tuple[ElasticStep, StepDriver]:
+    def _make_driver(self) -> tuple[ElasticStep, StepDriver]:
         """Return a state machine that knows the machines, and its driver."""
         placement, recovery = self._steps.placement, self._manifest.code.recovery
         busy = self._hub.busy()
@@ -281,7 +285,11 @@ class ElasticExecutor:
         """Return the error for a step that cannot end, whose rows may have been compared."""
         cause = failed.cause
         if isinstance(cause, Unusable):
-            return step.cannot_replace(cause) if cause.other is None else step.both_wrong(cause)
+            return (
+                step.no_replacement_error(cause)
+                if cause.other is None
+                else step.conflict_error(cause)
+            )
         if isinstance(cause, Disagreement):
             return self._disagreement(step, cause)
         if isinstance(cause, Named):
@@ -294,7 +302,7 @@ class ElasticExecutor:
         needed = self._manifest.code.recovery + (self._spare if is_compared else 0)
         losses = [event for event in step.events if isinstance(event, Lost)]
         last = f"; lost last: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
-        return CannotEnd(
+        return StepInfeasibleError(
             f"step {step.number} cannot end: {len(left)} of its machines are left "
             f"({', '.join(map(str, left)) or 'none'}), and "
             f"{self._steps.placement.needs(needed, left)}{last}"
@@ -324,7 +332,7 @@ class ElasticExecutor:
         )
 
 
-def _checks_of(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecks]:
+def _make_checks(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecks]:
     """Return what compares answers to rows, and what checks terms."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
     generator, errors = manifest.code.generator, manifest.shard_errors

@@ -12,14 +12,14 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
 from cec_mpi.runtime.master.planning import StepPlanner
-from cec_mpi.runtime.master.step import Multiplied, Step
+from cec_mpi.runtime.master.step import ProductResult, Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Answered
 from cec_mpi.runtime.wire.protocol import LockstepEnd
 
 ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"
-_WITHOUT_OTHERS = "no other machine can replace it in lockstep; use --elastic"
+_NO_REPLACEMENT = "no other machine can replace it in lockstep; use --elastic"
 
 
 class LockstepExecutor:
@@ -41,7 +41,7 @@ class LockstepExecutor:
         """Return the next step, planned for all available machines."""
         return self._steps.plan(self._steps.next())
 
-    def multiply(self, step: Step, buffers: Buffers) -> Multiplied:
+    def multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         """Announce, share and collect; rank 0 prepares decoding while the machines compute.
 
         Raises
@@ -54,7 +54,7 @@ class LockstepExecutor:
         end, now, plan, adjoint = self._end, step.clock.monotonic, step.plan, step.product.adjoint
         values = buffers.coded if adjoint else buffers.shared
         begin = now()
-        announced = end.announce(step.number, step.product, plan.assignment, values)
+        announce_bytes = end.announce(step.number, step.product, plan.assignment, values)
         self._steps.begin(step)
         sharing = now()
         shared = end.share(values)
@@ -67,19 +67,19 @@ class LockstepExecutor:
         seconds = step.seconds
         seconds["announce"], seconds["share"] = sharing - begin, collecting - sharing
         seconds["collect"] = collected - collecting
-        step.bytes = {"announce": announced, "share": shared, "collect": answers.values.nbytes}
+        step.bytes = {"announce": announce_bytes, "share": shared, "collect": answers.values.nbytes}
         for event in end.hub.events():
             if not isinstance(event, Answered):
                 step.events.append(event)
                 self._recorder.note(event)
-        step.delays = _delay_of(answers)
+        step.delays = _last_delay(answers)
         rows = self._rows_of(plan)
         self._check(step, answers, buffers, rows)
         if not adjoint:
             begin = now()
             buffers.codec.decode(answers.values, buffers.parts)
             seconds["code"] += now() - begin
-        return Multiplied(answers, buffers.codec.condition, rows)
+        return ProductResult(answers, buffers.codec.condition, rows)
 
     def _rows_of(self, plan: Plan) -> list[int]:
         """Return the rows of each machine; they are counted once for a plan."""
@@ -113,10 +113,10 @@ class LockstepExecutor:
             intervals = step.plan.assignment.intervals(machine)
             unusable = answers.take(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:
-                return step.both_wrong(unusable)
+                return step.conflict_error(unusable)
             found += [unusable] if unusable is not None else []
             place = end
-        return step.cannot_replace(found[0], _WITHOUT_OTHERS)
+        return step.no_replacement_error(found[0], _NO_REPLACEMENT)
 
     @staticmethod
     def _not_finite_sum(step: Step, answers: Answers) -> MachineError:
@@ -125,7 +125,7 @@ class LockstepExecutor:
             machine = answers.not_finite[0]
             return MachineError(
                 f"machine {machine} answered numbers that are not finite in step {step.number}, "
-                f"and {_WITHOUT_OTHERS}"
+                f"and {_NO_REPLACEMENT}"
             )
         if not answers.not_finite:
             return MachineError(f"the sum of the answers to step {step.number} is not finite")
@@ -133,7 +133,7 @@ class LockstepExecutor:
         return MachineError(f"the answers of machines {named} to step {step.number} are not finite")
 
 
-def _delay_of(answers: Answers) -> dict[int, float]:
+def _last_delay(answers: Answers) -> dict[int, float]:
     """Return the machine that finished last, and how long after all others."""
     done = answers.load_seconds + answers.seconds
     last = int(done.argmax())

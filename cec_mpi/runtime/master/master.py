@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.core.accuracy.cancellation import TermSizes, cancellation
 from cec_mpi.core.accuracy.scaling import ZEROS, Scales, multiplied
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
-from cec_mpi.runtime.master.buffers import Buffers, block_of, checked_out, column
+from cec_mpi.runtime.master.buffers import Buffers, as_block, check_out, column
 from cec_mpi.runtime.master.elastic import ElasticExecutor
 from cec_mpi.runtime.master.lockstep import LockstepExecutor
 from cec_mpi.runtime.master.planning import OpenStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
-from cec_mpi.runtime.master.step import CannotEnd, Multiplied, Step
+from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import JobsEnd
@@ -30,7 +30,7 @@ _HUGE = 1e150  # squares of larger numbers overflow
 _SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
 _OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
 _FEW_DIGITS = 1e-3  # errors relative to a result of which a run is warned
-_OF_SUMS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
+_SUM_EPSILONS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
 
 
 class Master:
@@ -76,7 +76,7 @@ class Master:
         self.dtype = np.dtype(np.float64)
         self._condition = manifest.code.conditioning.worst  # of decoders in use, once there are any
         shards, sums = (float(np.finfo(of).eps) for of in (manifest.dtype, store.arithmetic))
-        self._error = max(shards, _OF_SUMS * sums)  # of an answer
+        self._error = max(shards, _SUM_EPSILONS * sums)  # of an answer
         code = manifest.code
         changes = code.machines > code.recovery  # of the machines that answer
         rounds = manifest.dtype if changes else store.arithmetic
@@ -87,12 +87,12 @@ class Master:
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
-        self._warns = code.recovery > 1  # of few digits: otherwise nothing is decoded
+        self._may_warn = code.recovery > 1  # of few digits: otherwise nothing is decoded
         rows, largest = store.scaling.exponents, store.scaling.largest
         self._sizes = TermSizes(largest, store.arithmetic)
-        self._most_of_rows = 0  # the largest exponent of a row
+        self._max_row_exponent = 0  # the largest exponent of a row
         if rows is not None:
-            self._most_of_rows = int(rows.max(where=rows != ZEROS, initial=ZEROS))
+            self._max_row_exponent = int(rows.max(where=rows != ZEROS, initial=ZEROS))
         self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
         self._closed = False
         self._huge = ""  # about the last product, if its square overflows
@@ -165,7 +165,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._product(False, "W", block_of("W", W, self.shape[1]), None)
+        return self._product(False, "W", as_block("W", W, self.shape[1]), None)
 
     def rmatmat(self, V: ArrayLike) -> Floats:
         """Compute X' V for all columns of V in one step.
@@ -184,7 +184,7 @@ class Master:
         InputError, InfeasibleError, MachineError
             See `matvec`.
         """
-        return self._product(True, "V", block_of("V", V, self.shape[0]), None)
+        return self._product(True, "V", as_block("V", V, self.shape[0]), None)
 
     @property
     def accuracy(self) -> float:
@@ -210,7 +210,7 @@ class Master:
     def _product(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
         """Compute a product, and issue its warnings when it is complete."""
         try:
-            result = self._multiplied(adjoint, name, block, out)
+            result = self._compute(adjoint, name, block, out)
         except BaseException:
             with suppress(Warning):  # the error says more than a warning that is raised
                 self._warnings.issue()
@@ -218,15 +218,13 @@ class Master:
         self._warnings.issue()
         return result
 
-    def _multiplied(
-        self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None
-    ) -> Floats:
+    def _compute(self, adjoint: bool, name: str, block: NDArray[Any], out: Floats | None) -> Floats:
         """Compute X W for W of shape (r, k), or X' V for V of shape (q, k).
 
         If the run waits for machines, a step that cannot end is repeated.
         """
         columns = block.shape[1]
-        out = checked_out(out, self.shape[1 if adjoint else 0])
+        out = check_out(out, self.shape[1 if adjoint else 0])
         buffers = self._buffers_for(columns)
         while True:
             if isinstance(self._end, JobsEnd):
@@ -252,7 +250,7 @@ class Master:
             try:
                 done = self._executor.multiply(step, buffers)
                 break
-            except CannotEnd:
+            except StepInfeasibleError:
                 if not self.steps.schedule.waits:
                     raise
         result = out if out is None else out.reshape(-1, 1)
@@ -265,9 +263,9 @@ class Master:
                 buffers.renew_product()
                 result = values
             result = self.scales.with_rows(values, exponents, result)
-            exponents = exponents + self._most_of_rows
+            exponents = exponents + self._max_row_exponent
         largest = _largest_of(result)
-        self._end_of(step, done, cancellation(terms, exponents.tolist(), largest))
+        self._record_step(step, done, cancellation(terms, exponents.tolist(), largest))
         self._note_size(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
         if not all(map(math.isfinite, largest)):
             raise MachineError(
@@ -311,7 +309,7 @@ class Master:
         if self._closed:
             raise InputError("this operator is closed: its machines have left")
 
-    def _end_of(self, step: Step, done: Multiplied, lost: float | None) -> None:
+    def _record_step(self, step: Step, done: ProductResult, lost: float | None) -> None:
         """Learn from a step whose terms are so much larger than its result, and record it."""
         seconds = done.answers.seconds
         self._condition = done.condition
@@ -320,8 +318,8 @@ class Master:
         self.recorder.step(step.record(done, known, lost, now))
         if step.product.adjoint or lost is None:  # gradients vanish where least squares converge
             return
-        if self._warns and self.accuracy * lost > _FEW_DIGITS:
-            self._warns = False
+        if self._may_warn and self.accuracy * lost > _FEW_DIGITS:
+            self._may_warn = False
             self._warnings.add(
                 f"X w of step {step.number} may have fewer than three correct digits: its terms "
                 f"are {lost:.0e} times larger than the result, and are computed with errors of up "

@@ -34,24 +34,24 @@ class Measurements:
         self.rows = np.zeros(machines, np.int64)
         self.jobs: list[Job] = []
         self._begin = begin
-        self._reported = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
-        self._answered: list[tuple[float, int]] = []  # seconds and machine of each answer
-        self._computed: dict[int, float] = {}  # seconds until the first answer of each machine
+        self._totals = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
+        self._answer_times: list[tuple[float, int]] = []  # seconds and machine of each answer
+        self._finish_times: dict[int, float] = {}  # seconds until the first answer of each machine
 
     def count(self, job: Job, now: float) -> None:
         """Count an answer that came now."""
         n, reported = job.machine - 1, job.reported
         self.rows[n] += job.count
-        self._reported[:, n] += reported.seconds, reported.load_seconds, reported.load_bytes
+        self._totals[:, n] += reported.seconds, reported.load_seconds, reported.load_bytes
         self.jobs.append(job)
         after = now - self._begin
-        self._answered.append((after, job.machine))
+        self._answer_times.append((after, job.machine))
         computed = job.begun - self._begin + reported.load_seconds + reported.seconds
-        self._computed.setdefault(job.machine, computed if 0 <= computed <= after else after)
+        self._finish_times.setdefault(job.machine, computed if 0 <= computed <= after else after)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:
         """Return what the machines did, with the result of X' V."""
-        seconds, load_seconds, load_bytes = self._reported
+        seconds, load_seconds, load_bytes = self._totals
         return Answers(values, seconds, load_seconds, load_bytes, [])
 
     def delays(
@@ -69,16 +69,16 @@ class Measurements:
         """
         troubled = sorted({e.machine for e in events if e.machine in planned and self._delays(e)})
         if troubled:
-            others = (self._computed.get(n, 0.0) for n in set(planned).difference(troubled))
+            others = (self._finish_times.get(n, 0.0) for n in set(planned).difference(troubled))
             seconds = (now - self._begin - max(others, default=0.0)) / len(troubled)
             return dict.fromkeys(troubled, seconds)
-        if not self._answered:
+        if not self._answer_times:
             return {}
-        *_, (before, _), (after, last) = (0.0, 0), *self._answered
+        *_, (before, _), (after, last) = (0.0, 0), *self._answer_times
         return {last: after - before}
 
     def _delays(self, event: MachineEvent) -> bool:
         """Whether the machine did not do what was planned."""
         if isinstance(event, Gone):
-            return event.machine not in self._computed
+            return event.machine not in self._finish_times
         return isinstance(event, Late | Wrong)

@@ -43,7 +43,7 @@ class StepPlanner:
     Attributes
     ----------
     placement : CodedPlacement or ReplicaPlacement
-    all_count : bool
+    uses_all_answers : bool
         Whether steps wait for all answers, so that each machine shows its speed; True at first.
 
     Examples
@@ -70,7 +70,7 @@ class StepPlanner:
     ) -> None:
         self.schedule = schedule
         self.speeds = speeds
-        self.all_count = True
+        self.uses_all_answers = True
         self.placement, self._recovery, self._scheme = placement, recovery, scheme
         self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # of which the speeds know
@@ -107,12 +107,12 @@ class StepPlanner:
         rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
         return cls(schedule, rates, manifest.placement, recovery, scheme)
 
-    def next(self, spare: int = 0, others_come: bool = False) -> Step:
+    def next(self, spare: int = 0, may_join: bool = False) -> Step:
         """Return the next step, which must be possible without any `spare` machines.
 
         See `Schedule.next`, which waits for it or raises `InfeasibleError`.
         """
-        return self.schedule.next(self._recovery, self.placement, spare, others_come)
+        return self.schedule.next(self._recovery, self.placement, spare, may_join)
 
     def plan(self, step: Step, stragglers: int = 0) -> Step:
         """Plan a step, each row on S more machines if they are available.
@@ -162,7 +162,7 @@ class StepPlanner:
         known = Makespans(
             self.speeds.predict(product, amounts),
             self.speeds.bound(product, available),
-            hindsight_makespan(amounts, seconds, demand) if self.all_count else None,
+            hindsight_makespan(amounts, seconds, demand) if self.uses_all_answers else None,
         )
         self.speeds.observe(product, amounts, seconds)
         return known

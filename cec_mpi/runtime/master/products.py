@@ -116,7 +116,9 @@ class AdjointProducts:
             machine: coded[end - size : end]
             for machine, size, end in zip(intervals, sizes, ends, strict=True)
         }
-        self._made: dict[Term, NDArray[Any]] = {}  # coefficients of terms that replace others
+        self._replacements: dict[
+            Term, NDArray[Any]
+        ] = {}  # coefficients of terms that replace others
         self._weights: dict[tuple[int, tuple[int, ...]], dict[int, float]] = {}
         self._values: dict[Term, Floats] = {}
 
@@ -152,25 +154,27 @@ class AdjointProducts:
         above = term.replaces
         if above is None:
             return self._planned[term.machine]
-        if term not in self._made:
+        if term not in self._replacements:
             given = self._coefficients(above)
             if term.basis:
                 weight = self._weights_of(above.machine, term.basis)[term.machine]
-                self._made[term] = (weight * given).astype(given.dtype, copy=False)
+                self._replacements[term] = (weight * given).astype(given.dtype, copy=False)
             else:
-                self._made[term] = self._of_rows(term.intervals, above.intervals, given)
-        return self._made[term]
+                self._replacements[term] = self._select_rows(term.intervals, above.intervals, given)
+        return self._replacements[term]
 
     def _weights_of(self, machine: int, basis: tuple[int, ...]) -> dict[int, float]:
         """Return the weights with which rows of L machines add up to those of another one."""
         if (machine, basis) not in self._weights:
             target = self._generator[[machine - 1]]
-            made_of = Recombination(self._generator, basis, target)
-            weights = made_of.coefficients[0].tolist()
+            recombination = Recombination(self._generator, basis, target)
+            weights = recombination.coefficients[0].tolist()
             self._weights[machine, basis] = dict(zip(basis, weights, strict=True))
         return self._weights[machine, basis]
 
-    def _of_rows(self, rows: Intervals, intervals: Intervals, given: NDArray[Any]) -> NDArray[Any]:
+    def _select_rows(
+        self, rows: Intervals, intervals: Intervals, given: NDArray[Any]
+    ) -> NDArray[Any]:
         """Return those coefficients that belong to some of the rows."""
         parts, k = [], self.product.columns
         for start, stop in rows:

@@ -26,10 +26,10 @@ from cec_mpi.runtime.times import TICK_SECONDS, WARNING_SECONDS
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
-    from cec_mpi.runtime.roster import Short
+    from cec_mpi.runtime.roster import ShortageCallback
 
 _NO_ANSWER = (-1, ())
-_MOST_TICKS = 1_000_000  # for which a step waits, if ticks take no time
+_MAX_TICKS = 1_000_000  # for which a step waits, if ticks take no time
 
 
 class Schedule:
@@ -84,13 +84,13 @@ class Schedule:
         # The tick for which the availability was asked last, and its answer.
         self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
         self.check_cancelled: Callable[[], None] = lambda: None
-        self.short: Short = lambda missing, available, away: None
+        self.short: ShortageCallback = lambda missing, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
         """The machines that are available to the next step, as far as is known."""
         waits = self._tick_seconds is not None and self._start is None  # for the first step
-        return self._without_lost(self._ask(0 if waits else self._current()))
+        return self._without_lost(self._query(0 if waits else self._current()))
 
     @property
     def known(self) -> tuple[int, ...] | None:
@@ -118,7 +118,7 @@ class Schedule:
 
     def listed_at(self, tick: int) -> set[int]:
         """Return the machines that are available at a tick, including those that have left."""
-        return set(self._ask(tick))
+        return set(self._query(tick))
 
     @property
     def listed_last(self) -> frozenset[int]:
@@ -136,7 +136,7 @@ class Schedule:
         recovery: int,
         placement: CodedPlacement | ReplicaPlacement,
         spare: int = 0,
-        others_come: bool = False,
+        may_join: bool = False,
     ) -> Step:
         """Return the next step, not planned yet; sleeps until a tick with enough machines.
 
@@ -150,7 +150,7 @@ class Schedule:
             Which machines are enough.
         spare : int
             Number of machines, whichever they are, that the step must be able to miss.
-        others_come : bool
+        may_join : bool
             Whether the caller waits for machines that join if these are too few.
 
         Raises
@@ -165,16 +165,16 @@ class Schedule:
         needed = recovery, placement, spare
         while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._gone))
-            could = placement.could_spare(recovery, most) >= spare
-            if not self.waits or not could or is_settled(self._availability, tick):
-                if not others_come:
+            is_possible = placement.could_spare(recovery, most) >= spare
+            if not self.waits or not is_possible or is_settled(self._availability, tick):
+                if not may_join:
                     self._await_shutdown_notice()
                     self._answer = _NO_ANSWER  # the caller may try the same step again
-                raise InfeasibleError(self._complaint(tick, available, *needed))
-            if waited >= _MOST_TICKS:
-                complaint = self._complaint(tick, available, *needed)
-                raise InfeasibleError(f"{complaint}; waited {plural(waited, 'tick')}")
-            self._tell_short(available, *needed)
+                raise InfeasibleError(self._shortage_message(tick, available, *needed))
+            if waited >= _MAX_TICKS:
+                message = self._shortage_message(tick, available, *needed)
+                raise InfeasibleError(f"{message}; waited {plural(waited, 'tick')}")
+            self._report_shortage(available, *needed)
             tick += 1
             waited += 1
             self._sleep_until(tick)
@@ -182,7 +182,7 @@ class Schedule:
         waited_seconds = self._clock.monotonic() - begin if waited else 0.0
         return Step(self._step, tick, waited, available, self._clock, waited_seconds)
 
-    def _tell_short(
+    def _report_shortage(
         self,
         available: tuple[int, ...],
         recovery: int,
@@ -192,29 +192,29 @@ class Schedule:
         """Report what the next step waits for, and why machines are away."""
         missing = placement.missing(recovery + spare, available)
         others = sorted(self._present.difference(available))
-        away = {n: self._why(n, False) for n in others if n <= placement.machines}
+        away = {n: self._absence_reason(n, False) for n in others if n <= placement.machines}
         self.short(max(1, missing), available, away)
 
     def commit(self, step: Step, machines: int) -> None:
         """Note that a step of a store with this number of machines has begun."""
         self._step, self._tick = step.number + 1, step.tick + 1
-        step.away = self._who_is_away(step, machines)
+        step.away = self._absent_machines(step, machines)
 
-    def _who_is_away(self, step: Step, machines: int) -> Away:
+    def _absent_machines(self, step: Step, machines: int) -> Away:
         """Return the machines that are not available in a step: why, and since which step."""
         missing = self._present.difference(step.available)
         listed = self.listed(step) if missing else set()
         before, self._away = self._away, {}
         found: Away = {}
         for n in sorted(missing):
-            why = self._why(n, n in listed)
+            why = self._absence_reason(n, n in listed)
             since = before[n][1] if n in before else step.number
             self._away[n] = why, since
             if n <= machines:
                 found.setdefault(why, {})[n] = since
         return found
 
-    def _why(self, machine: int, is_listed: bool) -> Why:
+    def _absence_reason(self, machine: int, is_listed: bool) -> Why:
         """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.available:
             gone = self.roster.gone.get(machine)
@@ -222,15 +222,15 @@ class Schedule:
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:
-        available = self._without_lost(self._ask(tick))
+        available = self._without_lost(self._query(tick))
         if available and available[-1] > machines:
             return tuple(n for n in available if n <= machines)
         return available
 
-    def _ask(self, tick: int) -> tuple[int, ...]:
+    def _query(self, tick: int) -> tuple[int, ...]:
         """Return the machines that are listed at a tick; a function is called once a tick."""
-        asked, machines = self._answer
-        if asked != tick or seconds_between(self._availability):  # which change within a tick
+        cached_tick, machines = self._answer
+        if cached_tick != tick or seconds_between(self._availability):  # which change within a tick
             machines = self._availability.at(tick)
             self._answer = tick, machines
         return machines
@@ -271,7 +271,7 @@ class Schedule:
             self.check_cancelled()
             self._clock.sleep(TICK_SECONDS)
 
-    def _complaint(
+    def _shortage_message(
         self,
         tick: int,
         available: tuple[int, ...],

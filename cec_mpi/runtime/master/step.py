@@ -16,7 +16,7 @@ from cec_mpi.runtime.records.step import Away, StepRecord
 from cec_mpi.runtime.wire.answers import Answers
 
 
-class CannotEnd(InfeasibleError):
+class StepInfeasibleError(InfeasibleError):
     """A step has lost too many machines to end; a later step may have enough."""
 
 
@@ -102,7 +102,7 @@ class Step:
             self.bytes[verb] = self.bytes.get(verb, 0) + size
 
     def record(
-        self, done: Multiplied, known: Makespans, cancellation: float | None, now: str
+        self, done: ProductResult, known: Makespans, cancellation: float | None, now: str
     ) -> StepRecord:
         """Return the record of the step; the recorder has noted its events."""
         answers = done.answers
@@ -147,7 +147,7 @@ class Step:
         """Return what a machine answered that is not finite, in words."""
         return f"answered {found.value} {self._at(found)}"
 
-    def both_wrong(self, found: Unusable) -> MachineError:
+    def conflict_error(self, found: Unusable) -> MachineError:
         """Return the error for two machines whose answers are not finite at one place."""
         other = found.other
         assert other is not None
@@ -157,7 +157,7 @@ class Step:
             "wrong, or their shards are (--machines leaves machines out)"
         )
 
-    def cannot_replace(self, found: Unusable, why: str = "") -> MachineError:
+    def no_replacement_error(self, found: Unusable, why: str = "") -> MachineError:
         """Return the error for one machine that no other can replace."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
@@ -189,7 +189,7 @@ class _Timed:
         self._step.seconds[self._verb] += self._step.clock.monotonic() - self._begin
 
 
-class Multiplied(NamedTuple):
+class ProductResult(NamedTuple):
     """The result of a product.
 
     Attributes

@@ -20,7 +20,7 @@ from cec_mpi.runtime.options.option import (
 )
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
-from cec_mpi.runtime.times import ADOPT_SECONDS, USUAL_DEADLINE, USUAL_LATE_SECONDS
+from cec_mpi.runtime.times import ADOPT_SECONDS, DEFAULT_DEADLINE_FACTOR, MIN_DEADLINE_SECONDS
 from cec_mpi.text import plural, shown
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def as_adopt_seconds(given: object) -> float | None:
         raise InputError(f"adopt {shown(given)}: expected a time, such as 2 (seconds)") from None
 
 
-_PATIENT = Deadline(factor=USUAL_DEADLINE, least=USUAL_LATE_SECONDS)
+_PATIENT = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,11 +70,11 @@ from cec_mpi.runtime.processes.launcher import (
 from cec_mpi.runtime.times import (
     ENDING_SECONDS,
     EXIT_SECONDS,
-    LAST_SECONDS,
-    LAST_TURN,
+    MAX_TURNS,
+    OUTPUT_DRAIN_SECONDS,
     PARENT_SECONDS,
     PRINTING_SECONDS,
-    READING_SECONDS,
+    RANK_0_EXIT_DELAY,
     SRUN_SECONDS,
     TURN_SECONDS,
 )
@@ -245,7 +245,7 @@ def end_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
 
 def await_turn(rank: int) -> None:
     """Wait for the turn of this rank to print: if rank 0 raises too, it ends the job before."""
-    time.sleep(TURN_SECONDS * min(rank, LAST_TURN))
+    time.sleep(TURN_SECONDS * min(rank, MAX_TURNS))
 
 
 def end_job(code: int, by_mpi: bool = True) -> NoReturn:
@@ -258,7 +258,7 @@ def end_job(code: int, by_mpi: bool = True) -> NoReturn:
         Whether MPI answers.
     """
     flush()
-    time.sleep(READING_SECONDS)
+    time.sleep(OUTPUT_DRAIN_SECONDS)
     launcher, module = detect_launcher(), sys.modules.get("mpi4py.MPI")
     # With --with-ft ulfm others survive an abort, and are stuck in MPI.
     survive = launcher and launcher.maker == OPEN_MPI and continuity(launcher).continues
@@ -336,7 +336,7 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
         started = f"MPI has not started within {seconds:g} s"
         if ranks > 1:
             started = f"{ranks} ranks have not met within {seconds:g} s"
-        if rank <= LAST_TURN:
+        if rank <= MAX_TURNS:
             complain(
                 f"{started}: one has died, was stopped or does something else, or hosts cannot "
                 "reach each other; --start-timeout SECONDS (start_timeout in Python) allows more "
@@ -415,10 +415,10 @@ def leave_in_order(comm: MPI.Intracomm, code: int) -> int:
         end_start_limit()
         MPI.Finalize()
     except MPI.Exception:  # a rank was lost when all was done: MPI_Finalize would wait for it
-        time.sleep(0 if comm.rank else LAST_SECONDS)
+        time.sleep(0 if comm.rank else RANK_0_EXIT_DELAY)
         leave_now(code)
     if code:
-        time.sleep(LAST_SECONDS)
+        time.sleep(RANK_0_EXIT_DELAY)
     return code
 
 

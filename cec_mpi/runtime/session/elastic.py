@@ -30,23 +30,23 @@ from cec_mpi.runtime.processes.places import Place, place_here
 from cec_mpi.runtime.processes.start import seconds_to_meet
 from cec_mpi.runtime.session.machine import (
     Source,
-    note_of_end,
+    end_note,
     serve_as_rank,
     source_of,
 )
-from cec_mpi.runtime.session.session import Running, Session
-from cec_mpi.runtime.session.turns import Turns
-from cec_mpi.runtime.times import BYE_SECONDS, LEAVING_SECONDS
-from cec_mpi.runtime.wire.sockets.cards import where_to_listen
+from cec_mpi.runtime.session.session import ExecutionMode, Session
+from cec_mpi.runtime.session.turns import FairLock
+from cec_mpi.runtime.times import LEAVING_SECONDS, RANK_EXIT_SECONDS
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
-    check_place,
+    check_connection_path,
     parse_listen,
     read_connection_file,
 )
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
+from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.store.files.durable import locked
 from cec_mpi.terminal import warn
 
@@ -66,7 +66,7 @@ threading.Thread(target=end_with_parent, daemon=True).start()
 sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]
 from cec_mpi.runtime.session.machine import main; main(sys.argv[4:], int(sys.argv[2]))
 """
-_HERE = str(Path(__file__).absolute().parents[3])
+_PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 
 
 def serve_launched(options: SessionOptions, file: Path) -> int:
@@ -94,7 +94,7 @@ def elastic(
     options: SessionOptions,
     file: Path,
     logs: Path | None = None,
-    look: Callable[[], None] = lambda: None,
+    check_cancelled: Callable[[], None] = lambda: None,
 ) -> Iterator[Session]:
     """Listen for machines, start those of this computer, and be their master until the end.
 
@@ -117,7 +117,7 @@ def elastic(
     options.check_listening()
     end_with_launcher()
     this_process.is_elastic = True
-    launcher, turns = launcher_of_ranks(), Turns()
+    launcher, turns = launcher_of_ranks(), FairLock()
     ranks = 0 if launcher is None else launcher.size - 1
     seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
@@ -129,32 +129,32 @@ def elastic(
         def expected() -> int:
             return ranks + sum(process.poll() is None for process in local)
 
-        places = hub.gather(expected, enough, seconds, look)
+        places = hub.gather(expected, enough, seconds, check_cancelled)
         if len(places) == 1 and not (expected() or hub.waits):
             raise MachineError("all machines of this run have ended before its first step")
         return places
 
     with ExitStack() as last:
         try:
-            hub = _listening(options, file)
+            hub = _open_hub(options, file)
             found = None if launcher is None else present_continuity()
             if found is not None and not found.continues:
                 warn(found)
-            local = last.enter_context(_machines_here(options, file, seconds, 1 + ranks))
+            local = last.enter_context(_local_machines(options, file, seconds, 1 + ranks))
             with ExitStack() as kept:
-                given = [place_here()], "", kept, logs, turns, Running.ELASTIC, gather
+                given = [place_here()], "", kept, logs, turns, ExecutionMode.ELASTIC, gather
                 yield Session(hub, *given)
         except BaseException as caught:
             error = caught
             raise
         finally:
-            if not turns.elsewhere:  # a process that was forked from this one ends nothing
+            if not turns.is_forked:  # a process that was forked from this one ends nothing
                 if hub is None:
-                    with telling_late_ranks(file, error):
+                    with notify_late_ranks(file, error):
                         pass
                 else:
-                    wait = BYE_SECONDS if ranks else LEAVING_SECONDS
-                    closing = partial(telling_late_ranks, file, error, hub.joined_ranks)
+                    wait = RANK_EXIT_SECONDS if ranks else LEAVING_SECONDS
+                    closing = partial(notify_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
                     if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
@@ -162,7 +162,7 @@ def elastic(
 
 
 @contextmanager
-def telling_late_ranks(
+def notify_late_ranks(
     file: Path, error: BaseException | None, came: Collection[int] = ()
 ) -> Iterator[None]:
     """Tell ranks that have not come, if there are some, that the run has ended.
@@ -176,26 +176,26 @@ def telling_late_ranks(
     if not late:
         yield
         return
-    with note_of_end(file, job_id()):
+    with end_note(file, job_id()):
         yield
     if error is None or continuity(launcher).continues:  # else this one's exit code ends all
         end_ranks(late)
 
 
-def _listening(options: SessionOptions, file: Path) -> SocketHub:
+def _open_hub(options: SessionOptions, file: Path) -> SocketHub:
     """Listen, and write the connection file; of several runs that do so at once one succeeds."""
     if options.listen is not None:
-        return _listen(options, file)
-    check_place(file)
+        return _make_hub(options, file)
+    check_connection_path(file)
     try:
         with locked(file.parent, name=f".{file.name}.lock"):
             _refuse_if_used(file)
-            return _listen(options, file)
+            return _make_hub(options, file)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _listen(options: SessionOptions, file: Path) -> SocketHub:
+def _make_hub(options: SessionOptions, file: Path) -> SocketHub:
     secret = ""
     at: tuple[str, ...]
     ports: tuple[int, int] | None
@@ -206,7 +206,7 @@ def _listen(options: SessionOptions, file: Path) -> SocketHub:
         if not secret:
             raise InputError(f"listen: expected a key in the environment variable {KEY_VARIABLE}")
     else:
-        at, ports = where_to_listen(options.interface), options.ports
+        at, ports = listen_addresses(options.interface), options.ports
     listener = Listener(at, ports, encrypted=options.encryption, secret=secret)
     try:
         hub = SocketHub(
@@ -215,7 +215,11 @@ def _listen(options: SessionOptions, file: Path) -> SocketHub:
             job=job_id(),
             waits=options.wait or options.accept is not None or options.only_accepts,
             spare=int(options.check),
-            alone="--check" if options.check else "--stragglers" if options.stragglers else "",
+            single_option="--check"
+            if options.check
+            else "--stragglers"
+            if options.stragglers
+            else "",
         )
         hub.listen(prints=options.accept is not None or options.listen is not None)
     except BaseException:
@@ -231,13 +235,13 @@ def _refuse_if_used(file: Path) -> None:
     found = read_connection_file(file)
     try:
         Connection(found).close()
-    except GoneMasterError:
+    except MasterLostError:
         return
     raise InputError(f"{file}: another run listens there; each run needs a file of its own")
 
 
 @contextmanager
-def _machines_here(
+def _local_machines(
     options: SessionOptions, file: Path, seconds: float, first: int
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start machines as processes of this computer, which end with this one.
@@ -257,7 +261,7 @@ def _machines_here(
                         "-P",
                         "-c",
                         _MACHINE,
-                        _HERE,
+                        _PACKAGE_ROOT,
                         str(os.getpid()),
                         "cec_mpi.runtime.session.machine",
                         *words,

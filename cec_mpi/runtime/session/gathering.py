@@ -73,22 +73,22 @@ def gathered(
         return
     begin_start(options.start_timeout)
     with (
-        _once(comm),
+        _reserve_ranks(comm),
         limited_start(comm, options.start_timeout),
         _duplicate(comm) as own,
     ):
         check_start(own)
-        yield from _take_part(own, logs)
+        yield from _serve_or_yield(own, logs)
 
 
-def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
+def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | None]:
     """Serve or be served in lockstep."""
     if comm.rank:  # it does not load what only the master needs
         from cec_mpi.runtime.session.serving import serve
         from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
     else:
-        from cec_mpi.runtime.session.session import Running, Session
-        from cec_mpi.runtime.session.turns import turns_with_mpi
+        from cec_mpi.runtime.session.session import ExecutionMode, Session
+        from cec_mpi.runtime.session.turns import mpi_lock
         from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
 
     places = place_of_ranks(comm)
@@ -104,8 +104,8 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     hub = CollectiveHub(comm)
     try:
         with ExitStack() as kept:
-            turns = turns_with_mpi()
-            given = places, library().name, kept, logs, turns, Running.LOCKSTEP
+            turns = mpi_lock()
+            given = places, library().name, kept, logs, turns, ExecutionMode.LOCKSTEP
             yield Session(hub, *given)
     except BaseException as error:
         hub.stop(error)
@@ -114,16 +114,16 @@ def _take_part(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session | Non
     hub.stop(None)
 
 
-def serves(comm: MPI.Intracomm) -> bool:
+def has_operator(comm: MPI.Intracomm) -> bool:
     """Whether processes of this communicator have an operator."""
     group = comm.Get_group()
     try:
-        return any(_have_two_in_common(group, other) for other in this_process.serving)
+        return any(_share_two_ranks(group, other) for other in this_process.serving)
     finally:
         group.Free()
 
 
-def _have_two_in_common(group: MPI.Group, other: MPI.Group) -> bool:
+def _share_two_ranks(group: MPI.Group, other: MPI.Group) -> bool:
     common = type(group).Intersection(group, other)
     try:
         return bool(common.size > 1)
@@ -132,11 +132,11 @@ def _have_two_in_common(group: MPI.Group, other: MPI.Group) -> bool:
 
 
 @contextmanager
-def _once(comm: MPI.Intracomm) -> Iterator[None]:
+def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
     """Raise if the processes serve another operator: they would wait forever."""
     group = comm.Get_group()
     try:
-        if serves(comm):
+        if has_operator(comm):
             raise mark_shared_error(
                 comm.rank,
                 InputError(

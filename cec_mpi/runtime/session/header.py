@@ -14,7 +14,7 @@ from cec_mpi._version import __version__
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
-from cec_mpi.runtime.wire.orders import Opened, Opening
+from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.store.files.paths import node_directory
 
 
@@ -22,7 +22,7 @@ def run_header(
     opening: Opening,
     options: SessionOptions,
     speeds: Sequence[float] | None,
-    opened: Sequence[Opened],
+    opened: Sequence[OpenReport],
     emulation: Emulation | None,
     places: Sequence[Place],
     library: str,
@@ -118,8 +118,8 @@ def placement_table(header: Mapping[str, Any]) -> str:
     hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
     width = max(map(len, ["host", *hosts]))
     lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
-    served = zip(header["machine_of_rank"], header["shard_files"], strict=True)
-    for position, (machine, file) in enumerate(served):
+    rows = zip(header["machine_of_rank"], header["shard_files"], strict=True)
+    for position, (machine, file) in enumerate(rows):
         name = machine or ("spare" if position else "master")
         rank = position if len(hosts) > 1 else 0  # all are in one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"

@@ -35,11 +35,11 @@ class InterruptGuard:
     """
 
     def __init__(self) -> None:
-        self._since: float | None = None  # when the first signal was received
+        self._interrupted_at: float | None = None  # when the first signal was received
 
     def check(self) -> None:
         """Raise `StepInterruptedError` if Ctrl-C was pressed during this step."""
-        if self._since is not None:
+        if self._interrupted_at is not None:
             raise StepInterruptedError("the step was interrupted")
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -49,18 +49,18 @@ class InterruptGuard:
             or getsignal(signal.SIGINT) is not signal.default_int_handler
         ):
             return work(*args, **kwargs)
-        self._since = None
+        self._interrupted_at = None
         set_handler(signal.SIGINT, self._receive)
         try:
             return work(*args, **kwargs)
         finally:
             set_handler(signal.SIGINT, signal.default_int_handler)
-            since, self._since = self._since, None
+            since, self._interrupted_at = self._interrupted_at, None
             if since is not None:
                 raise KeyboardInterrupt from None
 
     def _receive(self, *_: object) -> None:
         now = time.monotonic()
-        if self._since is not None and now - self._since > INTERRUPT_SECONDS:
+        if self._interrupted_at is not None and now - self._interrupted_at > INTERRUPT_SECONDS:
             raise KeyboardInterrupt
-        self._since = self._since or now
+        self._interrupted_at = self._interrupted_at or now

@@ -19,14 +19,14 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
     answer,
+    collect_problems,
     is_damaged,
     join_problems,
-    noting_problems,
     open_machine,
 )
 from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
-from cec_mpi.runtime.wire.orders import Multiply, Opened, Opening, Part, pack_report
+from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.store.shard import NOTHING_LOADED
 
@@ -50,33 +50,33 @@ class LocalHub(StaticHub):
         super().__init__(clock)
         self.is_poisoned = False
         self._elastic, self._spares = elastic, spares
-        self._opened: list[Machine] = []
+        self._open_machines: list[Machine] = []
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._machines: dict[int, Machine] = {}  # by rank
         self._jobs: dict[int, Job] = {}  # by rank
         self._problems: dict[int, str] = {}  # by rank
 
-    def open(self, opening: Opening) -> list[Opened]:
+    def open(self, opening: Opening) -> list[OpenReport]:
         """Open the shards; one machine at a time is measured, because one at a time computes."""
         opened = []
-        self._opened, self._opening = [], opening
+        self._open_machines, self._opening = [], opening
         for number in opening.machines:
             if not number:
-                opened.append(Opened())
+                opened.append(OpenReport())
                 continue
             problems: list[CecError] = []
             file = uncached = ""
             rate = 0.0
-            with noting_problems(number, problems, passed=ShortageError):
+            with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.machine_of(number, opening)
                 file, uncached = machine.shard_file, machine.uncached
                 if opening.measured and not any(report.rate for report in opened):
                     rate = machine.measure_rate()
-                self._opened.append(machine)
-            unseen = bool(problems and opening.is_unseen(number))
+                self._open_machines.append(machine)
+            unseen = bool(problems and opening.is_shard_missing(number))
             problem, damaged = join_problems(problems), is_damaged(problems)
-            opened.append(Opened(problem, file, rate, unseen, damaged, "", uncached))
+            opened.append(OpenReport(problem, file, rate, unseen, damaged, "", uncached))
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -84,14 +84,14 @@ class LocalHub(StaticHub):
         opening = self._opening
         assert opening is not None
         self._emulation = emulation
-        for machine in self._opened:
+        for machine in self._open_machines:
             machine.emulation = emulation
         self.begin(opening.machines)
         if not self._elastic:
-            return self.end_of(self._opened, opening)
+            return self.end_of(self._open_machines, opening)
         for _ in range(self._spares):
             self.roster.add()
-        self._machines = {self._rank_of(machine.number): machine for machine in self._opened}
+        self._machines = {self._rank_of(machine.number): machine for machine in self._open_machines}
         return JobsEnd(self, opening)
 
     def end_of(self, machines: list[Machine], opening: Opening) -> LocalMasterEnd:
@@ -108,7 +108,7 @@ class LocalHub(StaticHub):
 
     def stop(self, error: BaseException | None) -> None:
         """Close the shards."""
-        self._opened.clear()
+        self._open_machines.clear()
         self._machines.clear()
 
     # Jobs.
@@ -122,11 +122,11 @@ class LocalHub(StaticHub):
 
     def busy(self) -> dict[int, Job]:
         """See `ElasticHub.busy`."""
-        at_work = self.roster.machines(State.COMPUTING, State.LATE)
-        return {job.machine: job for job in self._jobs.values() if job.machine in at_work}
+        busy_machines = self.roster.machines(State.COMPUTING, State.LATE)
+        return {job.machine: job for job in self._jobs.values() if job.machine in busy_machines}
 
-    def awaited(self) -> set[int]:
-        """See `ElasticHub.awaited`."""
+    def expected_machines(self) -> set[int]:
+        """See `ElasticHub.expected_machines`."""
         return self.roster.opening
 
     def events(self) -> Iterator[Event]:

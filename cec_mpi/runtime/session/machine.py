@@ -26,11 +26,11 @@ from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.records.events import MOST_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
-    END_LOOK_SECONDS,
+    DISCONNECT_POLL_SECONDS,
     LEAVING_SECONDS,
-    LONGEST_PAUSE,
-    LOOK_SECONDS,
+    MAX_RECONNECT_SECONDS,
     NOTE_SECONDS,
+    POLL_SECONDS,
     PRINTING_SECONDS,
     RECONNECT_INTERVAL,
     STOPPED_SECONDS,
@@ -42,16 +42,16 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     connection_from_key,
     parse_listen,
     read_connection_file,
-    remove_traces,
+    remove_stale_files,
 )
 from cec_mpi.runtime.wire.sockets.machine_end import (
     Connection,
-    GoneMasterError,
+    MasterLostError,
     ShutdownRequested,
     SocketMachineEnd,
     signal_reason,
 )
-from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_here
+from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.store.limits import DEFAULT_MEMORY, free_memory
 from cec_mpi.terminal import keep_warnings_from_raising, say
@@ -59,7 +59,7 @@ from cec_mpi.text import shown
 
 Source = Path | ConnectionFile
 
-_SPEAKERS = 2  # ranks: a thousand do not say the same, and one of these may be gone as well
+_PRINTING_RANKS = 2  # ranks: a thousand do not say the same, and one of these may be gone as well
 
 
 def source_of(text: str, encryption: bool = True) -> Source:
@@ -160,7 +160,9 @@ def join(
         raise InputError(f"retry {shown(retry)}: expected a number of seconds")
     if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
         raise InputError(f"threads {shown(threads)}: expected a whole number of at least 1")
-    own = {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
+    host_options = (
+        {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
+    )
     where = source_of(os.fspath(source), encryption)
     hello = replace(
         _hello(memory if memory > 1 else memory * free_memory()),
@@ -169,11 +171,11 @@ def join(
         is_limited=memory != DEFAULT_MEMORY,
     )
     with NotedSignals() as signals:
-        search = _Search(where, signals, retry)
+        search = _MasterFinder(where, signals, retry)
         connection = search.found(0.0 if retry is None else retry)
         while True:
             say(f"joined the run of {_name(where)} at {connection.place}")
-            end = SocketMachineEnd(connection, threads, signals, own=own)
+            end = SocketMachineEnd(connection, threads, signals, host_options=host_options)
             error = search.serve(connection, hello, end)
             hello = replace(hello, machines=end.machines or hello.machines)
             if error is None:
@@ -181,8 +183,8 @@ def join(
             if retry is None or isinstance(error, ShutdownRequested):
                 connection = search.again(error)
                 continue
-            if not isinstance(error, GoneMasterError):
-                error = GoneMasterError(f"the master has left: {_why(error)}")
+            if not isinstance(error, MasterLostError):
+                error = MasterLostError(f"the master has left: {_reason(error)}")
             say(f"{error}; waiting {retry:g} s for it to come back")
             search.prints = False
             connection = search.found(retry)
@@ -205,7 +207,7 @@ def serve_as_rank(
     source : Path or ConnectionFile
         See `source_of`.
     file : Path
-        The connection file; the note that the run has ended is beside it (`note_of_end`).
+        The connection file; the note that the run has ended is beside it (`end_note`).
     rank : int
         Rank of this process; it asks to be the machine in this place among those that take part.
     job : str
@@ -220,14 +222,14 @@ def serve_as_rank(
     launch = file, job, os.getppid() if parent is None else parent
     with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
         hello = replace(_hello(DEFAULT_MEMORY * free_memory()), rank=rank)
-        search = _Search(source, signals, seconds, launch)
+        search = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
         try:
             connection = search.found(seconds)
             while True:
                 end = SocketMachineEnd(connection, None, signals, prints=False)
                 error = search.serve(connection, hello, end)
-                if not isinstance(error, GoneMasterError):
+                if not isinstance(error, MasterLostError):
                     this_process.over.append(search.file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
@@ -235,8 +237,8 @@ def serve_as_rank(
                 connection = search.again(error)
         except _RunFinished:
             return 0
-        except GoneMasterError as gone:
-            if rank > _SPEAKERS:  # a launcher may end all ranks when one leaves
+        except MasterLostError as gone:
+            if rank > _PRINTING_RANKS:  # a launcher may end all ranks when one leaves
                 time.sleep(PRINTING_SECONDS)
             elif prints:
                 complain(gone)
@@ -247,15 +249,15 @@ def serve_as_rank(
             return 0
         finally:
             if has_ended or search.is_orphan:
-                search.see_removed()
+                search.await_cleanup()
 
 
 def _hello(memory: float) -> Hello:
     most = min(int(memory), Hello.memory)
-    return Hello(package_here(), os.getpid(), place_here(), memory=most)
+    return Hello(package_fingerprint(), os.getpid(), place_here(), memory=most)
 
 
-class _Search:
+class _MasterFinder:
     """Looks for the master of a run, and looks again when a connection has ended."""
 
     def __init__(
@@ -269,7 +271,7 @@ class _Search:
         self._launch = launch  # of a rank: its run's connection file, the job, and who started it
         self.prints = launch is None  # that it waits
         self.file: ConnectionFile | None = None  # of this run, read last
-        self._backoff = Backoff(LONGEST_PAUSE)
+        self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
     def found(self, seconds: float) -> Connection:
         """Return a connection to the master within this number of seconds."""
@@ -277,14 +279,14 @@ class _Search:
         while True:
             was_there = isinstance(self._source, Path) and self._source.exists()
             try:
-                return Connection(self._read(), self._look)
-            except (InputError, GoneMasterError) as error:
-                self._backoff = Backoff(LONGEST_PAUSE)  # the next master is another one
+                return Connection(self._read(), self._check_cancelled)
+            except (InputError, MasterLostError) as error:
+                self._backoff = Backoff(MAX_RECONNECT_SECONDS)  # the next master is another one
                 # The file may have appeared, or disappeared, at this moment.
                 is_there = was_there and isinstance(self._source, Path) and self._source.exists()
-                is_late = isinstance(error, GoneMasterError) or not is_there or self._is_rank
+                is_late = isinstance(error, MasterLostError) or not is_there or self._is_rank
                 if not is_late or time.monotonic() >= due:
-                    raise self._explained(error, is_late) from None
+                    raise self._final_error(error, is_late) from None
                 if self.prints:
                     say(f"{error}; waiting {seconds:g} s at most")
                     self.prints = False
@@ -301,7 +303,7 @@ class _Search:
             self._wait(self._backoff.pause)
             connection.send(HELLO, pack(hello))
             error = serve(end)
-        except GoneMasterError as gone:
+        except MasterLostError as gone:
             error = gone
         finally:
             connection.close()
@@ -318,40 +320,40 @@ class _Search:
         BaseException
             `error`, if the run has ended.
         """
-        if not isinstance(error, GoneMasterError):
-            raise _gone(error)
+        if not isinstance(error, MasterLostError):
+            raise _master_lost(error)
         due = time.monotonic() + STOPPED_SECONDS
         while not isinstance(self._source, Path) or self._source.exists():
             try:
-                return Connection(self._read(), self._look)
-            except GoneMasterError as still:
+                return Connection(self._read(), self._check_cancelled)
+            except MasterLostError as still:
                 if not still.is_silent or time.monotonic() >= due:
                     break
             except InputError:
                 break
             self._pause()
-        self._look()  # whether the run has ended before this rank was heard
+        self._check_cancelled()  # whether the run has ended before this rank was heard
         raise error
 
-    def see_removed(self) -> None:
+    def await_cleanup(self) -> None:
         """Wait until the run has removed its files; if it has been killed, remove what is left."""
         file, path = self.file, self._source
         if file is None or not isinstance(path, Path):
             return
         due, traces = time.monotonic() + LEAVING_SECONDS, (path, Path(file.local or path))
         while (is_left := any(map(Path.exists, traces))) and time.monotonic() < due:
-            time.sleep(END_LOOK_SECONDS)
+            time.sleep(DISCONNECT_POLL_SECONDS)
         if is_left and (self.is_orphan or not _is_listening(file)):
-            remove_traces(file, path)
+            remove_stale_files(file, path)
 
     def _read(self) -> ConnectionFile:
         if not isinstance(self._source, Path):
             return self._source
         found = read_connection_file(self._source)
         if self._launch is not None and found.job != self._launch[1]:
-            raise GoneMasterError(f"{self._source} belongs to another job")
+            raise MasterLostError(f"{self._source} belongs to another job")
         if self._launch is not None and found in this_process.over:
-            raise GoneMasterError(f"{self._source} belongs to a run that has ended")
+            raise MasterLostError(f"{self._source} belongs to a run that has ended")
         self.file = found
         return found
 
@@ -364,52 +366,52 @@ class _Search:
         """Whether the process that has started this rank has ended."""
         return self._launch is not None and os.getppid() != self._launch[2]
 
-    def _look(self) -> None:
+    def _check_cancelled(self) -> None:
         if reason := signal_reason(self._signals):
             raise ShutdownRequested(reason)
         if self._launch is not None:
-            _look_for_note(*self._launch[:2])
+            _check_end_note(*self._launch[:2])
 
     def _pause(self) -> None:
-        self._wait(LOOK_SECONDS if self._is_rank else RECONNECT_INTERVAL)
+        self._wait(POLL_SECONDS if self._is_rank else RECONNECT_INTERVAL)
 
     def _wait(self, seconds: float) -> None:
         due = time.monotonic() + seconds
         while time.monotonic() < due:
-            self._look()
+            self._check_cancelled()
             if self.is_orphan:
                 raise _RunFinished  # Open MPI's mpirun can end before all of its processes
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
-    def _explained(self, error: CecError, is_late: bool) -> CecError:
+    def _final_error(self, error: CecError, is_late: bool) -> CecError:
         if self._is_rank:
-            return GoneMasterError(
+            return MasterLostError(
                 f"the master has not begun to listen within {self._retry:g} s ({error})"
             )
         if self._retry is None and is_late and isinstance(error, InputError):
             return InputError(f"{error} (--retry SECONDS waits until a run writes it)")
         if self._retry is None or not is_late:
             return error
-        return GoneMasterError(f"{error}; waited {self._retry:g} s")
+        return MasterLostError(f"{error}; waited {self._retry:g} s")
 
 
 def _is_listening(file: ConnectionFile) -> bool:
     """Whether the master that has written this file, or what is left of it, can be reached."""
     try:
         Connection(file).close()
-    except GoneMasterError as gone:
+    except MasterLostError as gone:
         return gone.is_silent
     return True
 
 
-def _gone(error: BaseException) -> BaseException:
+def _master_lost(error: BaseException) -> BaseException:
     """Return the error of a machine whose master has left with an exception."""
     if isinstance(error, ShutdownRequested):
         return error
-    return GoneMasterError(f"the master has left: {_why(error)}")
+    return MasterLostError(f"the master has left: {_reason(error)}")
 
 
-def _why(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Return in words why the master has left."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C"
@@ -433,7 +435,7 @@ class _RunFinished(Exception):
 
 
 @contextmanager
-def note_of_end(file: Path, job: str) -> Iterator[None]:
+def end_note(file: Path, job: str) -> Iterator[None]:
     """Within a ``with``, and for 3 s after it, tell ranks that look for the run to leave."""
     written = []
     try:
@@ -448,7 +450,7 @@ def note_of_end(file: Path, job: str) -> Iterator[None]:
             note.unlink(missing_ok=True)
 
 
-def _look_for_note(file: Path, job: str) -> None:
+def _check_end_note(file: Path, job: str) -> None:
     for note in _notes(file, job):
         with suppress(OSError):
             if note.lstat().st_uid == os.geteuid():
@@ -462,7 +464,7 @@ def _notes(file: Path, job: str) -> list[Path]:
 
 
 def main(words: list[str], parent: int) -> None:
-    """Be a machine that a run, the process `parent`, has started on its own computer."""
+    """Be a machine that a run, the process `parent`, has started on its host_options computer."""
     keep_warnings_from_raising()
     text, file, rank, job, seconds, encryption = words
     given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)

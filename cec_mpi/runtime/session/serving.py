@@ -17,7 +17,7 @@ from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.places import limit_threads
-from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opened, Opening, Stop
+from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenReport, Stop
 from cec_mpi.runtime.wire.protocol import MachineEnd
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
@@ -29,7 +29,7 @@ from cec_mpi.store.shard import Shard
 log = logging.getLogger(__name__)
 
 
-def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseException | None:
+def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseException | None:
     """Open shards and answer steps until the master ends the session.
 
     An exception in a computation is logged and reported; the machine continues until the master
@@ -54,10 +54,12 @@ def serve(end: MachineEnd, make: Callable[..., Machine] = Machine) -> BaseExcept
             match order := end.receive_order(signals):
                 case Multiply():
                     values, reports = answer(machines, order, end.receive_vector(order))
-                    end.send_answer(order, values, [_warned(each, signals) for each in reports])
+                    end.send_answer(
+                        order, values, [_mark_leaving(each, signals) for each in reports]
+                    )
                 case Open():
-                    written = logs[order.machine] = session.enter_context(ExitStack())
-                    machine = _open(order, end, make, session, written)
+                    log_stack = logs[order.machine] = session.enter_context(ExitStack())
+                    machine = _open(order, end, factory, session, log_stack)
                     if machine is not None:
                         machines[order.machine] = machine
                 case Close():
@@ -89,7 +91,7 @@ def answer(
         if intervals is not None:
             machine.assign(intervals)
         machine.prepare(product)
-        machine.hosted = len(machines)
+        machine.machines_on_host = len(machines)
         given = values
         if product.adjoint and len(order.parts) > 1:
             given = values[begin : begin + machine.count]
@@ -112,7 +114,7 @@ def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]
     return good[:1] or values[:1]
 
 
-def _warned(report: Report, signals: NotedSignals) -> Report:
+def _mark_leaving(report: Report, signals: NotedSignals) -> Report:
     """Return the report with a warning that this process has received."""
     return report if signals.received is None else report._replace(leaving=True)
 
@@ -120,33 +122,33 @@ def _warned(report: Report, signals: NotedSignals) -> Report:
 def _open(
     order: Open,
     end: MachineEnd,
-    make: Callable[..., Machine],
+    factory: Callable[..., Machine],
     session: ExitStack,
-    written: ExitStack,
+    log_stack: ExitStack,
 ) -> Machine | None:
     """Open a shard; None if it cannot be opened, or the master refuses it.
 
-    `session` is closed at the end of the session, and `written` closes the log of this machine.
+    `session` is closed at the end of the session, and `log_stack` closes the log of this machine.
     """
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []
     unlogged: list[str] = []
-    with noting_problems(number, problems, passed=StoppedError):
+    with collect_problems(number, problems, reraise=StoppedError):
         session.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
-            written.enter_context(log_file(path, unlogged.append))
-        machine = open_machine(number, opening, make, end.check_connection)
+            log_stack.enter_context(log_file(path, unlogged.append))
+        machine = open_machine(number, opening, factory, end.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measured:
         end.wait_for_all()
-        with noting_problems(number, problems):
+        with collect_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
-    unseen = bool(problems and opening.is_unseen(number))
+    unseen = bool(problems and opening.is_shard_missing(number))
     uncached = "" if machine is None else machine.uncached
-    report = Opened(
+    report = OpenReport(
         join_problems(problems),
         file,
         rate,
@@ -155,7 +157,7 @@ def _open(
         "".join(unlogged),
         uncached,
     )
-    verdict = end.report_opened(report)
+    verdict = end.send_open_report(report)
     if machine is None or verdict.failure is not None:
         return None
     machine.emulation = verdict.emulation
@@ -163,13 +165,13 @@ def _open(
 
 
 @contextmanager
-def noting_problems(
-    number: int, problems: list[CecError], passed: type[CecError] | tuple[()] = ()
+def collect_problems(
+    number: int, problems: list[CecError], reraise: type[CecError] | tuple[()] = ()
 ) -> Iterator[None]:
     """Note why a machine cannot start instead of raising it, because others wait for it."""
     try:
         yield
-    except passed:
+    except reraise:
         raise
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
@@ -180,12 +182,12 @@ def noting_problems(
 def open_machine(
     number: int,
     opening: Opening,
-    make: Callable[..., Machine] = Machine,
-    look: Callable[[], None] = lambda: None,
+    factory: Callable[..., Machine] = Machine,
+    check_cancelled: Callable[[], None] = lambda: None,
 ) -> Machine:
     """Return a machine with its shard, or without one if it does not serve the store.
 
-    What `look` raises while the shard is copied ends this.
+    What `check_cancelled` raises while the shard is copied ends this.
 
     Raises
     ------
@@ -194,11 +196,11 @@ def open_machine(
     """
     manifest, options = opening.manifest, opening.options
     if not number:
-        return make(0, None, manifest.columns, opening.arithmetic)
+        return factory(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    shard, uncached = _open_shard(store, number, options, look)
+    shard, uncached = _open_shard(store, number, options, check_cancelled)
     log.info("machine %d reads %s", number, shard.path)
-    machine = make(number, shard, manifest.columns, opening.arithmetic)
+    machine = factory(number, shard, manifest.columns, opening.arithmetic)
     machine.uncached = uncached
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
@@ -215,7 +217,7 @@ def is_damaged(problems: list[CecError]) -> bool:
 
 
 def _open_shard(
-    store: Store, number: int, options: MachineOptions, look: Callable[[], None]
+    store: Store, number: int, options: MachineOptions, check_cancelled: Callable[[], None]
 ) -> tuple[Shard, str]:
     """Return the shard, from the cache if there is one, and why it is not from the cache."""
     uncached = ""
@@ -223,7 +225,7 @@ def _open_shard(
         try:
             cache = node_directory(options.cache)
             how = options.shards, options.verify, cache, options.cache_limit
-            return open_cached(store, number, *how, look), ""
+            return open_cached(store, number, *how, check_cancelled), ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             uncached = (

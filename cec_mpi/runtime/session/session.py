@@ -31,17 +31,17 @@ from cec_mpi.runtime.processes.places import (
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.header import host_of_ranks, run_header
 from cec_mpi.runtime.session.interrupts import InterruptGuard
-from cec_mpi.runtime.session.turns import Turns
-from cec_mpi.runtime.wire.orders import Opened, Opening
+from cec_mpi.runtime.session.turns import FairLock
+from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.runtime.wire.protocol import Hub
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import Store, open_store
 
 
-class Running(Enum):
+class ExecutionMode(Enum):
     """How the machines of a session run."""
 
-    ALONE = "all in the process of the master"
+    SERIAL = "all in the process of the master"
     LOCKSTEP = "ranks of MPI that make each step together"
     ELASTIC = "processes that join over sockets, and may be late, lost or leave"
 
@@ -90,15 +90,15 @@ class Session:
         library: str,
         kept: ExitStack,
         logs: Path | None = None,
-        turns: Turns | None = None,
-        running: Running = Running.ALONE,
+        turns: FairLock | None = None,
+        running: ExecutionMode = ExecutionMode.SERIAL,
         gather: Callable[[int], list[Place]] | None = None,
     ) -> None:
-        self.turns = turns or Turns()
+        self.turns = turns or FairLock()
         self.check_run: Callable[[], None] = lambda: None
         self._interrupts = InterruptGuard()
         self._ended = False
-        self._kept = kept
+        self._exit_stack = kept
         self._hub = hub
         self._places = places
         self._library = library
@@ -106,7 +106,7 @@ class Session:
         self._gather = gather
         self._flush_due: Callable[[], None] = lambda: None  # lines of records
         self._logs = logs
-        self.slow: list[str] = []
+        self.slow_warnings: list[str] = []
         self.unlogged: list[str] = []
 
     def open(
@@ -137,11 +137,11 @@ class Session:
             self._places = self._gather(manifest.enough)
         options = options.checked(manifest)
         machines = options.machines or ()
-        if self._running is Running.LOCKSTEP:
+        if self._running is ExecutionMode.LOCKSTEP:
             check_ranks(len(self._places), machines, manifest.code.machines)
-        elif self._running is Running.ELASTIC and self.started is None:
+        elif self._running is ExecutionMode.ELASTIC and self.started is None:
             check_joining(options)
-        self._warn_of_crowds(options)
+        self._warn_oversubscribed(options)
         self.schedule = Schedule(
             options.availability,
             machines,
@@ -157,9 +157,9 @@ class Session:
         self.schedule.short = recorder.waiting
         if self._hub.roster is not None:
             self._hub.roster.short = recorder.waiting
-        self._kept.enter_context(limit_threads(options.threads or self._places[0].threads))
+        self._exit_stack.enter_context(limit_threads(options.threads or self._places[0].threads))
         master = self._open(path, opened, options, recorder)
-        self._kept.callback(self._end, master)
+        self._exit_stack.callback(self._end, master)
         return master
 
     @property
@@ -170,7 +170,7 @@ class Session:
     @property
     def has_processes(self) -> bool:
         """Whether the machines are processes of their own, which leave when they are told to."""
-        return self._running is not Running.ALONE
+        return self._running is not ExecutionMode.SERIAL
 
     @property
     def pids(self) -> dict[int, int]:
@@ -207,13 +207,13 @@ class Session:
         Threads that wait for their turn or for machines get an `InputError`.
         """
         self._ended = True
-        if not self.turns.elsewhere:  # a process forked from this one ends nothing
+        if not self.turns.is_forked:  # a process forked from this one ends nothing
             self.turns.run(lambda: None)
 
     def _end(self, master: Master) -> None:
         """End the session, after the step that another thread is making."""
         self.refuse_steps()
-        if not self.turns.elsewhere:
+        if not self.turns.is_forked:
             self.turns.run(master.close)
 
     def _open(
@@ -224,21 +224,21 @@ class Session:
         recorder: Recorder,
     ) -> Master:
         manifest, logs, machines = store.manifest, self._logs, options.machines or ()
-        if self._running is Running.ELASTIC:  # a machine may be on another host
+        if self._running is ExecutionMode.ELASTIC:  # a machine may be on another host
             path, logs = path.absolute(), logs and logs.absolute()
         numbers, places = self._hub.assign_machines(machines, self._places)
         hosts = host_of_ranks(places, len(numbers) + 1)[1:]
         speeds = speeds_by_machine(options.speeds, numbers, hosts, manifest.code.machines)
         scaling = store.scaling()
-        several = len({place.node for place in self._places}) > 1
+        is_multi_node = len({place.node for place in self._places}) > 1
         threads = tuple(options.threads or place.threads for place in places)
         later = tuple(n for n in machines if n not in numbers)
-        served = path, manifest, numbers, options.machine_options()
-        opening = Opening(*served, threads, logs, several, later)
+        arguments = path, manifest, numbers, options.machine_options()
+        opening = Opening(*arguments, threads, logs, is_multi_node, later)
         opened = self._hub.open(opening)
-        error = problem_of_opening(opening, opened, places)
-        if error is not None and not self._goes_on(opening, opened):
-            if isinstance(error, DamagedStoreError) and self._running is not Running.ELASTIC:
+        error = opening_error(opening, opened, places)
+        if error is not None and not self._can_continue(opening, opened):
+            if isinstance(error, DamagedStoreError) and self._running is not ExecutionMode.ELASTIC:
                 error = DamagedStoreError(f"{error}; {ELASTIC_CONTINUES}")
             self._hub.refuse(error)
             raise error
@@ -256,29 +256,29 @@ class Session:
         recorder.header(header)
         return master
 
-    def _goes_on(self, opening: Opening, opened: Sequence[Opened]) -> bool:
+    def _can_continue(self, opening: Opening, opened: Sequence[OpenReport]) -> bool:
         """Whether steps are possible without the machines that could not open a store."""
         reports = zip(opening.machines, opened, strict=True)
         openable = [n for n, report in reports if n and report.shard and not report.problem]
         manifest = opening.manifest
         spare = manifest.placement.to_spare(manifest.code.recovery, openable)
-        return self._running is Running.ELASTIC and spare >= 0
+        return self._running is ExecutionMode.ELASTIC and spare >= 0
 
-    def _warn_of_crowds(self, options: SessionOptions) -> None:
+    def _warn_oversubscribed(self, options: SessionOptions) -> None:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
-        if self._running is not Running.ALONE and options.emulate_speeds is None:
+        if self._running is not ExecutionMode.SERIAL and options.emulate_speeds is None:
             threads = [options.threads or place.threads for place in self._places]
             found = find_crowds(self._places, threads, detect_launcher())
             self._warn([finding.text for finding in found])
 
     def _warn(self, texts: Sequence[str]) -> None:
-        self.slow += texts
+        self.slow_warnings += texts
         for text in texts:
             warnings.warn(text, SlowWarning, stacklevel=2)
 
 
-def problem_of_opening(
-    opening: Opening, opened: Sequence[Opened], places: Sequence[Place]
+def opening_error(
+    opening: Opening, opened: Sequence[OpenReport], places: Sequence[Place]
 ) -> CecError | None:
     """Return the error of machines that cannot open a store; None if all can.
 
@@ -296,7 +296,7 @@ def problem_of_opening(
     unseen = {
         machine: places[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
-        if opened[rank - 1].unseen and not opening.is_unseen(machine)
+        if opened[rank - 1].unseen and not opening.is_shard_missing(machine)
     }
     if "{host}" in str(opening.store):
         unseen = {}  # no node sees the files of another
@@ -312,7 +312,10 @@ def problem_of_opening(
 
 
 def emulation_of(
-    options: SessionOptions, machines: Sequence[int], opened: Sequence[Opened], hosts: Sequence[str]
+    options: SessionOptions,
+    machines: Sequence[int],
+    opened: Sequence[OpenReport],
+    hosts: Sequence[str],
 ) -> Emulation | None:
     """Return the emulated speeds, with a base that was given or is measured.
 

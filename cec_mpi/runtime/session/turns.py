@@ -19,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Turns:
+class FairLock:
     """Gives threads their turns, first come, first served.
 
     Parameters
@@ -36,8 +36,8 @@ class Turns:
     cec_mpi.errors.InputError: this thread is in the middle of a step: ...
     """
 
-    def __init__(self, refusal: Callable[[], str] = lambda: "") -> None:
-        self._refusal = refusal
+    def __init__(self, thread_problem: Callable[[], str] = lambda: "") -> None:
+        self._refusal = thread_problem
         self._process = os.getpid()
         self._queue: deque[_Ticket] = deque()
 
@@ -50,7 +50,7 @@ class Turns:
             The process was forked from the one that has the turns, or the thread is refused, has
             its turn already, or waits for it: in what a step calls, or in a signal handler.
         """
-        if self.elsewhere:
+        if self.is_forked:
             raise InputError(
                 f"process {os.getpid()} was forked from process {self._process}, which the "
                 "machines serve: use threads, or open_operator(store, None) in the new process"
@@ -65,7 +65,7 @@ class Turns:
             )
 
     @property
-    def elsewhere(self) -> bool:
+    def is_forked(self) -> bool:
         """Whether this process was forked from the one that has the turns."""
         return os.getpid() != self._process
 
@@ -123,19 +123,21 @@ class _Ticket:
         self.until_over.acquire()
 
 
-def turns_with_mpi() -> Turns:
+def mpi_lock() -> FairLock:
     """Return turns for the threads that MPI allows; one for all sessions if MPI needs that."""
     from mpi4py import MPI
 
-    return _of_all() if MPI.Query_thread() == MPI.THREAD_SERIALIZED else Turns(refusal)
+    return (
+        _shared_lock() if MPI.Query_thread() == MPI.THREAD_SERIALIZED else FairLock(thread_problem)
+    )
 
 
 @cache
-def _of_all() -> Turns:
-    return Turns(refusal)
+def _shared_lock() -> FairLock:
+    return FairLock(thread_problem)
 
 
-def refusal() -> str:
+def thread_problem() -> str:
     """Return why this thread may not call MPI; empty if it may."""
     if was_forked():
         return (

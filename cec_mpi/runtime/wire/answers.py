@@ -12,8 +12,8 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.product import Product
 from cec_mpi.store.format.manifest import Manifest
 
-_MOST = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
-_MOST_REPORTED = 2.0**62  # seconds or bytes: more than either can be
+_LIMIT = 2**31 - 1  # numbers in one message: Open MPI 5 fails beyond
+_MAX_REPORTED = 2.0**62  # seconds or bytes: more than either can be
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Answers:
     damaged: list[int] = field(default_factory=list)
 
 
-def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
+def zero_invalid_reports(reported: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replace reported seconds and bytes that are out of range with 0, in place.
 
     Examples
@@ -58,8 +58,8 @@ def credible(reported: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
     array([0.5, 0. , 0. , 0. ])
     """
-    if not (reported.min() >= 0 and reported.max() < _MOST_REPORTED):  # as in hardly any step
-        reported[~((reported >= 0) & (reported < _MOST_REPORTED))] = 0
+    if not (reported.min() >= 0 and reported.max() < _MAX_REPORTED):  # as in hardly any step
+        reported[~((reported >= 0) & (reported < _MAX_REPORTED))] = 0
     return reported
 
 
@@ -100,7 +100,7 @@ def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:
         ("W", manifest.columns),
         ("the answers of a step", manifest.code.recovery * manifest.rows_per_shard),
     ):
-        if size * columns > _MOST:
+        if size * columns > _LIMIT:
             raise InputError(
-                f"{what} would have {size * columns} numbers: an MPI message has at most {_MOST}"
+                f"{what} would have {size * columns} numbers: an MPI message has at most {_LIMIT}"
             )

@@ -15,11 +15,11 @@ from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
-from cec_mpi.runtime.wire.orders import Opening, Reported
+from cec_mpi.runtime.wire.orders import Opening, ReportFields
 
-_REPORT = Reported.size()  # numbers of a report
+_REPORT = ReportFields.size()  # numbers of a report
 # Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
-_STEPS, _LEAST = 4, 16 << 20
+_STEPS, _MIN_KEPT_BYTES = 4, 16 << 20
 _OVERHEAD = 1024  # bytes of a buffer beside its numbers
 
 
@@ -72,9 +72,9 @@ class Job:
         return count_rows(self.request.intervals)
 
     @property
-    def reported(self) -> Reported[float]:
+    def reported(self) -> ReportFields[float]:
         """The report of the machine."""
-        return Reported(*self.report.tolist())
+        return ReportFields(*self.report.tolist())
 
     @property
     def failed(self) -> bool:
@@ -140,7 +140,7 @@ class ElasticHub(Protocol):
     def events(self) -> Iterator[Event]:
         """Yield what has happened since the last call; never waits."""
 
-    def awaited(self) -> set[int]:
+    def expected_machines(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
 
     def busy(self) -> dict[int, Job]:
@@ -239,7 +239,7 @@ class JobsEnd:
         """Reuse the arrays of these jobs, which have been answered."""
         released = distinct(job.values for job in jobs)
         size = sum(map(_size_of, released))
-        if self._kept + size > max(_LEAST, _STEPS * size):  # of earlier plans
+        if self._kept + size > max(_MIN_KEPT_BYTES, _STEPS * size):  # of earlier plans
             self._buffers.clear()
             self._kept = 0
         self._kept += size

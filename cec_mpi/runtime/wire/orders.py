@@ -31,12 +31,12 @@ Number = TypeVar("Number")
 HUB_POISONED = "the previous step was interrupted; restart the job"
 
 
-class Kind(IntEnum):
+class OrderKind(IntEnum):
     """The kinds of orders."""
 
     MULTIPLY = 1
     MULTIPLY_TRANSPOSED = 2
-    EXPLAIN = 3
+    LAST_ERRORS = 3
     OPEN = 4
     STOP = 5
     CLOSE = 6
@@ -48,7 +48,7 @@ class Order(NamedTuple):
     Attributes
     ----------
     kind : int
-        A `Kind`.
+        A `OrderKind`.
     shard : int
         With OPEN and CLOSE, a machine. With a job over a socket, the number of machines.
     step : int
@@ -68,21 +68,21 @@ class Order(NamedTuple):
     @classmethod
     def of(cls, product: Product, shard: int = 0, step: int = 0, length: int = 0) -> Order:
         """Return the order for a step."""
-        kind = Kind.MULTIPLY_TRANSPOSED if product.adjoint else Kind.MULTIPLY
+        kind = OrderKind.MULTIPLY_TRANSPOSED if product.adjoint else OrderKind.MULTIPLY
         return cls(kind, shard, step, product.columns, length)
 
     @property
     def is_step(self) -> bool:
         """Whether the order is for a step."""
-        return self.kind in (Kind.MULTIPLY, Kind.MULTIPLY_TRANSPOSED)
+        return self.kind in (OrderKind.MULTIPLY, OrderKind.MULTIPLY_TRANSPOSED)
 
     @property
     def product(self) -> Product:
         """The product of a step."""
-        return Product(self.kind == Kind.MULTIPLY_TRANSPOSED, self.columns)
+        return Product(self.kind == OrderKind.MULTIPLY_TRANSPOSED, self.columns)
 
 
-class Reported(NamedTuple, Generic[Number]):
+class ReportFields(NamedTuple, Generic[Number]):
     """The numbers of a report; arrays for several reports.
 
     Attributes
@@ -181,7 +181,7 @@ class Stop:
         return pack(None if self.error is None else Failure.of(self.error))
 
 
-Announced = Multiply | Open | Close | Stop
+OrderContent = Multiply | Open | Close | Stop
 """The first part of an order."""
 
 
@@ -197,23 +197,23 @@ def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | S
         order has the machine.
     """
     match order.kind:
-        case Kind.OPEN:
+        case OrderKind.OPEN:
             opening = unpack_fields(content, Opening)
             if rank:
                 return Open(opening, opening.machines[rank - 1], opening.threads[rank])
             return Open(opening, order.shard, order.step)
-        case Kind.CLOSE:
+        case OrderKind.CLOSE:
             return Close(order.shard)
-        case Kind.STOP:
+        case OrderKind.STOP:
             failure: Failure | None = unpack(content, Failure | None)  # type: ignore[arg-type]
             return Stop(None if failure is None else failure.error())
     raise RuntimeError(f"unknown order: {order}")
 
 
-def pack_report(report: Report, shard: int, finite: bool = True) -> Reported[float]:
+def pack_report(report: Report, shard: int, finite: bool = True) -> ReportFields[float]:
     """Return the numbers of a report."""
     loaded = report.loaded
-    return Reported(
+    return ReportFields(
         shard,
         report.seconds,
         loaded.seconds,
@@ -264,14 +264,14 @@ class Opening:
     @property
     def arithmetic(self) -> np.dtype[Any]:
         """The dtype in which vectors and answers are sent and products are computed."""
-        wide = self.options.precision == "double"
-        return np.dtype(np.float64 if wide else self.manifest.dtype)
+        is_double = self.options.precision == "double"
+        return np.dtype(np.float64 if is_double else self.manifest.dtype)
 
     def shard_file(self, machine: int) -> Path:
         """Return the path of the shard of a machine (from 1) in the store."""
         return node_directory(self.store) / self.manifest.shards[machine - 1].file
 
-    def is_unseen(self, machine: int) -> bool:
+    def is_shard_missing(self, machine: int) -> bool:
         """Whether the shard file of a machine does not exist."""
         return not self.shard_file(machine).exists()
 
@@ -292,7 +292,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenReport:
     """The report of a machine on a store that it has opened.
 
     Attributes

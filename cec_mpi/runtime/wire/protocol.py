@@ -29,7 +29,7 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, JobsEnd
-from cec_mpi.runtime.wire.orders import Announced, Multiply, Opened, Opening, Verdict
+from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderContent, Verdict
 
 
 class Hub(Protocol):
@@ -62,7 +62,7 @@ class Hub(Protocol):
     def pids(self) -> dict[int, int]:
         """Return the process number of each machine that is a process of its own, on its host."""
 
-    def open(self, opening: Opening) -> list[Opened]:
+    def open(self, opening: Opening) -> list[OpenReport]:
         """Make the machines open their shards; returns what each reports, in the order of ranks."""
 
     def admit(self, emulation: Emulation | None) -> LockstepEnd | JobsEnd:
@@ -145,7 +145,7 @@ class StaticHub:
             rank = self.roster.add().rank
             if machine:
                 self.roster.join(rank, machine)
-                self.roster.joined(rank, machine, quietly=True)
+                self.roster.joined(rank, machine, silent=True)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines that say in their answers that they leave; returns the answers."""
@@ -159,13 +159,13 @@ class StaticHub:
 class MachineEnd(Protocol):
     """A machine's end."""
 
-    def receive_order(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> OrderContent:
         """Wait for the next order of the master, without using a core.
 
         An end may tell the master about signals that this process has received.
         """
 
-    def report_opened(self, opened: Opened) -> Verdict:
+    def send_open_report(self, opened: OpenReport) -> Verdict:
         """Report whether a store was opened; returns whether this machine serves it."""
 
     def wait_for_all(self) -> None:

@@ -14,12 +14,12 @@ from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
-from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_here
+from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_fingerprint
 from helpers.joined import codes, told
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
-HERE = pack(Hello(package_here(), 1, place_here()))
+HERE = pack(Hello(package_fingerprint(), 1, place_here()))
 UNWRITABLE = (
     rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "unseen": false, "damaged": false, '
     rb'"unlogged": "", "uncached": ""}'

@@ -126,10 +126,10 @@ def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
 def test_nothing_is_said_in_hindsight_where_answers_do_not_count():
     """Machines that were too late have shown no speed, and the best assignment would use them."""
     steps = planner_of([EVERYONE])
-    steps.all_count = False
+    steps.uses_all_answers = False
     ((_, known),) = run(steps, 1)
     assert known.hindsight is None
-    steps.all_count = True
+    steps.uses_all_answers = True
     ((_, known),) = run(steps, 1)
     assert known.hindsight == pytest.approx(70)
 

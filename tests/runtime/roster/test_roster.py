@@ -34,7 +34,7 @@ def carry(roster, *hosts):
         rank = roster.add(len(machines)).rank
         for machine in machines:
             roster.join(rank, machine)
-            roster.joined(rank, machine, quietly=True)
+            roster.joined(rank, machine, silent=True)
 
 
 def carried(roster):
@@ -47,17 +47,19 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(told):
     for rank, capacity in ((1, 1), (2, 4), (3, 3), (4, 3)):
         roster[rank].capacity = capacity
     roster.expect([6, 7])
-    assert [host.rank for host in roster.carriers(6)] == [3, 4, 2]
+    assert [host.rank for host in roster.adoption_hosts(6)] == [3, 4, 2]
     roster[3].cannot_carry.add(6)
-    assert [host.rank for host in roster.carriers(6)] == [4, 2]
+    assert [host.rank for host in roster.adoption_hosts(6)] == [4, 2]
     roster.join(4, 6)  # a host opens one at a time
-    assert [host.rank for host in roster.carriers(7)] == [3, 2]
+    assert [host.rank for host in roster.adoption_hosts(7)] == [3, 2]
     roster.joined(4, 6)
     roster.exclude(2, "wrong", Excluded)
     roster.ask(4)
     roster.give_up(3, "silent")
     assert roster.adoptable == {2, 3, 4, 7}
-    assert {host.rank for machine in roster.adoptable for host in roster.carriers(machine)} == {4}
+    assert {
+        host.rank for machine in roster.adoptable for host in roster.adoption_hosts(machine)
+    } == {4}
     roster.lose(4, "gone")
     assert roster.adoptable == set()
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from cec_mpi.core.elastic.events import Excluded
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.session.machine import note_of_end
+from cec_mpi.runtime.session.machine import end_note
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from helpers.waiting import LIMIT, wait_until
@@ -126,7 +126,7 @@ def test_a_rank_that_comes_when_the_run_is_over_leaves(start, file):
 
     def leave_notes():
         while not over.is_set():
-            with note_of_end(file, "another job"), note_of_end(file, JOB):
+            with end_note(file, "another job"), end_note(file, JOB):
                 pass
 
     notes = threading.Thread(target=leave_notes)
@@ -143,7 +143,7 @@ def test_a_rank_that_connects_when_the_run_ends_leaves(start, listen, file):
     _, listener = listen()
     process = start()
     wait_until(listener.receive)  # it has connected, and is not heard
-    with note_of_end(file, JOB):
+    with end_note(file, JOB):
         file.unlink()
         listener.close()
     assert ended(process) == (0, "")

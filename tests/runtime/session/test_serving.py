@@ -120,7 +120,7 @@ class GivenAndTaken:
         self.logs.append(len(logging.getLogger("cec_mpi").handlers))
         return next(self.orders)
 
-    def report_opened(self, opened):
+    def send_open_report(self, opened):
         assert opened.shard
         return Verdict()
 

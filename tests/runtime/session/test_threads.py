@@ -17,7 +17,7 @@ import pytest
 import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.turns import Turns
+from cec_mpi.runtime.session.turns import FairLock
 from helpers.interrupts import interrupted_between
 from helpers.waiting import LIMIT
 
@@ -86,14 +86,14 @@ def test_all_kinds_of_products_mix_on_two_operators(store, other, X):
 def until_waiting(number):
     """Wait until so many threads have asked for a turn that others have."""
     due = time.monotonic() + SECONDS
-    asking = Turns.run.__code__
+    asking = FairLock.run.__code__
     while sum(frame.f_code is asking for frame in sys._current_frames().values()) < number:
         assert time.monotonic() < due
         time.sleep(0.001)
 
 
 def test_turns_come_in_the_order_in_which_they_are_asked_for():
-    turns, order, threads = Turns(), [], []
+    turns, order, threads = FairLock(), [], []
 
     def take(number):
         turns.run(lambda: order.append(number))
@@ -112,7 +112,7 @@ def test_turns_come_in_the_order_in_which_they_are_asked_for():
 
 
 def test_a_thread_that_has_a_turn_again_and_again_lets_others_have_theirs():
-    turns, counts = Turns(), [0, 0, 0]
+    turns, counts = FairLock(), [0, 0, 0]
     go = threading.Event()
 
     def count(number):
@@ -147,7 +147,7 @@ def interruptible():
 @pytest.mark.parametrize("who", ["first", "middle", "last"])
 def test_an_interrupt_takes_back_a_turn_that_was_waited_for(who):
     """Ctrl-C comes to the main thread, which is this one."""
-    turns, order = Turns(), []
+    turns, order = FairLock(), []
     holds, may_end = threading.Event(), threading.Event()
 
     def hold():
@@ -201,7 +201,7 @@ def test_an_interrupt_at_any_moment_leaves_turns_to_all(busy):
     place, cut = -1, True
     while cut:
         place += 1
-        turns, holds = Turns(), threading.Event()
+        turns, holds = FairLock(), threading.Event()
         threads = []
         if busy:
             threads = [threading.Thread(target=each) for each in (lambda: turns.run(hold), follow)]  # noqa: B023
@@ -209,7 +209,7 @@ def test_an_interrupt_at_any_moment_leaves_turns_to_all(busy):
                 thread.daemon = True
                 thread.start()
             assert holds.wait(SECONDS)
-        cut = interrupted_between(place, Turns, lambda: turns.run(lambda: None))  # noqa: B023
+        cut = interrupted_between(place, FairLock, lambda: turns.run(lambda: None))  # noqa: B023
         turns.run(lambda: None)
         threads.append(threading.Thread(target=turns.run, args=(lambda: None,), daemon=True))
         threads[-1].start()

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.runtime.wire.collective.packets import Layout, packed_size
-from cec_mpi.runtime.wire.orders import Reported
+from cec_mpi.runtime.wire.orders import ReportFields
 
-REPORT = Reported.size()
+REPORT = ReportFields.size()
 
 
 def filled(gathered, answers, reports):

@@ -19,10 +19,10 @@ from cec_mpi.runtime.processes.packing import pack_fields, unpack_fields
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import (
-    Kind,
     Opening,
     Order,
-    Reported,
+    OrderKind,
+    ReportFields,
     Stop,
     pack_report,
     parse_order,
@@ -45,8 +45,8 @@ def test_an_order_comes_as_it_was_sent(adjoint, columns, shard, step, length):
 
 
 def test_orders_that_are_no_step():
-    assert parse_order(Order(Kind.STOP), Stop().packed()) == Stop()
-    stop = parse_order(Order(Kind.STOP), Stop(InputError("no")).packed())
+    assert parse_order(Order(OrderKind.STOP), Stop().packed()) == Stop()
+    stop = parse_order(Order(OrderKind.STOP), Stop(InputError("no")).packed())
     assert isinstance(stop, Stop)
     assert isinstance(stop.error, InputError)
     with pytest.raises(RuntimeError):
@@ -79,7 +79,7 @@ def unknown(base):
     ],
 )
 def test_an_exception_crosses_as_kind_text_and_exit_code(error, kind, text, code):
-    stop = parse_order(Order(Kind.STOP), Stop(error).packed())
+    stop = parse_order(Order(OrderKind.STOP), Stop(error).packed())
     assert type(stop.error) is kind
     assert str(stop.error) == text
     assert getattr(stop.error, "exit_code", 1) == code
@@ -87,7 +87,7 @@ def test_an_exception_crosses_as_kind_text_and_exit_code(error, kind, text, code
 
 @pytest.mark.parametrize(("given", "code"), [(None, 0), (3, 3), ("why", "why")])
 def test_the_end_of_a_program_crosses_with_its_exit_code(given, code):
-    stop = parse_order(Order(Kind.STOP), Stop(SystemExit(given)).packed())
+    stop = parse_order(Order(OrderKind.STOP), Stop(SystemExit(given)).packed())
     assert (stop.error.code or 0) == code
 
 
@@ -110,7 +110,7 @@ def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
     job.report[:] = pack_report(report, shard=3, finite=False)
-    assert job.reported == Reported(3, 1.5, 0.5, 80, 1, 1, 1, 1)
+    assert job.reported == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert (job.count, job.failed, job.leaving) == (7, True, True)
 
 

@@ -21,21 +21,21 @@ from cec_mpi.runtime.wire.collective.packets import (
     Orders,
     Sizes,
     broadcast,
+    broadcast_vector,
     check_buffer,
     packed_size,
-    spread,
 )
 from cec_mpi.runtime.wire.orders import (
     MASTER,
-    Announced,
-    Kind,
     Multiply,
     Open,
-    Opened,
     Opening,
+    OpenReport,
     Order,
+    OrderContent,
+    OrderKind,
     Part,
-    Reported,
+    ReportFields,
     Verdict,
     pack_report,
     parse_order,
@@ -54,19 +54,19 @@ class CollectiveMachineEnd:
         self._comm = comm
         self._orders = Orders(comm)
         self._content: NDArray[np.uint8] | None = None  # what came with the order
-        self._report = np.zeros(Reported.size())
+        self._report = np.zeros(ReportFields.size())
         self._rhythm = Rhythm()
-        self._served: _Served | None = None
+        self._store_buffers: _StoreBuffers | None = None
         self._opening: Open | None = None
         self._problem = ""  # the last error
 
-    def receive_order(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> OrderContent:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is open, rank 0 may load libraries for a second.
-        order = Order(*self._orders.receive(idle=self._served is None))
-        if order.kind > Kind.MULTIPLY_TRANSPOSED:
-            return self._announced(order, signals)
-        served, intervals, product = self._serving, None, order.product
+        order = Order(*self._orders.receive(idle=self._store_buffers is None))
+        if order.kind > OrderKind.MULTIPLY_TRANSPOSED:
+            return self._receive_payload(order, signals)
+        served, intervals, product = self._buffers, None, order.product
         self._content = self._orders.buffer(served.sizes.shared(product))
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
@@ -75,9 +75,9 @@ class CollectiveMachineEnd:
             intervals = served.assign(assignment)
         return Multiply(order.step, product, (Part(served.machine, intervals),))
 
-    def _announced(self, order: Order, signals: NotedSignals) -> Announced:
+    def _receive_payload(self, order: Order, signals: NotedSignals) -> OrderContent:
         """Receive the rest of an order that is not a step."""
-        if order.kind == Kind.EXPLAIN:
+        if order.kind == OrderKind.LAST_ERRORS:
             gather(self._comm, self._problem, str)
             return self.receive_order(signals)
         message = np.empty(order.length, dtype=np.uint8)
@@ -95,26 +95,26 @@ class CollectiveMachineEnd:
     def check_connection(self) -> None:
         """Do nothing: all ranks end together."""
 
-    def report_opened(self, opened: Opened) -> Verdict:
+    def send_open_report(self, opened: OpenReport) -> Verdict:
         """Gather the reports of machines, and Bcast the master's verdict."""
-        gather(self._comm, opened, Opened)
+        gather(self._comm, opened, OpenReport)
         verdict = broadcast_object(self._comm, None, Verdict)
-        opened_last = self._opening
-        assert opened_last is not None
+        order = self._opening
+        assert order is not None
         if verdict.failure is None:
-            self._served = _Served(opened_last.opening, opened_last.machine)
+            self._store_buffers = _StoreBuffers(order.opening, order.machine)
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
-        served, product = self._serving, order.product
+        served, product = self._buffers, order.product
         if self._content is not None:
             return served.part_of(self._content, product)
         values = served.room(product)
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
         else:
-            spread(self._comm, values, served.several_nodes)
+            broadcast_vector(self._comm, values, served.several_nodes)
         return values
 
     def send_answer(
@@ -124,7 +124,7 @@ class CollectiveMachineEnd:
         self._send(order.product, values[0], reports[0])
 
     def _send(self, product: Product, values: NDArray[Any], report: Report) -> None:
-        served = self._serving
+        served = self._buffers
         finite = not product.adjoint or bool(np.isfinite(values).all())
         self._report[:] = pack_report(report, served.machine, finite)
         self._problem = report.problem or self._problem
@@ -139,11 +139,11 @@ class CollectiveMachineEnd:
             self._send_separately(product.adjoint, values)
 
     @property
-    def _serving(self) -> _Served:
-        assert self._served is not None
-        return self._served
+    def _buffers(self) -> _StoreBuffers:
+        assert self._store_buffers is not None
+        return self._store_buffers
 
-    def _send_with_report(self, served: _Served, values: NDArray[Any]) -> None:
+    def _send_with_report(self, served: _StoreBuffers, values: NDArray[Any]) -> None:
         """Send answers and report in one message."""
         size = self._report.size
         room = served.packed(packed_size(values.size, values.dtype))
@@ -154,14 +154,14 @@ class CollectiveMachineEnd:
     def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""
         if adjoint:
-            answered = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
+            value_request = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
         else:
-            answered = self._comm.Igatherv(values, None, root=MASTER)
-        reported = self._comm.Igather(self._report, None, root=MASTER)
-        wait_for([answered, reported], values.nbytes, rhythm=self._rhythm)
+            value_request = self._comm.Igatherv(values, None, root=MASTER)
+        report_request = self._comm.Igather(self._report, None, root=MASTER)
+        wait_for([value_request, report_request], values.nbytes, rhythm=self._rhythm)
 
 
-class _Served:
+class _StoreBuffers:
     """The sizes and buffers of a store."""
 
     def __init__(self, opening: Opening, machine: int) -> None:

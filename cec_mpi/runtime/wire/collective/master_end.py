@@ -20,25 +20,30 @@ from cec_mpi.runtime.processes.packing import Failure, gather, pack_fields
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers, check_message_sizes, credible
+from cec_mpi.runtime.wire.answers import (
+    AnswerBuffers,
+    Answers,
+    check_message_sizes,
+    zero_invalid_reports,
+)
 from cec_mpi.runtime.wire.collective.packets import (
     ORDER_BYTES,
-    Gathered,
+    GatherBuffer,
     Layout,
     Orders,
     Sizes,
     broadcast,
+    broadcast_vector,
     check_buffer,
-    spread,
 )
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
     MASTER,
-    Kind,
-    Opened,
     Opening,
+    OpenReport,
     Order,
-    Reported,
+    OrderKind,
+    ReportFields,
     Stop,
     Verdict,
 )
@@ -57,7 +62,7 @@ class CollectiveHub(StaticHub):
     ----------
     orders : Orders
         The order for all machines.
-    between_verbs : bool
+    is_mid_step : bool
         Whether the machines wait for the rest of a step.
     stopped : bool
         Whether the machines have left.
@@ -67,24 +72,24 @@ class CollectiveHub(StaticHub):
         super().__init__()
         self._comm = comm
         self.orders = Orders(comm)
-        self.between_verbs = False
+        self.is_mid_step = False
         self.stopped = False
         self._opening: Opening | None = None
 
-    def open(self, opening: Opening) -> list[Opened]:
+    def open(self, opening: Opening) -> list[OpenReport]:
         """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
-        self.say(Order(Kind.OPEN), pack_fields(opening))
+        self.broadcast_order(Order(OrderKind.OPEN), pack_fields(opening))
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
-        opened = gather(self._comm, Opened(), Opened)[1:]
+        opened = gather(self._comm, OpenReport(), OpenReport)[1:]
         self._opening = opening
         return opened
 
     def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
         """Bcast the emulation."""
         broadcast_object(self._comm, Verdict(emulation), Verdict)
-        self.between_verbs = False
+        self.is_mid_step = False
         assert self._opening is not None
         self.begin(self._opening.machines)
         return CollectiveMasterEnd(self, self._comm, self._opening)
@@ -92,23 +97,23 @@ class CollectiveHub(StaticHub):
     def refuse(self, error: CecError) -> None:
         """Bcast the error."""
         broadcast_object(self._comm, Verdict(failure=Failure.of(error)), Verdict)
-        self.between_verbs = False
+        self.is_mid_step = False
 
     def stop(self, error: BaseException | None) -> None:
         """Bcast the order to leave; ends the job if a step was interrupted."""
-        if self.between_verbs:
+        if self.is_mid_step:
             # Without an error, what cut the step off was caught, as an interrupt in a loop.
             end_job_with(self._comm, error or MachineError(HUB_POISONED))
-        self.say(Order(Kind.STOP), Stop(error).packed())
-        self.between_verbs = False
+        self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
+        self.is_mid_step = False
         self.stopped = True
 
     @property
-    def listened_to(self) -> bool:
+    def is_ready_for_order(self) -> bool:
         """Whether the machines wait for an order."""
-        return not (self.stopped or self.between_verbs)
+        return not (self.stopped or self.is_mid_step)
 
-    def say(self, order: Order, content: bytes = b"") -> None:
+    def broadcast_order(self, order: Order, content: bytes = b"") -> None:
         """Send an order to all machines, and Bcast the bytes that belong to it.
 
         Raises
@@ -128,11 +133,11 @@ class CollectiveHub(StaticHub):
         Raises
         ------
         MachineError
-            See `say`.
+            See `broadcast_order`.
         """
-        if not self.listened_to:
+        if not self.is_ready_for_order:
             raise MachineError("the machines have left" if self.stopped else HUB_POISONED)
-        self.between_verbs = True
+        self.is_mid_step = True
         self.orders.order[:] = order
 
 
@@ -152,17 +157,19 @@ class CollectiveMasterEnd:
         self._sizes = Sizes(opening)
         self._several_nodes = opening.several_nodes
         self._values = AnswerBuffers(manifest, self._dtype)
-        self._nothing = np.empty(0, self._dtype)
-        self._no_report = np.zeros(Reported.size())
-        self._reports = np.zeros((comm.size, Reported.size()))
-        everyone = np.arange(manifest.code.machines)
-        self._in_order = all(np.array_equal(n, everyone) for n in (self._ranks, self._machines))
-        self._reported = np.zeros((Reported.size(), manifest.code.machines))
-        if self._in_order:
-            self._reported = self._reports[1 : everyone.size + 1].T
-        fields = Reported(*range(Reported.size()))
-        self._sizes_reported = self._reported[fields.seconds : fields.load_bytes + 1]
-        self._flags = self._reported[fields.failed : fields.damaged + 1]  # with those between
+        self._empty = np.empty(0, self._dtype)
+        self._no_report = np.zeros(ReportFields.size())
+        self._reports = np.zeros((comm.size, ReportFields.size()))
+        all_machines = np.arange(manifest.code.machines)
+        self._is_identity_order = all(
+            np.array_equal(n, all_machines) for n in (self._ranks, self._machines)
+        )
+        self._report_table = np.zeros((ReportFields.size(), manifest.code.machines))
+        if self._is_identity_order:
+            self._report_table = self._reports[1 : all_machines.size + 1].T
+        fields = ReportFields(*range(ReportFields.size()))
+        self._measured_rows = self._report_table[fields.seconds : fields.load_bytes + 1]
+        self._flags = self._report_table[fields.failed : fields.damaged + 1]  # with those between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
@@ -190,7 +197,7 @@ class CollectiveMasterEnd:
             self._assignment, self._rows, self._layouts = assignment, rows, {}
         self._short = None
         if self._sizes.answers_are_short(product):
-            self._short = self._gathered.receive(self._comm)
+            self._short = self._gather_buffer.receive(self._comm)
         orders = self.hub.orders
         buffer = orders.buffer(values.nbytes)
         self._is_shared = buffer is not None
@@ -210,9 +217,9 @@ class CollectiveMasterEnd:
             self._check(self._product, values)
             if self._product.adjoint:
                 parts = [values, self._layout.parts]
-                wait_for([self._comm.Iscatterv(parts, self._nothing, root=MASTER)], values.nbytes)
+                wait_for([self._comm.Iscatterv(parts, self._empty, root=MASTER)], values.nbytes)
             else:
-                spread(self._comm, values, self._several_nodes)
+                broadcast_vector(self._comm, values, self._several_nodes)
         return values.nbytes
 
     def collect(self) -> Answers:
@@ -220,10 +227,10 @@ class CollectiveMasterEnd:
         short, self._short = self._short, None
         values = self._gather_separately() if short is None else self._receive_short(short)
         self.hub.orders.finish()
-        self.hub.between_verbs = False
-        if not self._in_order:
-            self._reported[:, self._machines] = self._reports[1:][self._ranks].T
-        seconds, load_seconds, load_bytes = credible(self._sizes_reported)
+        self.hub.is_mid_step = False
+        if not self._is_identity_order:
+            self._report_table[:, self._machines] = self._reports[1:][self._ranks].T
+        seconds, load_seconds, load_bytes = zero_invalid_reports(self._measured_rows)
         if not self._flags.any():  # as in nearly every step
             return Answers(values, seconds, load_seconds, load_bytes, [])
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
@@ -231,7 +238,7 @@ class CollectiveMasterEnd:
 
     def _receive_short(self, requests: list[MPI.Request]) -> NDArray[Any]:
         """Receive answers with their reports."""
-        product, gathered = self._product, self._gathered
+        product, gathered = self._product, self._gather_buffer
         wait_for(requests, rhythm=self._rhythm)
         values = self._values.of(product)
         gathered.reports(self._reports[1:])
@@ -247,15 +254,15 @@ class CollectiveMasterEnd:
         self._reports.fill(0)
         if self._product.adjoint:
             values.fill(0)
-            answered = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
+            value_request = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
         else:
-            values[self._layout.lasts] = np.nan  # what did not come counts as failed
+            values[self._layout.last_indices] = np.nan  # what did not come counts as failed
             parts = [values, self._layout.parts]
-            answered = self._comm.Igatherv(self._nothing, parts, root=MASTER)
-        reported = self._comm.Igather(self._no_report, self._reports, root=MASTER)
+            value_request = self._comm.Igatherv(self._empty, parts, root=MASTER)
+        report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)
         # Once all have reported, all answers are on their way.
-        wait_for([reported], rhythm=self._rhythm)
-        wait_for([answered], values.nbytes)
+        wait_for([report_request], rhythm=self._rhythm)
+        wait_for([value_request], values.nbytes)
         return values
 
     @property
@@ -268,7 +275,7 @@ class CollectiveMasterEnd:
         return self._layouts[columns]
 
     @property
-    def _gathered(self) -> Gathered:
+    def _gather_buffer(self) -> GatherBuffer:
         """The buffer for short answers to this step."""
         return self._layout.gathered(self._product.adjoint, self._manifest.columns)
 
@@ -280,9 +287,9 @@ class CollectiveMasterEnd:
 
     def reports(self) -> dict[int, str]:
         """Gather the last errors of machines."""
-        self.hub.say(Order(Kind.EXPLAIN))
+        self.hub.broadcast_order(Order(OrderKind.LAST_ERRORS))
         texts = gather(self._comm, "", str)[1:]
-        self.hub.between_verbs = False
+        self.hub.is_mid_step = False
         pairs = zip(self._machines, (texts[rank] for rank in self._ranks), strict=True)
         return {int(n) + 1: text for n, text in pairs if text}
 

@@ -28,17 +28,17 @@ from cec_mpi.runtime.wire.orders import (
     SHORT_VECTOR,
     Opening,
     Order,
-    Reported,
+    ReportFields,
 )
 
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
-_REPORT = Reported.size()
+_REPORT = ReportFields.size()
 Floats = NDArray[np.float64]
 _ORDER, ANSWER = 1, 2  # tags
 _LEAST_PART = 1 << 13  # bytes
-_MOST_ROUNDS = 16
+_MAX_ROUNDS = 16
 
 
 class Sizes:
@@ -137,25 +137,25 @@ class Layout:
     def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
         self._numbers = (rows * columns).tolist()
         self._columns, self._dtype = columns, dtype
-        self.parts = _counted(self._numbers)
-        self.lasts = (np.cumsum(rows * columns) - 1)[rows > 0]
-        self._gathered: dict[bool, Gathered] = {}
+        self.parts = _counts_and_displs(self._numbers)
+        self.last_indices = (np.cumsum(rows * columns) - 1)[rows > 0]
+        self._gather_buffer: dict[bool, GatherBuffer] = {}
 
-    def gathered(self, adjoint: bool, columns: int) -> Gathered:
+    def gathered(self, adjoint: bool, columns: int) -> GatherBuffer:
         """Return the buffer for answers with their reports, made once.
 
         For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.
         """
-        if adjoint not in self._gathered:
+        if adjoint not in self._gather_buffer:
             numbers, dtype = self._numbers, self._dtype
             if adjoint:
                 dtype = np.dtype(np.float64)
                 numbers = [columns * self._columns if n else 0 for n in numbers]
-            self._gathered[adjoint] = Gathered(numbers, dtype)
-        return self._gathered[adjoint]
+            self._gather_buffer[adjoint] = GatherBuffer(numbers, dtype)
+        return self._gather_buffer[adjoint]
 
 
-class Gathered:
+class GatherBuffer:
     """The buffer for answers with their reports, rank after rank without the master.
 
     Parameters
@@ -172,9 +172,9 @@ class Gathered:
     """
 
     def __init__(self, numbers: list[int], dtype: np.dtype[Any]) -> None:
-        sizes, starts = _counted([packed_size(n, dtype) for n in numbers[1:]])
-        self._room = np.empty(int(sizes.sum()))
-        self.messages = np.split(self._room, starts[1:])
+        sizes, starts = _counts_and_displs([packed_size(n, dtype) for n in numbers[1:]])
+        self._buffer = np.empty(int(sizes.sum()))
+        self.messages = np.split(self._buffer, starts[1:])
         self._reports = starts[:, np.newaxis] + np.arange(_REPORT)
         answers = zip(self.messages, numbers[1:], strict=True)
         self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in answers if count]
@@ -187,14 +187,14 @@ class Gathered:
 
     def clear(self) -> None:
         """Fill the buffer with NaN, which counts as failed."""
-        self._room.fill(np.nan)
+        self._buffer.fill(np.nan)
         if self._answers[0].itemsize != _NUMBER:
             for answer in self._answers:
                 answer.fill(np.nan)
 
     def reports(self, out: Floats) -> None:
         """Copy the reports of ranks from 1 on."""
-        np.take(self._room, self._reports, out=out, mode="clip")
+        np.take(self._buffer, self._reports, out=out, mode="clip")
 
     def concatenate_into(self, out: NDArray[Any]) -> None:
         """Copy all answers."""
@@ -213,7 +213,7 @@ def packed_size(numbers: int, dtype: np.dtype[Any]) -> int:
     return _REPORT + -(-numbers * dtype.itemsize // _NUMBER)
 
 
-def _counted(numbers: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
+def _counts_and_displs(numbers: list[int]) -> tuple[NDArray[np.intc], NDArray[np.intc]]:
     counts = np.array(numbers, dtype=np.intc)
     places = np.zeros_like(counts)
     np.cumsum(counts[:-1], out=places[1:])
@@ -244,7 +244,7 @@ def check_buffer(name: str, array: NDArray[Any], dtype: np.dtype[Any], size: int
         )
 
 
-def spread(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> None:
+def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> None:
     """Collective: from the master to all.
 
     Parameters
@@ -256,28 +256,28 @@ def spread(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bool) -> Non
         The same on all ranks.
     """
     numbers, machines = array.reshape(-1), comm.size - 1
-    rounds = min(_MOST_ROUNDS, numbers.nbytes // (machines * _LEAST_PART))
+    rounds = min(_MAX_ROUNDS, numbers.nbytes // (machines * _LEAST_PART))
     if machines == 1 or not several_nodes or not rounds:
         broadcast(comm, array, array.nbytes)
         return
     cuts = cut(numbers.size, machines, rounds)
     if comm.rank == MASTER:
-        nothing = [numbers[:0], (np.zeros_like(cuts[0][0]), np.zeros_like(cuts[0][0]))]
-        scattered = [comm.Iscatterv([numbers, parts], nothing[0], root=MASTER) for parts in cuts]
-        passed_on = [comm.Ialltoallv(nothing, nothing) for _ in cuts]
-        wait_for([*scattered, *passed_on], array.nbytes)
+        no_data = [numbers[:0], (np.zeros_like(cuts[0][0]), np.zeros_like(cuts[0][0]))]
+        scattered = [comm.Iscatterv([numbers, parts], no_data[0], root=MASTER) for parts in cuts]
+        exchanges = [comm.Ialltoallv(no_data, no_data) for _ in cuts]
+        wait_for([*scattered, *exchanges], array.nbytes)
         return
     mine = [np.empty(counts[comm.rank], numbers.dtype) for counts, _ in cuts]
     scattered = [comm.Iscatterv(None, part, root=MASTER) for part in mine]
-    passed_on = []
-    for came, part, (counts, starts) in zip(scattered, mine, cuts, strict=True):
-        wait_for([came], array.nbytes)
+    exchanges = []
+    for scatter, part, (counts, starts) in zip(scattered, mine, cuts, strict=True):
+        wait_for([scatter], array.nbytes)
         sent = np.full_like(counts, part.size)
         sent[MASTER] = 0
-        passed_on.append(
+        exchanges.append(
             comm.Ialltoallv([part, (sent, np.zeros_like(sent))], [numbers, (counts, starts)])
         )
-    wait_for(passed_on, array.nbytes)
+    wait_for(exchanges, array.nbytes)
 
 
 def cut(size: int, machines: int, rounds: int) -> list[tuple[NDArray[np.intc], NDArray[np.intc]]]:

@@ -24,7 +24,7 @@ from cec_mpi.store.work import Watch, Work, do_pieces
 _MASTER = 0
 # Tags of messages to a rank: a work behind the number of its kind, or nothing; the end of a work;
 _WORK, _END = 1, 2
-_FOUND, _DONE, _FAILED = 3, 4, 5  # and to rank 0: a piece that is done; all are; the error
+_RESULT, _DONE, _FAILED = 3, 4, 5  # and to rank 0: a piece that is done; all are; the error
 
 
 def run_shared(
@@ -58,7 +58,7 @@ def run_shared(
         threads = [place.threads for place in places]
         with ending_the_job(comm):
             if comm.rank:
-                _help(comm, kinds, threads[comm.rank], places[_MASTER].host)
+                _run_worker(comm, kinds, threads[comm.rank], places[_MASTER].host)
                 return 0
             try:
                 return body(SharedRunner(comm, kinds, max(threads), threads[0], watch))
@@ -112,28 +112,28 @@ class SharedRunner:
         wait_for([_send(self._comm, rank, _WORK, content) for rank in self._working])
         result = get_type_hints(work.do)["return"]
         try:
-            pieces = _share(work.pieces, _MASTER, self._comm.size)
+            pieces = _pieces_of_rank(work.pieces, _MASTER, self._comm.size)
             for piece, found in do_pieces(work, pieces, min(self._own_threads, work.threads)):
                 self._take(found, work.size(piece))
-                while self._error is None and (message := _find(self._comm)):
-                    self._hear(*message, result)
+                while self._error is None and (message := _probe(self._comm)):
+                    self._handle_message(*message, result)
                 if self._error is not None:
                     break
             else:
                 work.flush()
             while self._working and self._error is None:
-                self._hear(*_receive(self._comm), result)
+                self._handle_message(*_receive(self._comm), result)
         finally:
             ends = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
             while self._working:  # until each has confirmed that it is over
-                self._hear(*_receive(self._comm), result)
+                self._handle_message(*_receive(self._comm), result)
             wait_for(ends)
         if self._error is not None:
             raise self._error
         return self._found
 
-    def _hear(self, rank: int, tag: int, content: bytes, result: Any) -> None:
-        if tag == _FOUND:
+    def _handle_message(self, rank: int, tag: int, content: bytes, result: Any) -> None:
+        if tag == _RESULT:
             self._take(*unpack(content, tuple[result, int]))
             return
         self._working.discard(rank)
@@ -147,17 +147,19 @@ class SharedRunner:
             self.watch(self._bytes, self._total)
 
 
-def _help(comm: MPI.Intracomm, kinds: Sequence[type[Work]], threads: int, master_host: str) -> None:
+def _run_worker(
+    comm: MPI.Intracomm, kinds: Sequence[type[Work]], threads: int, master_host: str
+) -> None:
     """Take part in works until there are no more."""
     while content := _receive(comm, _WORK)[2]:
         sent: list[MPI.Request] = []
         ended = False
         try:
             work = unpack_fields(content[1:], kinds[content[0]])
-            pieces = _share(work.pieces, comm.rank, comm.size)
+            pieces = _pieces_of_rank(work.pieces, comm.rank, comm.size)
             for piece, result in do_pieces(work, pieces, min(threads, work.threads)):
-                sent.append(_send(comm, _MASTER, _FOUND, pack((result, work.size(piece)))))
-                if _find(comm, _END) is not None:
+                sent.append(_send(comm, _MASTER, _RESULT, pack((result, work.size(piece)))))
+                if _probe(comm, _END) is not None:
                     ended = True
                     break
             else:
@@ -173,7 +175,7 @@ def _help(comm: MPI.Intracomm, kinds: Sequence[type[Work]], threads: int, master
         wait_for(sent)
 
 
-def _share(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
+def _pieces_of_rank(pieces: Sequence[Any], rank: int, size: int) -> Sequence[Any]:
     """Return the part of a rank; pieces that are adjacent on the disk stay together."""
     first, last = (len(pieces) * k // size for k in (rank, rank + 1))
     return pieces[first:last]
@@ -183,7 +185,7 @@ def _send(comm: MPI.Intracomm, rank: int, tag: int, content: bytes = b"") -> MPI
     return comm.Isend(np.frombuffer(content, np.uint8), rank, tag)
 
 
-def _find(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes] | None:
+def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes] | None:
     """Return the sender, tag and content of a message, if one has arrived."""
     status = MPI.Status()
     message = comm.Improbe(tag=tag, status=status)
@@ -197,6 +199,6 @@ def _find(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]
 def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
     """Wait for a message, without using a core; returns its sender, tag and content."""
     patience = Patience()
-    while (found := _find(comm, tag)) is None:
+    while (found := _probe(comm, tag)) is None:
         patience.pause()
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from cec_mpi.runtime.times import RECONNECT_INTERVAL, STEADY_SECONDS
+from cec_mpi.runtime.times import BACKOFF_RESET_SECONDS, RECONNECT_INTERVAL
 
 
 class Backoff:
@@ -36,13 +36,13 @@ class Backoff:
     def note_end(self) -> None:
         """Note that a connection has ended."""
         now = time.monotonic()
-        self._ends = self._ends + 1 if now - self._last < STEADY_SECONDS else 1
+        self._ends = self._ends + 1 if now - self._last < BACKOFF_RESET_SECONDS else 1
         self._last = now
 
     @property
     def is_over(self) -> bool:
         """Whether the pauses start again."""
-        return time.monotonic() - self._last > STEADY_SECONDS
+        return time.monotonic() - self._last > BACKOFF_RESET_SECONDS
 
     @property
     def pause(self) -> float:

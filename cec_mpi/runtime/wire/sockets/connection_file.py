@@ -17,26 +17,26 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct, convert, to_builtins
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.wire.sockets.cards import cards
+from cec_mpi.runtime.wire.sockets.interfaces import list_interfaces
 from cec_mpi.runtime.wire.sockets.library import zeromq
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import open_regular, unreadable_reason
 from cec_mpi.text import plural, shown
 
-SCRATCH = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
+SCRATCH_PREFIX = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
 KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
-FEWEST_IN_SECRET = 16  # characters
+MIN_SECRET_LENGTH = 16  # characters
 
 _MARK, _VERSION = "cec_mpi connection file", 2
-_MOST = 1 << 16  # bytes
-_MOST_PATH = 107  # bytes of the path of a Unix socket
+_MAX_FILE_BYTES = 1 << 16  # bytes
+_MAX_PATH_BYTES = 107  # bytes of the path of a Unix socket
 _KEY = 32  # bytes of a key
 _OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
-MOST_PORT = (1 << 16) - 1
+MAX_PORT = (1 << 16) - 1
 Text = Annotated[str, Meta(max_length=1024)]
 Host = Annotated[Text, Meta(min_length=1)]
-Port = Annotated[int, Meta(ge=1, le=MOST_PORT)]
+Port = Annotated[int, Meta(ge=1, le=MAX_PORT)]
 _HOST_AND_PORT = re.compile(r"(?:\[([^\s\[\]]+)\]|([^\s\[\]:]*)):([0-9]{1,5})")
 
 
@@ -67,7 +67,7 @@ def new_keys() -> Keys:
     return Keys(*map(Key, (*zmq.curve_keypair(), *zmq.curve_keypair())))
 
 
-def keys_from(secret: str, encrypted: bool) -> Keys:
+def derive_keys(secret: str, encrypted: bool) -> Keys:
     """Derive keys from a text that the master and all machines know.
 
     Parameters
@@ -82,10 +82,10 @@ def keys_from(secret: str, encrypted: bool) -> Keys:
     InputError
         The text is too short.
     """
-    if len(secret) < FEWEST_IN_SECRET:
+    if len(secret) < MIN_SECRET_LENGTH:
         raise InputError(
             f"{KEY_VARIABLE} has {plural(len(secret), 'character')}: expected at least "
-            f"{FEWEST_IN_SECRET}; python -c 'import secrets; print(secrets.token_urlsafe(32))' "
+            f"{MIN_SECRET_LENGTH}; python -c 'import secrets; print(secrets.token_urlsafe(32))' "
             "makes a key"
         )
     zmq = zeromq()
@@ -134,7 +134,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
         hosts = (host for host, _ in self.places)
         if not "".join((self.network, self.local, self.job, *hosts)).isprintable():
             raise ValueError("a character that cannot be printed")
-        if self.local and (self.local[0] != "/" or len(os.fsencode(self.local)) > _MOST_PATH):
+        if self.local and (self.local[0] != "/" or len(os.fsencode(self.local)) > _MAX_PATH_BYTES):
             raise ValueError("expected the path of a socket")
 
     def __repr__(self) -> str:  # without keys
@@ -161,11 +161,11 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
                 path.unlink()
 
 
-def remove_traces(file: ConnectionFile, path: Path) -> None:
+def remove_stale_files(file: ConnectionFile, path: Path) -> None:
     """Remove what a master that was killed has left: its file and its socket."""
     file.remove(path)
     with suppress(OSError):
-        if path.parent.name.startswith(SCRATCH):
+        if path.parent.name.startswith(SCRATCH_PREFIX):
             path.parent.rmdir()
     with suppress(OSError):
         Path(file.local).unlink()
@@ -192,13 +192,13 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
     """
     if host in ALL_ADDRESSES:
         raise InputError(f"{host}:{port} has no host: expected the host of the master")
-    keys = keys_from(secret, encrypted)
+    keys = derive_keys(secret, encrypted)
     return ConnectionFile(
         ((host, port),), "", keys.server_key, keys.public_key, keys.secret_key, "", encrypted, ""
     )
 
 
-def check_place(path: Path) -> None:
+def check_connection_path(path: Path) -> None:
     """Check that a connection file can be written under this name.
 
     Raises
@@ -229,7 +229,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             status = os.fstat(file.fileno())
-            content = json.loads(file.read(_MOST))
+            content = json.loads(file.read(_MAX_FILE_BYTES))
     except OSError as error:
         raise InputError(f"{path}: {unreadable_reason(error)}") from None
     except (RecursionError, ValueError):
@@ -264,18 +264,18 @@ def _key(kind: type[Key], text: Any) -> Key:
     raise ValueError("not a key in Z85")
 
 
-def own_names() -> list[str]:
+def own_addresses() -> list[str]:
     """Return names and addresses that this host may be known by, and last 127.0.0.1."""
     found = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]
     with suppress(OSError):
-        found += [card.address for card in cards()]
+        found += [card.address for card in list_interfaces()]
     others = [name for name in dict.fromkeys(found) if not is_loopback(name)]
     return [*others, "127.0.0.1"]
 
 
-def seen_from(places: Sequence[tuple[str, int]], same_network: bool) -> list[tuple[str, int]]:
+def order_addresses(places: Sequence[tuple[str, int]], same_network: bool) -> list[tuple[str, int]]:
     """Sort the places where the master may listen in the order in which to try them.
 
     Parameters
@@ -288,14 +288,14 @@ def seen_from(places: Sequence[tuple[str, int]], same_network: bool) -> list[tup
     Examples
     --------
     >>> places = [("node1", 5555), ("127.0.0.1", 5555)]
-    >>> seen_from(places, True)
+    >>> order_addresses(places, True)
     [('127.0.0.1', 5555), ('node1', 5555)]
-    >>> seen_from(places, False)
+    >>> order_addresses(places, False)
     [('node1', 5555)]
     """
-    near = [place for place in places if is_loopback(place[0])]
-    far = [place for place in places if place not in near]
-    return near + far if same_network or not far else far
+    loopback = [place for place in places if is_loopback(place[0])]
+    remote = [place for place in places if place not in loopback]
+    return loopback + remote if same_network or not remote else remote
 
 
 def is_loopback(host: str) -> bool:
@@ -328,9 +328,9 @@ def parse_listen(text: str) -> tuple[str, int]:
     (('node1', 5555), ('::1', 5555), ('', 5555))
     """
     found = _HOST_AND_PORT.fullmatch(text)
-    if not found or not 0 < int(found[3]) <= MOST_PORT:
+    if not found or not 0 < int(found[3]) <= MAX_PORT:
         raise InputError(
-            f"{shown(text)}: expected HOST:PORT with a port from 1 to {MOST_PORT}, for "
+            f"{shown(text)}: expected HOST:PORT with a port from 1 to {MAX_PORT}, for "
             "example node1:5555 or [::1]:5555"
         )
     host = found[1] or found[2]

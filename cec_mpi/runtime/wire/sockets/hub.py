@@ -31,17 +31,25 @@ from cec_mpi.runtime.processes.waiting import Clock, Patience
 from cec_mpi.runtime.roster import WARNED, Host, Roster, State
 from cec_mpi.runtime.times import (
     LEAVING_SECONDS,
-    LONGEST_EXILE,
-    LOOK_SECONDS,
+    MAX_BACKOFF_SECONDS,
     OPEN_SECONDS,
+    POLL_SECONDS,
     SETTLE_SECONDS,
     SHORTAGE_SECONDS,
     SLOW_OPEN_SECONDS,
 )
 from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd, distinct
-from cec_mpi.runtime.wire.orders import HUB_POISONED, Kind, Opened, Opening, Order, Stop, Verdict
+from cec_mpi.runtime.wire.orders import (
+    HUB_POISONED,
+    Opening,
+    OpenReport,
+    Order,
+    OrderKind,
+    Stop,
+    Verdict,
+)
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
-from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME, frames_of, tracker_of
+from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener, Peer
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
@@ -58,7 +66,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     Hello,
     copy_frames,
     kind_and_head,
-    package_here,
+    package_fingerprint,
     packed,
     unpack_status,
 )
@@ -73,12 +81,12 @@ log = logging.getLogger(__name__)
 # Messages of each process that are received before something else has a turn: ZeroMQ takes those
 # of all processes in turn. A machine sends one for each job, and few others.
 _SHARE = 4
-_MOST_UNASKED = 20  # messages of a process, other than answers, until it has answered
-_MOST_BACKOFFS = 1000
-_MOST_WARNINGS = 10  # warnings of one kind
+_MAX_UNSOLICITED = 20  # messages of a process, other than answers, until it has answered
+_MAX_BACKOFFS = 1000
+_MAX_WARNINGS = 10  # warnings of one kind
 
 
-class Shortage:
+class ShortageReporter:
     """Reports how many machines are missing, whenever that has changed.
 
     Parameters
@@ -93,24 +101,24 @@ class Shortage:
         self._roster = roster
         self._spare = spare
         self._since: float | None = None
-        self._reported = 0  # machines that were missing
-        self._next_look = 0.0
+        self._last_missing = 0  # machines that were missing
+        self._next_check = 0.0
 
-    def look(self, manifest: Manifest) -> None:
+    def check_cancelled(self, manifest: Manifest) -> None:
         """Report how many machines of this store are missing, if that has changed."""
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + LOOK_SECONDS
+        self._next_check = now + POLL_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
         missing = manifest.placement.missing(manifest.code.recovery + self._spare, here)
         if not missing:
-            self._since, self._reported = None, 0
+            self._since, self._last_missing = None, 0
             return
         self._since = self._since or now
-        if missing == self._reported or now - self._since < SHORTAGE_SECONDS:
+        if missing == self._last_missing or now - self._since < SHORTAGE_SECONDS:
             return
-        self._reported = missing
+        self._last_missing = missing
         away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
         self._roster.short(missing, here, away)
         more = plural(missing, "more machine")
@@ -154,19 +162,19 @@ class SocketHub:
         job: str = "",
         waits: bool = False,
         spare: int = 0,
-        alone: str = "",
+        single_option: str = "",
     ) -> None:
         self._listener = listener
         self._path = path
         self._file = structs.replace(listener.file, job=job)
         self._written = False
-        self.waits, self._spare, self._alone = waits, spare, alone
+        self.waits, self._spare, self._single_option = waits, spare, single_option
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
         self._here = place_here()
-        self._gathered: list[tuple[bytes, Hello]] | None = []  # until the store is opened
-        self._callers: set[bytes] = set()  # that have said who they are, each once
+        self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # until the store is opened
+        self._greeted: set[bytes] = set()  # that have said who they are, each once
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
         self._by_rank: dict[int, Peer] = {}
         self._taking_part: tuple[int, ...] = ()
@@ -176,7 +184,7 @@ class SocketHub:
         self._openers: list[Peer] = []  # to open the store
         # What was sent last, by `id`, in frames that further hosts get as well.
         self._outgoing: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
-        self._shortage = Shortage(self.roster, spare)
+        self._shortage = ShortageReporter(self.roster, spare)
         self._paused = True  # no process becomes a machine now
         self._stop_message: bytes | None = None  # to all, and to those who still come
         self._invalid_messages = 0  # messages that no machine sends
@@ -211,7 +219,7 @@ class SocketHub:
         expected: Callable[[], int],
         enough: int,
         seconds: float,
-        look: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> list[Place]:
         """Wait for the processes that were started for this run; returns the places of all.
 
@@ -228,24 +236,26 @@ class SocketHub:
         look : callable
             Called again and again; an exception ends the wait.
         """
-        assert self._gathered is not None
+        assert self._pending_hellos is not None
         patience, due = Patience(), time.monotonic() + seconds
         settled = False
-        while (missing := expected() - sum(hello.rank > 0 for _, hello in self._gathered)) > 0:
+        while (
+            missing := expected() - sum(hello.rank > 0 for _, hello in self._pending_hellos)
+        ) > 0:
             self._listen()
-            for name in self._listener.disconnected([name for name, _ in self._gathered]):
-                self._gathered = [pair for pair in self._gathered if pair[0] != name]
-            if not settled and len(self._gathered) >= enough:
+            for name in self._listener.disconnected([name for name, _ in self._pending_hellos]):
+                self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] != name]
+            if not settled and len(self._pending_hellos) >= enough:
                 settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > due:
                 total = plural(expected(), "machine")
                 say(f"{missing} of {total} have not joined yet, but can still join")
                 break
-            look()
+            check_cancelled()
             patience.pause()
-        found, self._gathered = sorted(self._gathered, key=_by_rank), None
+        found, self._pending_hellos = sorted(self._pending_hellos, key=_by_rank), None
         for name, hello in found:
-            self._welcome(name, hello)
+            self._register(name, hello)
         return places_together([self._here, *(hello.place for _, hello in found)])
 
     def assign_machines(
@@ -259,9 +269,9 @@ class SocketHub:
         """
         self._taking_part, free = machines, list(machines)
         chosen: dict[int, int] = {}
-        peers = self._living()
+        peers = self._connected_peers()
         for peer in peers:
-            if wanted := [n for n in self._wanted(peer.hello) if n in free]:
+            if wanted := [n for n in self._requested_machines(peer.hello) if n in free]:
                 free.remove(wanted[0])
                 chosen[peer.rank] = wanted[0]
         for peer in peers:
@@ -271,11 +281,11 @@ class SocketHub:
 
     def pids(self) -> dict[int, int]:
         """See `Hub.pids`."""
-        return {n: peer.hello.pid for peer in self._living() for n in peer.host.machines}
+        return {n: peer.hello.pid for peer in self._connected_peers() for n in peer.host.machines}
 
     # Machines open the store.
 
-    def open(self, opening: Opening) -> list[Opened]:
+    def open(self, opening: Opening) -> list[OpenReport]:
         """Make the machines open their shards; returns their reports in the order of ranks.
 
         A machine that takes much longer than the others joins later.
@@ -284,7 +294,7 @@ class SocketHub:
             raise MachineError(HUB_POISONED)
         self._opening = opening
         self.roster.expect((*filter(None, opening.machines), *opening.expected))
-        for peer in self._living():
+        for peer in self._connected_peers():
             self._refuse_unfit(peer)
         self._openers, content, threads = [], pack_fields(opening), self._threads()
         for rank, machine in enumerate(opening.machines, start=1):
@@ -295,26 +305,26 @@ class SocketHub:
                 peer.open(machine, opening.options.threads or threads[rank], content)
                 self._openers.append(peer)
         if opening.measured:
-            self._await(lambda peer: peer.is_ready)
+            self._wait_until(lambda peer: peer.is_ready)
             for peer in [peer for peer in self._openers if not peer.is_ready]:
                 self._exclude(peer, "it was not ready to be measured in time")
             for peer in self._openers:
                 peer.send(MEASURE)
-        self._await(lambda peer: peer.opened is not None)
+        self._wait_until(lambda peer: peer.open_report is not None)
         reports = {
-            peer.rank: replace(peer.opened, rate=peer.opened.rate / peer.host.wanted)
+            peer.rank: replace(peer.open_report, rate=peer.open_report.rate / peer.host.wanted)
             for peer in self._openers
-            if peer.opened is not None
+            if peer.open_report is not None
         }
-        return [reports.get(rank) or Opened() for rank in range(1, len(opening.machines) + 1)]
+        return [reports.get(rank) or OpenReport() for rank in range(1, len(opening.machines) + 1)]
 
     def admit(self, emulation: Emulation | None) -> JobsEnd:
         """Make the machines that have opened their shards serve; exclude the others."""
         assert self._opening is not None
         self._emulation = emulation
-        for peer in self._living():
+        for peer in self._connected_peers():
             if peer in self._openers:
-                self._take_opened(peer, quietly=True)
+                self._take_open_report(peer, silent=True)
         self._openers, self._paused = [], False
         self._fill_vacant()
         return JobsEnd(self, self._opening)
@@ -323,7 +333,7 @@ class SocketHub:
         """See `Hub.refuse`."""
         for peer in self._openers:
             if peer.opening:
-                peer.decide(Verdict(failure=Failure.of(error)))
+                peer.send_verdict(Verdict(failure=Failure.of(error)))
 
     def stop(
         self,
@@ -345,20 +355,22 @@ class SocketHub:
         self._paused = True
         try:
             self._listen()  # who has come since the last step is told, too
-            if self._gathered is not None:
-                for name, hello in self._gathered:
-                    self._welcome(name, hello)
-                self._gathered = None
+            if self._pending_hellos is not None:
+                for name, hello in self._pending_hellos:
+                    self._register(name, hello)
+                self._pending_hellos = None
             self._stop_message = Stop(error).packed()
-            for peer in self._living():
-                peer.order(Order(Kind.STOP), self._stop_message)
+            for peer in self._connected_peers():
+                peer.order(Order(OrderKind.STOP), self._stop_message)
             patience, due = Patience(), time.monotonic() + seconds
             while self._peers and time.monotonic() < due:
                 self._listen()
                 for name in self._listener.disconnected(list(self._peers)):
                     del self._peers[name]
                 patience.pause()
-            self.stuck_ranks = [peer.hello.rank for peer in self._living() if peer.hello.rank]
+            self.stuck_ranks = [
+                peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
+            ]
         finally:  # interrupted, too
             with closing():
                 try:
@@ -378,8 +390,8 @@ class SocketHub:
         order, contents = packed(jobs)
         for content in contents:
             if id(content) not in self._outgoing:
-                frames = frames_of(content)
-                self._outgoing[id(content)] = frames, tracker_of(frames)
+                frames = to_frames(content)
+                self._outgoing[id(content)] = frames, make_tracker(frames)
         for job in jobs if contents else ():
             job.is_held, job.tracker = True, self._outgoing[id(job.content)][1]
         frames = [frame for content in contents for frame in self._outgoing[id(content)][0]]
@@ -394,7 +406,7 @@ class SocketHub:
             if peer.host.machines.get(job.machine) in (State.COMPUTING, State.LATE)
         }
 
-    def awaited(self) -> set[int]:
+    def expected_machines(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
         return self.roster.opening | (self.roster.missing if self.waits else set())
 
@@ -403,20 +415,20 @@ class SocketHub:
         self._outgoing.clear()
         self._listen()
         self._handle_disconnects()
-        for peer in self._living():
+        for peer in self._connected_peers():
             if peer.opening:
-                self._take_opened(peer)
+                self._take_open_report(peer)
         self._fill_vacant()
         if not self._paused:
-            self._shortage.look(self._manifest)
-        yield from self._happened()
-        for peer in self._living():
+            self._shortage.check_cancelled(self._manifest)
+        yield from self._pop_events()
+        for peer in self._connected_peers():
             while peer.answers:
                 self._take_answer(peer)
             if peer.has_left and not peer.sent:
                 peer.send(FAREWELL)
                 self._lose(peer, "it has said good-bye")
-            yield from self._happened()
+            yield from self._pop_events()
 
     def late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
@@ -436,13 +448,13 @@ class SocketHub:
         if host is None:
             return
         if change is Lost:
-            self._take_from(self._peer_of(host), machine, reason)
+            self._remove_machine(self._peer_of(host), machine, reason)
         else:
             self._exclude(self._peer_of(host), reason, change)
 
     def carry(self, rank: int, machine: int) -> None:
         """Tell a host to carry a vacant machine as well."""
-        self._become(self._peer_of(self.roster[rank]), machine)
+        self._assign_machine(self._peer_of(self.roster[rank]), machine)
 
     def report(self, machine: int) -> str:
         """Return the last error of a machine."""
@@ -452,15 +464,15 @@ class SocketHub:
     # Processes.
 
     @property
-    def _opened(self) -> Opening:
+    def _current_opening(self) -> Opening:
         assert self._opening is not None
         return self._opening
 
     @property
     def _manifest(self) -> Manifest:
-        return self._opened.manifest
+        return self._current_opening.manifest
 
-    def _living(self) -> list[Peer]:
+    def _connected_peers(self) -> list[Peer]:
         return list(self._peers.values())
 
     def _spares(self) -> list[Peer]:
@@ -469,7 +481,7 @@ class SocketHub:
         return [
             peer
             for peer in self._peers.values()
-            if peer.host.free and not (peer.opening or peer.has_left) and peer.able_from <= now
+            if peer.host.free and not (peer.opening or peer.has_left) and peer.eligible_from <= now
         ]
 
     def _peer_of(self, host: Host) -> Peer:
@@ -485,8 +497,8 @@ class SocketHub:
 
     def _handle_message(self, name: bytes, frames: list[Any]) -> None:
         peer = self._peers.get(name)
-        if (size := max(map(len, frames))) > MOST_IN_FRAME:
-            problem = f"it sends {size} bytes at once, expected at most {MOST_IN_FRAME}"
+        if (size := max(map(len, frames))) > MAX_FRAME_BYTES:
+            problem = f"it sends {size} bytes at once, expected at most {MAX_FRAME_BYTES}"
             self._refuse(name, peer, problem)
             return
         try:
@@ -498,7 +510,7 @@ class SocketHub:
                 peer.answers.append([head, *frames[1:]])
             elif kind == PROGRESS and peer.note_progress():
                 pass
-            elif self._is_refused(peer):
+            elif self._count_unsolicited(peer):
                 return
             elif kind == STATUS:
                 peer.take_status(unpack_status(head))
@@ -508,15 +520,15 @@ class SocketHub:
                 raise ValueError("unexpected message")
         except (IndexError, ValueError):
             self._invalid_messages += 1
-            if self._invalid_messages <= _MOST_WARNINGS:
+            if self._invalid_messages <= _MAX_WARNINGS:
                 log.warning("a process that has the key has sent an invalid message")
 
-    def _is_refused(self, peer: Peer) -> bool:
+    def _count_unsolicited(self, peer: Peer) -> bool:
         """Count a message that is not an answer; exclude a process that sends too many."""
-        peer.unasked += 1
-        if peer.unasked > _MOST_UNASKED:
+        peer.unsolicited += 1
+        if peer.unsolicited > _MAX_UNSOLICITED:
             self._refuse(b"", peer, "it sends messages that nobody has asked for")
-        return peer.unasked > _MOST_UNASKED
+        return peer.unsolicited > _MAX_UNSOLICITED
 
     def _refuse(self, name: bytes, peer: Peer | None, problem: str) -> None:
         """Tell a process once why it gets no job."""
@@ -528,9 +540,9 @@ class SocketHub:
 
     def _read_hello(self, name: bytes, head: memoryview) -> Hello | None:
         """Read who a process is; refuse one that says what no process is."""
-        if name in self._callers:
+        if name in self._greeted:
             raise ValueError("a second first message")
-        self._callers.add(name)
+        self._greeted.add(name)
         try:
             return Hello.unpack(head)
         except ValueError:
@@ -538,40 +550,45 @@ class SocketHub:
             return None
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
-        mine = [socket.gethostname(), *package_here()]
+        mine = [socket.gethostname(), *package_fingerprint()]
         problem = different_packages([mine, [hello.place.host, *hello.package]])
         if problem:
             self._refuse(name, None, problem)
             return
         self._listener.track_disconnect()
         self.joined_ranks.add(hello.rank)
-        if self._gathered is None:
-            self._welcome(name, hello)
+        if self._pending_hellos is None:
+            self._register(name, hello)
         else:
-            self._gathered.append((name, hello))
+            self._pending_hellos.append((name, hello))
 
-    def _welcome(self, name: bytes, hello: Hello) -> None:
+    def _register(self, name: bytes, hello: Hello) -> None:
         backoff = self._backoffs.get((hello.place.host, hello.pid))
-        able_from = 0.0 if backoff is None else backoff.next
+        eligible_from = 0.0 if backoff is None else backoff.next
         send = partial(self._listener.send, name)
         host = self.roster.add(hello.count, hello.place.host)
-        peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, able_from)
+        peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
         log.info("process %d on %s has come as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
-            peer.order(Order(Kind.STOP), self._stop_message)
+            peer.order(Order(OrderKind.STOP), self._stop_message)
         elif self._opening is not None:
             self._refuse_unfit(peer)
 
     def _refuse_unfit(self, peer: Peer) -> None:
         """Refuse a host that asks for more than the run or its memory allows."""
-        host, hello, store, manifest = peer.host, peer.hello, self._opened.store, self._manifest
+        host, hello, store, manifest = (
+            peer.host,
+            peer.hello,
+            self._current_opening.store,
+            self._manifest,
+        )
         fits = hello.memory // manifest.shard_bytes
-        most = 1 if self._alone else manifest.code.machines
+        most = 1 if self._single_option else manifest.code.machines
         problem = ""
         if hello.count > most:
             why = (
-                f"with {self._alone} answers come from different processes"
-                if self._alone
+                f"with {self._single_option} answers come from different processes"
+                if self._single_option
                 else f"{store} has {plural(most, 'machine')}"
             )
             problem = f"--machines {hello.count}: expected {most} at most, because {why}"
@@ -597,7 +614,7 @@ class SocketHub:
         sharing = sum(not peer.hello.is_limited for peer in peers)
         for peer in peers:
             memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
-            fits = 1 if self._alone else memory // self._manifest.shard_bytes
+            fits = 1 if self._single_option else memory // self._manifest.shard_bytes
             fits = min(fits, self._manifest.code.machines)
             peer.host.capacity = max(peer.host.wanted, fits)
 
@@ -627,10 +644,10 @@ class SocketHub:
 
     def _note_end(self, peer: Peer) -> None:
         """Note the end of a connection, so that its process has to wait if it comes again."""
-        if len(self._backoffs) > _MOST_BACKOFFS:
+        if len(self._backoffs) > _MAX_BACKOFFS:
             self._backoffs = {key: each for key, each in self._backoffs.items() if not each.is_over}
         key = peer.host.name, peer.hello.pid
-        self._backoffs.setdefault(key, Backoff(LONGEST_EXILE)).note_end()
+        self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).note_end()
 
     def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
         """Give a host no more jobs, and tell it to leave unless it has said that it does."""
@@ -643,14 +660,14 @@ class SocketHub:
             peer.send(kind, reason.encode(errors="backslashreplace"))
         self._fill_vacant()
 
-    def _take_from(self, peer: Peer, machine: int, reason: str) -> None:
+    def _remove_machine(self, peer: Peer, machine: int, reason: str) -> None:
         """Take a machine from a host on which it has failed; exclude a host that has no other."""
         peer.host.cannot_carry.add(machine)
         if list(peer.host.machines) == [machine]:
             self._exclude(peer, reason)
             return
         if peer.host.machines[machine] is not State.JOINING:
-            peer.order(Order(Kind.CLOSE, machine))
+            peer.order(Order(OrderKind.CLOSE, machine))
         self.roster.release(peer.rank, Lost(machine, reason))
         self._fill_vacant()
 
@@ -669,7 +686,7 @@ class SocketHub:
         seconds = (time.monotonic() - jobs[0].begun) * max(1, len(peer.host.machines))
         for job in jobs:
             job.bound_report(seconds, self._manifest.shard_bytes)
-        peer.unasked = 0
+        peer.unsolicited = 0
         self._events.append(Answered(jobs))
         if peer.host.is_excluded:
             return
@@ -697,27 +714,27 @@ class SocketHub:
             ]
             able = [n for n in to_take if n not in spare.host.cannot_carry]
             if able:
-                self._become(spare, self._chosen(spare, able))
+                self._assign_machine(spare, self._choose_machine(spare, able))
 
-    def _chosen(self, peer: Peer, machines: list[int]) -> int:
+    def _choose_machine(self, peer: Peer, machines: list[int]) -> int:
         """Return the machine that a host takes: one that it asks for, or one of its computer."""
-        wanted = [n for n in self._wanted(peer.hello) if n in machines]
+        wanted = [n for n in self._requested_machines(peer.hello) if n in machines]
         its = [n for n in machines if self._last_hosts.get(n) == peer.host.name]
         new = [n for n in machines if n not in self._last_hosts]
         return (wanted or its or new or machines)[0]
 
-    def _wanted(self, hello: Hello) -> tuple[int, ...]:
+    def _requested_machines(self, hello: Hello) -> tuple[int, ...]:
         """Return the machines that a host asks for."""
         if hello.machines or not 0 < hello.rank <= len(self._taking_part):
             return hello.machines
         return (self._taking_part[hello.rank - 1],)
 
-    def _become(self, peer: Peer, machine: int) -> None:
+    def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
-        options, is_new = self._opened.options, machine not in self._last_hosts
+        options, is_new = self._current_opening.options, machine not in self._last_hosts
         before = self.roster.carrier(machine)
         if before is not None and before.is_silent:
-            self._peer_of(before).order(Order(Kind.CLOSE, machine))
+            self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
             self.roster.hand_over(machine)
         self.roster.join(peer.rank, machine)
@@ -725,13 +742,13 @@ class SocketHub:
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in options.inject.split(",") if is_new or w.startswith("random"))
         options = replace(options, measured=False, inject=inject)
-        content = pack_fields(replace(self._opened, options=options))
+        content = pack_fields(replace(self._current_opening, options=options))
         peer.open(machine, options.threads or self._threads()[peer.rank], content)
 
-    def _take_opened(self, peer: Peer, quietly: bool = False) -> None:
+    def _take_open_report(self, peer: Peer, silent: bool = False) -> None:
         """Take the report of a host on the shard that it opens."""
-        opened, machine = peer.opened, peer.opening
-        if opened is None:
+        open_report, machine = peer.open_report, peer.opening
+        if open_report is None:
             now = time.monotonic()
             peer.host.is_slow = now > peer.progressed + SLOW_OPEN_SECONDS
             if now > peer.since + OPEN_SECONDS:
@@ -740,25 +757,25 @@ class SocketHub:
         peer.host.is_slow = False
         if machine not in peer.host.machines:
             problem = f"another host has opened machine {machine} meanwhile"
-            peer.decide(Verdict(failure=Failure.of(MachineError(problem))))
+            peer.send_verdict(Verdict(failure=Failure.of(MachineError(problem))))
             return
-        if opened.problem:
+        if open_report.problem:
             self._last_hosts.pop(machine, None)
-            self._report_problem("a machine cannot join", opened.problem)
-            peer.decide(Verdict(failure=Failure.of(MachineError(opened.problem))))
-            self._take_from(peer, machine, opened.problem)
+            self._report_problem("a machine cannot join", open_report.problem)
+            peer.send_verdict(Verdict(failure=Failure.of(MachineError(open_report.problem))))
+            self._remove_machine(peer, machine, open_report.problem)
             return
         before = self.roster.carrier(machine)
         if before is not None:
             if before.machines[machine] in (State.COMPUTING, State.LATE):
                 return
-            self._peer_of(before).order(Order(Kind.CLOSE, machine))
-        if opened.uncached and not quietly:  # said at the start
-            self._report_problem("a machine has no copy", opened.uncached)
-        peer.decide(Verdict(self._emulation))
-        self.roster.joined(peer.rank, machine, quietly)
+            self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
+        if open_report.uncached and not silent:  # said at the start
+            self._report_problem("a machine has no copy", open_report.uncached)
+        peer.send_verdict(Verdict(self._emulation))
+        self.roster.joined(peer.rank, machine, silent)
 
-    def _await(self, done: Callable[[Peer], bool]) -> None:
+    def _wait_until(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
         manifest, patience = self._manifest, Patience()
         last, before = time.monotonic(), -1
@@ -781,17 +798,17 @@ class SocketHub:
 
     def _threads(self) -> dict[int, int]:
         """Return the BLAS threads of each process: its share of the cores of its node."""
-        peers = self._living()
+        peers = self._connected_peers()
         places = places_together([self._here, *(peer.hello.place for peer in peers)])[1:]
         return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
 
     def _report_problem(self, what: str, problem: str) -> None:
         log.error("%s: %s", what, problem)
-        if problem not in self._reported_problems and len(self._reported_problems) < _MOST_WARNINGS:
+        if problem not in self._reported_problems and len(self._reported_problems) < _MAX_WARNINGS:
             self._reported_problems.add(problem)
             say(f"{what}: {problem}")
 
-    def _happened(self) -> Iterator[Event]:
+    def _pop_events(self) -> Iterator[Event]:
         while self._events:
             yield self._events.popleft()
 

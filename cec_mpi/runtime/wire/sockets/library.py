@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.times import KNOWN_SECONDS, LINGER_SECONDS
+from cec_mpi.runtime.times import HANDSHAKE_SECONDS, LINGER_SECONDS
 
 if TYPE_CHECKING:
     import zmq
@@ -19,8 +19,8 @@ USER = b"cec_mpi"  # name with the key as password, without encryption
 _HEARTBEATS = 5  # in the time of silence above
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
 PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
-MOST_IN_FRAME = 2 * PIECE  # and what may be around them: who sends more is told, and excluded
-MOST_READ = 16 * PIECE  # of a frame; the connection of who sends more ends
+MAX_FRAME_BYTES = 2 * PIECE  # and what may be around them: who sends more is told, and excluded
+MAX_READ_BYTES = 16 * PIECE  # of a frame; the connection of who sends more ends
 
 _numbers = itertools.count()  # of monitors
 
@@ -44,7 +44,7 @@ def zeromq() -> Any:
     return zmq
 
 
-def prepare(socket: zmq.Socket[bytes], silence: float) -> None:
+def configure_socket(socket: zmq.Socket[bytes], silence: float) -> None:
     """Set the time limits and queue lengths of a socket.
 
     Parameters
@@ -56,12 +56,12 @@ def prepare(socket: zmq.Socket[bytes], silence: float) -> None:
     if silence:
         socket.heartbeat_ivl = int(1e3 * silence / _HEARTBEATS)
         socket.heartbeat_timeout = int(1e3 * silence)
-    socket.handshake_ivl = int(1e3 * KNOWN_SECONDS)
+    socket.handshake_ivl = int(1e3 * HANDSHAKE_SECONDS)
     socket.linger = int(1e3 * LINGER_SECONDS)
     socket.sndhwm = 0  # what is sent is bounded: one job at a time
 
 
-def frames_of(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
+def to_frames(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
     """Return the bytes of a contiguous array in frames that are not copied when they are sent.
 
     The array must not change until ZeroMQ has released the frames (`zmq.MessageTracker`).
@@ -77,7 +77,7 @@ def frames_of(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
     ]
 
 
-def tracker_of(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
+def make_tracker(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
     """Return what says whether ZeroMQ has released all frames."""
     import zmq
 
@@ -87,13 +87,13 @@ def tracker_of(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
 def send(
     socket: zmq.Socket[bytes], parts: Sequence[Any], frames: Sequence[Any], flags: int = 0
 ) -> None:
-    """Begin to send a message of some parts, which are copied, and frames of `frames_of`."""
+    """Begin to send a message of some parts, which are copied, and frames of `to_frames`."""
     last = len(parts) + len(frames) - 1
     for number, part in enumerate(itertools.chain(parts, frames)):
         socket.send(part, flags | _MORE if number < last else flags)
 
 
-def watched(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+def open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     """Return a socket that receives these events of a socket's connections, and drops none."""
     import zmq
 
@@ -112,7 +112,7 @@ def is_readable(socket: zmq.Socket[bytes]) -> bool:
 
 
 def read_event(monitor: zmq.Socket[bytes]) -> Mapping[str, Any]:
-    """Receive the next event from a monitor that `watched` has returned."""
+    """Receive the next event from a monitor that `open_monitor` has returned."""
     from zmq.utils.monitor import parse_monitor_message
 
     return parse_monitor_message(monitor.recv_multipart())

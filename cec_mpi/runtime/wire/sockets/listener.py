@@ -20,31 +20,31 @@ from cec_mpi.runtime.processes.places import network_here
 from cec_mpi.runtime.roster import Host
 from cec_mpi.runtime.times import (
     DISCONNECT_GRACE,
-    END_LOOK_SECONDS,
-    MISSED_LOOK_SECONDS,
+    DISCONNECT_POLL_SECONDS,
+    DISCONNECT_SWEEP_SECONDS,
+    HEARTBEAT_TIMEOUT,
     PROGRESS_SECONDS,
-    SILENCE_SECONDS,
 )
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import Kind, Opened, Order, Verdict
+from cec_mpi.runtime.wire.orders import OpenReport, Order, OrderKind, Verdict
 from cec_mpi.runtime.wire.sockets.connection_file import (
     ALL_ADDRESSES,
-    SCRATCH,
+    SCRATCH_PREFIX,
     ConnectionFile,
     Keys,
-    keys_from,
+    derive_keys,
     new_keys,
-    own_names,
+    own_addresses,
 )
 from cec_mpi.runtime.wire.sockets.library import (
-    MOST_READ,
+    MAX_READ_BYTES,
     USER,
-    frames_of,
+    configure_socket,
     is_readable,
-    prepare,
+    open_monitor,
     read_event,
     send,
-    watched,
+    to_frames,
     zeromq,
 )
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # of the keys
 _NEVER_WAIT = 1  # ZMQ_DONTWAIT
 _DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
-_NOWHERE = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
+_NULL_LOGGER = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class Peer:
         Its last error; empty if it has reported none.
     has_left : bool
         Whether it has said good-bye.
-    able_from : float
+    eligible_from : float
         When it can take machines, on the clock of `time.monotonic`.
     unasked : int
         Messages that it has sent since its last answer.
@@ -104,18 +104,18 @@ class Peer:
     host: Host
     hello: Hello
     send: Callable[..., bool]
-    able_from: float = 0.0
+    eligible_from: float = 0.0
     sent: deque[tuple[Job, ...]] = field(default_factory=deque)
     answers: deque[list[Any]] = field(default_factory=deque)
     opening: int = 0
     since: float = 0.0
     progressed: float = 0.0
     progress_messages: int = 0
-    opened: Opened | None = None
+    open_report: OpenReport | None = None
     is_ready: bool = False
     text: str = ""
     has_left: bool = False
-    unasked: int = 0
+    unsolicited: int = 0
 
     @property
     def rank(self) -> int:
@@ -130,14 +130,14 @@ class Peer:
     def order(self, order: Order, content: bytes = b"") -> None:
         """Begin to send an order that is not a job."""
         header = np.array(order._replace(length=len(content)), dtype=np.int64)
-        self.send(ORDER, header, frames_of(content))
+        self.send(ORDER, header, to_frames(content))
 
     def open(self, machine: int, threads: int, opening: bytes) -> None:
         """Begin to send the order to open a machine."""
-        self.opening, self.opened, self.is_ready = machine, None, False
+        self.opening, self.open_report, self.is_ready = machine, None, False
         self.since = self.progressed = time.monotonic()
         self.progress_messages = 0
-        self.order(Order(Kind.OPEN, machine, threads), opening)
+        self.order(Order(OrderKind.OPEN, machine, threads), opening)
 
     def note_progress(self) -> bool:
         """Note that the host copies its shard; False for a message too many."""
@@ -145,16 +145,16 @@ class Peer:
         possible = 2 + (self.progressed - self.since) / PROGRESS_SECONDS
         return bool(self.opening) and self.progress_messages <= possible
 
-    def decide(self, verdict: Verdict) -> None:
+    def send_verdict(self, verdict: Verdict) -> None:
         """Begin to send whether the host serves the machine that it has opened."""
-        self.opening, self.opened = 0, None
-        self.send(VERDICT, b"", frames_of(pack(verdict)))
+        self.opening, self.open_report = 0, None
+        self.send(VERDICT, b"", to_frames(pack(verdict)))
 
-    def take_status(self, status: Opened | str | None) -> None:
+    def take_status(self, status: OpenReport | str | None) -> None:
         """Take a message of the host."""
         match status:
-            case Opened():
-                self.opened = status if self.opening else None
+            case OpenReport():
+                self.open_report = status if self.opening else None
             case str():
                 self.text = status
             case None:
@@ -205,10 +205,10 @@ class Listener:
         *,
         encrypted: bool = True,
         secret: str = "",
-        silence: float = SILENCE_SECONDS,
+        silence: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = zmq = zeromq()
-        keys = keys_from(secret, encrypted) if secret else new_keys()
+        keys = derive_keys(secret, encrypted) if secret else new_keys()
         raise_file_limit()
         check_descriptors(_DESCRIPTORS, "the sockets that machines use")
         from zmq.auth.thread import ThreadAuthenticator
@@ -217,15 +217,15 @@ class Listener:
         self._monitors: list[Any] = []
         self._directory = ""  # of the Unix socket
         self._context = zmq.Context()
-        self._authenticator = ThreadAuthenticator(self._context, log=_NOWHERE)
+        self._authenticator = ThreadAuthenticator(self._context, log=_NULL_LOGGER)
         try:
             self._authenticator.start()
-            tcp = self._router(silence)
-            self._admit(tcp, keys, encrypted)
+            tcp = self._open_router(silence)
+            self._require_keys(tcp, keys, encrypted)
             places = [
                 (name, port)
                 for host, port in self._bind(tcp, at, ports)
-                for name in (own_names() if host in ALL_ADDRESSES else [host])
+                for name in (own_addresses() if host in ALL_ADDRESSES else [host])
             ]
             self.file = ConnectionFile(
                 tuple(places),
@@ -243,7 +243,7 @@ class Listener:
         self._tracked: Counter[int] = Counter()  # file descriptors of machines
         # Until when each connection that has ended must show to which machine it belonged.
         self._expected_until: list[float] = []
-        self._next_look = self._next_round = 0.0
+        self._next_check = self._next_sweep = 0.0
         self._last: Any = None  # the frame that names the last sender
         self._turn = 0  # which socket was read last
 
@@ -256,7 +256,7 @@ class Listener:
         head : bytes or ndarray
             It is copied.
         frames : sequence of zmq.Frame
-            See `library.frames_of`.
+            See `library.to_frames`.
         """
         zmq = self._zmq
         try:
@@ -288,9 +288,12 @@ class Listener:
         """Return those of some callers whose connections have ended; never waits."""
         self._read_monitors()
         now = time.monotonic()
-        if now < (self._next_look if self._expected_until else self._next_round):
+        if now < (self._next_check if self._expected_until else self._next_sweep):
             return []
-        self._next_look, self._next_round = now + END_LOOK_SECONDS, now + MISSED_LOOK_SECONDS
+        self._next_check, self._next_sweep = (
+            now + DISCONNECT_POLL_SECONDS,
+            now + DISCONNECT_SWEEP_SECONDS,
+        )
         gone = [caller for caller in callers if not self.send(caller, PRESENT)]
         self._expected_until = [until for until in self._expected_until[len(gone) :] if until > now]
         return gone
@@ -306,21 +309,21 @@ class Listener:
         if self._directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _router(self, silence: float) -> Any:
+    def _open_router(self, silence: float) -> Any:
         """Make a socket that tells callers apart, and watch it."""
         router = self._context.socket(self._zmq.ROUTER)
         self._sockets.append(router)
-        prepare(router, silence)
+        configure_socket(router, silence)
         router.router_mandatory = True
-        router.maxmsgsize = MOST_READ
+        router.maxmsgsize = MAX_READ_BYTES
         router.backlog = 1024
-        self._monitors.append(watched(router, self._zmq.Event.DISCONNECTED))
+        self._monitors.append(open_monitor(router, self._zmq.Event.DISCONNECTED))
         return router
 
-    def _admit(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
+    def _require_keys(self, tcp: Any, keys: Keys, encrypted: bool) -> None:
         """Accept only callers that have the keys."""
         if encrypted:
-            self._authenticator.configure_curve_callback(_DOMAIN, _OneKey(keys.public_key))
+            self._authenticator.configure_curve_callback(_DOMAIN, _KeyChecker(keys.public_key))
             tcp.curve_server = True
             tcp.curve_publickey, tcp.curve_secretkey = keys.server_key, keys.server_secret
         else:
@@ -366,10 +369,10 @@ class Listener:
 
     def _bind_local(self) -> str:
         """Listen in a new directory; returns the socket's path, empty if there is no room."""
-        local = self._router(0)
+        local = self._open_router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:
-                directory = tempfile.mkdtemp(prefix=SCRATCH, dir=parent)
+                directory = tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent)
             except OSError as error:
                 log.info("no Unix socket in %s: %s", parent, error.strerror)
                 continue
@@ -396,7 +399,7 @@ def _address(host: str) -> str:
         raise InputError(f"the master cannot listen at {host}: {reason}") from None
 
 
-class _OneKey:
+class _KeyChecker:
     """Admits callers that have this key."""
 
     def __init__(self, key: bytes) -> None:

@@ -25,35 +25,35 @@ from cec_mpi.runtime.processes.packing import Failure, pack, unpack
 from cec_mpi.runtime.processes.places import network_here
 from cec_mpi.runtime.times import (
     CONNECT_SECONDS,
-    FAREWELL_SECONDS,
-    KNOWN_SECONDS,
-    LEAVE_LOOK_SECONDS,
+    HANDSHAKE_SECONDS,
+    HEARTBEAT_TIMEOUT,
+    LEAVE_ACK_SECONDS,
     PROGRESS_SECONDS,
-    SILENCE_SECONDS,
+    SHUTDOWN_POLL_SECONDS,
 )
 from cec_mpi.runtime.wire.orders import (
     SHORT_ANSWERS,
-    Announced,
     Close,
-    Kind,
     Multiply,
     Open,
-    Opened,
     Opening,
+    OpenReport,
+    OrderContent,
+    OrderKind,
     Stop,
     Verdict,
     pack_report,
     parse_order,
 )
-from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, seen_from
+from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile, order_addresses
 from cec_mpi.runtime.wire.sockets.library import (
     USER,
-    frames_of,
+    configure_socket,
     is_readable,
-    prepare,
+    open_monitor,
     read_event,
     send,
-    watched,
+    to_frames,
     zeromq,
 )
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -72,8 +72,8 @@ from cec_mpi.runtime.wire.sockets.messages import (
     copy_frames,
     first,
     kind_and_head,
-    shape_for,
-    unpacked,
+    operand_shape,
+    unpack_order,
 )
 from cec_mpi.store.files.regular import check_descriptors
 from cec_mpi.terminal import say
@@ -84,7 +84,7 @@ _NEVER_MS = 24 * 3600 * 1000
 _SILENT = "no answer, or different keys or encryption"
 
 
-class GoneMasterError(MachineError):
+class MasterLostError(MachineError):
     """The master has ended or cannot be reached.
 
     Attributes
@@ -118,34 +118,34 @@ class Connection:
 
     Raises
     ------
-    GoneMasterError
+    MasterLostError
         It cannot be reached; the message lists what was tried.
     """
 
     def __init__(
         self,
         file: ConnectionFile,
-        look: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
         *,
-        silence: float = SILENCE_SECONDS,
+        silence: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = zeromq()
-        self._cut = False
-        self._look = look
+        self._disconnected = False
+        self._check_cancelled = check_cancelled
         self._silence = silence
         check_descriptors(_DESCRIPTORS, "a connection to the master")
         self._context = self._zmq.Context()
         try:
-            self.place = self._reached(file)
+            self.place = self._connect(file)
         except BaseException:
             self._context.destroy(linger=0)
             raise
 
-    def _reached(self, file: ConnectionFile) -> str:
+    def _connect(self, file: ConnectionFile) -> str:
         """Connect at the first place where the master can be reached, and return its name."""
         tried: dict[tuple[int, str], list[str]] = {}
         same_network = file.network == network_here()
-        places = seen_from(file.places, same_network)
+        places = order_addresses(file.places, same_network)
         if same_network and _is_own_socket(file.local):
             places.insert(0, (file.local, _UNIX))
         probes = []
@@ -158,14 +158,14 @@ class Connection:
             probes.append((place, thread, found, errors))
         for (host, port), thread, found, errors in probes:
             try:
-                self._look()
+                self._check_cancelled()
                 while thread.is_alive():
-                    thread.join(LEAVE_LOOK_SECONDS)
-                    self._look()
+                    thread.join(SHUTDOWN_POLL_SECONDS)
+                    self._check_cancelled()
                 if not found:
                     raise errors[-1]
                 for family, address in found:
-                    if self._is_known(family, address, file):
+                    if self._handshake(family, address, file):
                         return f"Unix socket {host}" if port == _UNIX else f"{host}, port {port}"
                 reason = _SILENT
             except OSError as error:
@@ -179,12 +179,12 @@ class Connection:
             f"{'Unix socket' if port == _UNIX else f'port {port} of'} {', '.join(hosts)} ({reason})"
             for (port, reason), hosts in tried.items()
         )
-        nowhere = GoneMasterError(f"the master cannot be reached: tried {text}")
-        nowhere.is_silent = any(reason == _SILENT for _, reason in tried)
-        raise nowhere
+        unreachable = MasterLostError(f"the master cannot be reached: tried {text}")
+        unreachable.is_silent = any(reason == _SILENT for _, reason in tried)
+        raise unreachable
 
     def send(self, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> None:
-        """Begin to send a message; its frames (`library.frames_of`) are not copied."""
+        """Begin to send a message; its frames (`library.to_frames`) are not copied."""
         send(self._socket, [first(kind, head)], frames)
 
     def receive(self, seconds: float) -> list[Any] | None:
@@ -192,7 +192,7 @@ class Connection:
 
         Raises
         ------
-        GoneMasterError
+        MasterLostError
             The connection has ended.
         MachineError
             The master has excluded this machine because something went wrong on it.
@@ -207,13 +207,13 @@ class Connection:
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                if self._cut:  # and all that was sent before is received
-                    raise GoneMasterError("the connection to the master has ended") from None
+                if self._disconnected:  # and all that was sent before is received
+                    raise MasterLostError("the connection to the master has ended") from None
                 left = due - time.monotonic()
                 if left <= 0:
                     return None
                 found = dict(self._poller.poll(1 + int(1e3 * left)))
-                self._cut = self._monitor in found and self._is_cut()
+                self._disconnected = self._monitor in found and self._is_disconnected()
                 continue
             kind, head = kind_and_head(frames[0].buffer)
             if kind == REFUSED:
@@ -229,25 +229,25 @@ class Connection:
 
         Raises
         ------
-        GoneMasterError
+        MasterLostError
             It has ended.
         """
-        self._cut = self._cut or self._is_cut()
-        if self._cut:
-            raise GoneMasterError("the connection to the master has ended")
+        self._disconnected = self._disconnected or self._is_disconnected()
+        if self._disconnected:
+            raise MasterLostError("the connection to the master has ended")
 
     def close(self) -> None:
         """Send the last words, and end the connection."""
-        if self._cut:
+        if self._disconnected:
             self._socket.linger = 0
         self._end()
         self._context.term()
 
-    def _is_known(self, family: int, address: Any, file: ConnectionFile) -> bool:
+    def _handshake(self, family: int, address: Any, file: ConnectionFile) -> bool:
         """Connect; whether the process there has the keys, and accepts these."""
         zmq = self._zmq
         self._socket = self._context.socket(zmq.DEALER)
-        prepare(self._socket, 0 if family == socket.AF_UNIX else self._silence)
+        configure_socket(self._socket, 0 if family == socket.AF_UNIX else self._silence)
         # With a limit, ZeroMQ stops reading when this machine is so busy that many messages wait,
         # and then takes the master for dead.
         self._socket.rcvhwm = 0
@@ -256,9 +256,9 @@ class Connection:
         # messages.)
         self._socket.reconnect_ivl = _NEVER_MS
         if family != socket.AF_UNIX:
-            self._show_keys(file)
+            self._set_keys(file)
         events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-        self._monitor = watched(self._socket, events)
+        self._monitor = open_monitor(self._socket, events)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -267,19 +267,19 @@ class Connection:
         else:
             host, port = address
             self._socket.connect(f"tcp://{f'[{host}]' if ':' in host else host}:{port}")
-        due = time.monotonic() + KNOWN_SECONDS
+        due = time.monotonic() + HANDSHAKE_SECONDS
         while (
-            not (heard := self._monitor.poll(int(1e3 * LEAVE_LOOK_SECONDS)))
+            not (has_event := self._monitor.poll(int(1e3 * SHUTDOWN_POLL_SECONDS)))
             and time.monotonic() < due
         ):
-            self._look()
-        if heard and not self._is_cut():
+            self._check_cancelled()
+        if has_event and not self._is_disconnected():
             return True
         self._socket.linger = 0
         self._end()
         return False
 
-    def _show_keys(self, file: ConnectionFile) -> None:
+    def _set_keys(self, file: ConnectionFile) -> None:
         if file.encrypted:
             self._socket.curve_serverkey = file.server_key
             self._socket.curve_publickey = file.public_key
@@ -288,7 +288,7 @@ class Connection:
             self._socket.plain_username = USER
             self._socket.plain_password = file.secret_key
 
-    def _is_cut(self) -> bool:
+    def _is_disconnected(self) -> bool:
         """Whether the last event of the connection is its end."""
         event = None
         while is_readable(self._monitor):
@@ -376,29 +376,29 @@ class SocketMachineEnd:
         threads: int | None,
         before: NotedSignals,
         prints: bool = True,
-        own: Mapping[str, Any] = MappingProxyType({}),
+        host_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._connection = connection
         self._threads = threads
         self._prints = prints
-        self._own = own
+        self._host_options = host_options
         self._signals = self._before = before
         self._frames: list[Any] = []  # that came with the order
         self._content = np.empty(0, np.uint8)  # that is in it
         self._opening: Open | None = None
         self._served: Opening | None = None
-        self._early: deque[list[Any]] = deque()  # orders that came before an awaited object
-        self._goes_by: float | None = None  # after good-bye
+        self._queued_orders: deque[list[Any]] = deque()  # orders that came before an awaited object
+        self._leave_deadline: float | None = None  # after good-bye
         self._next_progress = 0.0  # when a message on progress is due
         self.machines: tuple[int, ...] = ()
 
-    def receive_order(self, signals: NotedSignals) -> Announced:
+    def receive_order(self, signals: NotedSignals) -> OrderContent:
         """Wait for an order; if this machine was told to leave, say good-bye to the master."""
         self._signals = signals
         while (frames := self._next()) is None or frames[0] != ORDER:
-            if self.shutdown_reason and self._may_go(frames):
+            if self.shutdown_reason and self._may_leave(frames):
                 return Stop(ShutdownRequested(self.shutdown_reason))
-        order, job, self._content = unpacked(np.frombuffer(frames[1], np.int64))
+        order, job, self._content = unpack_order(np.frombuffer(frames[1], np.int64))
         self._frames = frames[2:]
         if job is not None:
             return job
@@ -408,7 +408,7 @@ class SocketMachineEnd:
             if self._prints:
                 say(f"this process does not carry machine {parsed.machine} any longer")
         if isinstance(parsed, Open):
-            options = replace(parsed.opening.options, **self._own)
+            options = replace(parsed.opening.options, **self._host_options)
             opening = replace(parsed.opening, options=options)
             threads = self._threads or parsed.threads
             self._opening = parsed = replace(parsed, opening=opening, threads=threads)
@@ -429,7 +429,7 @@ class SocketMachineEnd:
             self._connection.send(GOOD_BYE)
             raise ShutdownRequested(self.shutdown_reason)
 
-    def report_opened(self, opened: Opened) -> Verdict:
+    def send_open_report(self, opened: OpenReport) -> Verdict:
         """Report the opening of the shard; returns whether this machine serves it."""
         self._report_status(opened)
         content = self._receive(VERDICT)
@@ -449,7 +449,7 @@ class SocketMachineEnd:
         """Return the vector of a job."""
         opening = self._served
         assert opening is not None
-        shape = shape_for(order, opening)
+        shape = operand_shape(order, opening)
         if self._content.size:
             return self._content.view(opening.arithmetic).reshape(shape)
         values = np.empty(shape, opening.arithmetic)
@@ -482,23 +482,23 @@ class SocketMachineEnd:
             self._connection.send(ANSWER, head.tobytes() + octets)
         else:
             # The master asks for the next values only when it has all of these.
-            self._connection.send(ANSWER, head, [f for array in arrays for f in frames_of(array)])
+            self._connection.send(ANSWER, head, [f for array in arrays for f in to_frames(array)])
 
-    def _report_status(self, content: Opened | str | None) -> None:
+    def _report_status(self, content: OpenReport | str | None) -> None:
         self._connection.send(STATUS, pack(content))
 
     def _receive(self, kind: bytes) -> bytes | None:
         """Wait for a message of this kind, and return its content; None if the master leaves."""
         while True:
-            frames = self._connection.receive(LEAVE_LOOK_SECONDS)
+            frames = self._connection.receive(SHUTDOWN_POLL_SECONDS)
             if frames is None and self.shutdown_reason:
                 self._connection.send(GOOD_BYE)
                 raise ShutdownRequested(self.shutdown_reason)
             if frames is not None and frames[0] != ORDER:
                 break
             if frames is not None:
-                self._early.append(frames)
-                if unpacked(np.frombuffer(frames[1], np.int64))[0].kind == Kind.STOP:
+                self._queued_orders.append(frames)
+                if unpack_order(np.frombuffer(frames[1], np.int64))[0].kind == OrderKind.STOP:
                     return None
         if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
             raise ShutdownRequested(self.shutdown_reason)
@@ -507,17 +507,17 @@ class SocketMachineEnd:
         return b"".join(frames[1:])
 
     def _next(self) -> list[Any] | None:
-        if self._early:
-            return self._early.popleft()
-        return self._connection.receive(LEAVE_LOOK_SECONDS)
+        if self._queued_orders:
+            return self._queued_orders.popleft()
+        return self._connection.receive(SHUTDOWN_POLL_SECONDS)
 
-    def _may_go(self, frames: list[Any] | None) -> bool:
+    def _may_leave(self, frames: list[Any] | None) -> bool:
         """Say good-bye; True if the master has answered it, or has been silent for too long."""
         now = time.monotonic()
-        if self._goes_by is None:
+        if self._leave_deadline is None:
             self._connection.send(GOOD_BYE)
-            self._goes_by = now + FAREWELL_SECONDS
-        return now > self._goes_by or (frames is not None and frames[0] == FAREWELL)
+            self._leave_deadline = now + LEAVE_ACK_SECONDS
+        return now > self._leave_deadline or (frames is not None and frames[0] == FAREWELL)
 
     @property
     def shutdown_reason(self) -> str:  # noqa: D102

@@ -3,7 +3,7 @@
 ==========  ======================================================================
 to machine
 ORDER       an order, which is for jobs as `packed` returns it; then bytes that belong to it
-VERDICT     a `Verdict`: whether the machine serves the store that it has opened
+VERDICT     a `Verdict`: whether the machine has_operator the store that it has opened
 MEASURE     nothing; all machines are ready to measure their speeds
 PRESENT     nothing; it can be sent as long as the machine is connected
 REFUSED     why the machine cannot join
@@ -43,7 +43,7 @@ from cec_mpi.runtime.processes.packing import unpack
 from cec_mpi.runtime.processes.places import Count, Place
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import SHORT_VECTOR, Multiply, Opened, Opening, Order, Part
+from cec_mpi.runtime.wire.orders import SHORT_VECTOR, Multiply, Opening, OpenReport, Order, Part
 from cec_mpi.text import printable
 
 ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
@@ -52,11 +52,11 @@ HELLO, ANSWER, STATUS, PROGRESS, GOOD_BYE = b"H", b"A", b"S", b"P", b"B"
 
 _KIND = 8  # bytes, so that numbers behind it lie as they should
 
-_MOST_TEXT = 1 << 16  # characters of what went wrong
+_MAX_TEXT_LENGTH = 1 << 16  # characters of what went wrong
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
-_MOST_NAME = 255  # characters of a name
-_MOST_RATE = 1e15  # rows per second
+_MAX_NAME = 255  # characters of a name
+_MAX_RATE = 1e15  # rows per second
 
 
 def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
@@ -85,7 +85,7 @@ def copy_frames(frames: Sequence[Any], *arrays: NDArray[Any]) -> bool:
     return not free
 
 
-def unpack_status(frame: Any) -> Opened | str | None:
+def unpack_status(frame: Any) -> OpenReport | str | None:
     """Read a status; characters that a terminal would interpret are replaced.
 
     Raises
@@ -93,16 +93,16 @@ def unpack_status(frame: Any) -> Opened | str | None:
     ValueError
         It is not the status of a machine.
     """
-    content: Opened | str | None = unpack(frame, Opened | str | None)  # type: ignore[arg-type]
-    if not isinstance(content, Opened):
+    content: OpenReport | str | None = unpack(frame, OpenReport | str | None)  # type: ignore[arg-type]
+    if not isinstance(content, OpenReport):
         return content and _text(content)
     names = ("problem", "shard", "unlogged", "uncached")
     texts: Any = {name: _text(getattr(content, name)) for name in names}
-    return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MOST_RATE else 0.0)
+    return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MAX_RATE else 0.0)
 
 
 def _text(content: str) -> str:
-    return printable(content[:_MOST_TEXT], kept="\n")
+    return printable(content[:_MAX_TEXT_LENGTH], kept="\n")
 
 
 def packed(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
@@ -130,7 +130,7 @@ def packed(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
     return numbers, []
 
 
-def unpacked(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
+def unpack_order(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:
     """Return an order, the job that it is, if it is one, and vectors that came with it."""
     order = Order(*numbers[:_HEADER].tolist())
     if not order.is_step:
@@ -145,7 +145,7 @@ def unpacked(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArra
     return order, job, numbers[end:].view(np.uint8)[: order.length]
 
 
-def shape_for(job: Multiply, opening: Opening) -> tuple[int, int]:
+def operand_shape(job: Multiply, opening: Opening) -> tuple[int, int]:
     """Return the shape of W, or of the coefficients of all parts of a job."""
     adjoint, columns = job.product
     rows = sum(count_rows(part.intervals or ()) for part in job.parts)
@@ -194,11 +194,11 @@ class Hello:
             It is not such a message.
         """
         found = unpack(frame, cls)
-        host, network = found.place.host[:_MOST_NAME], found.place.network[:_MOST_NAME]
+        host, network = found.place.host[:_MAX_NAME], found.place.network[:_MAX_NAME]
         place = replace(found.place, host=printable(host), network=printable(network))
         return replace(found, place=place)
 
 
-def package_here() -> tuple[str, str, str]:
+def package_fingerprint() -> tuple[str, str, str]:
     """Return version, digest and place of this package."""
     return __version__, *fingerprint()

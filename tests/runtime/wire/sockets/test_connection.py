@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import HELLO, ORDER, PRESENT
 
 LIMIT = 60  # seconds
@@ -69,6 +69,6 @@ def test_machines_remove_the_unix_socket_of_a_master_that_was_killed(tmp_path):
         master.kill()
     directory = Path(file.local).parent
     assert directory.exists()
-    with pytest.raises(GoneMasterError, match="Connection refused"):
+    with pytest.raises(MasterLostError, match="Connection refused"):
         Connection(file)
     assert not directory.exists()

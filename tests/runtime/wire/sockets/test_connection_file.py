@@ -12,9 +12,9 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import (
     ConnectionFile,
     Key,
-    check_place,
+    check_connection_path,
     connection_from_key,
-    keys_from,
+    derive_keys,
     new_keys,
     read_connection_file,
 )
@@ -129,18 +129,18 @@ def test_another_file_is_neither_read_nor_replaced(tmp_path, content):
     with pytest.raises(InputError, match="is not a connection file"):
         read_connection_file(path)
     with pytest.raises(InputError, match="expected a new name, or an earlier connection file"):
-        check_place(path)
+        check_connection_path(path)
 
 
 def test_a_directory_is_told(tmp_path):
     with pytest.raises(InputError, match="a directory, expected a file"):
-        check_place(tmp_path)
+        check_connection_path(tmp_path)
 
 
 def test_both_ends_derive_the_same_keys_from_a_secret():
-    keys = keys_from(SECRET, True)
-    assert keys == keys_from(SECRET, True)
-    assert len({*keys, *keys_from(SECRET, False), *keys_from(f"{SECRET}.", True)}) == 12
+    keys = derive_keys(SECRET, True)
+    assert keys == derive_keys(SECRET, True)
+    assert len({*keys, *derive_keys(SECRET, False), *derive_keys(f"{SECRET}.", True)}) == 12
     assert all(len(key) == len(own) for key, own in zip(keys, new_keys(), strict=True))
     file = connection_from_key("node1", 50000, SECRET, True)
     assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:], "", True, "")

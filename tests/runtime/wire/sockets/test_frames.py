@@ -10,15 +10,15 @@ import pytest
 
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.runtime.wire.orders import Opened
-from cec_mpi.runtime.wire.sockets.library import PIECE, frames_of
+from cec_mpi.runtime.wire.orders import OpenReport
+from cec_mpi.runtime.wire.sockets.library import PIECE, to_frames
 from cec_mpi.runtime.wire.sockets.messages import (
     ORDER,
     Hello,
     copy_frames,
     first,
     kind_and_head,
-    package_here,
+    package_fingerprint,
     unpack_status,
 )
 
@@ -26,7 +26,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
 @pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
 def test_pieces_come_together(size):
     sent = np.random.default_rng(1).standard_normal(size)
-    frames = [frame.bytes for frame in frames_of(sent)]
+    frames = [frame.bytes for frame in to_frames(sent)]
     assert all(0 < len(frame) <= PIECE for frame in frames)
     found = np.full(size, np.nan)
     assert copy_frames(frames, found)
@@ -54,7 +54,9 @@ def test_what_does_not_fill_the_room_is_told():
     assert copy_frames([bytes(16), b"", bytes(8)], room)
 
 
-@pytest.mark.parametrize("content", [None, "it raised", Opened("", "a", 2.5, True, False, "full")])
+@pytest.mark.parametrize(
+    "content", [None, "it raised", OpenReport("", "a", 2.5, True, False, "full")]
+)
 def test_what_a_machine_says_is_heard(content):
     assert unpack_status(pack(content)) == content
 
@@ -63,9 +65,9 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
     assert unpack_status(pack(bad)) == "a\\x1b[2J\\ud800\nb"
     names = ("problem", "shard", "unlogged", "uncached")
-    status = unpack_status(pack(Opened(**dict.fromkeys(names, bad), rate=np.inf)))
-    assert status == Opened(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
-    hello = Hello(package_here(), 1, replace(place_here(), host=bad))
+    status = unpack_status(pack(OpenReport(**dict.fromkeys(names, bad), rate=np.inf)))
+    assert status == OpenReport(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
+    hello = Hello(package_fingerprint(), 1, replace(place_here(), host=bad))
     assert Hello.unpack(pack(hello)).place.host == "a\\x1b[2J\\ud800\\nb"
 
 
@@ -73,7 +75,7 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     "content",
     [1, [], [None]]
     + [
-        {**json.loads(pack(Opened())), **wrong}
+        {**json.loads(pack(OpenReport())), **wrong}
         for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"unseen": 2})
     ],
 )
@@ -89,17 +91,17 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
 
 
 def test_a_hello_comes_as_it_was_said():
-    hello = Hello(package_here(), 12, place_here(), 3, (2, 5), 4, 10**9, True)
+    hello = Hello(package_fingerprint(), 12, place_here(), 3, (2, 5), 4, 10**9, True)
     assert Hello.unpack(pack(hello)) == hello
 
 
 def test_most_of_a_hello_may_be_left_out():
-    hello = Hello(package_here(), 12, place_here())
+    hello = Hello(package_fingerprint(), 12, place_here())
     assert (hello.rank, hello.machines, hello.count) == (0, (), 1)
     assert Hello.unpack(pack(hello)) == hello
 
 
-SENT = json.loads(pack(Hello(package_here(), 1, place_here())))
+SENT = json.loads(pack(Hello(package_fingerprint(), 1, place_here())))
 WRONG = {
     "package": [["1"], None, "1"],
     "pid": ["many", -1, None, float("inf"), [1]],
@@ -129,5 +131,5 @@ def test_what_is_no_hello_is_refused(content):
 
 
 def test_a_name_of_a_computer_has_an_end():
-    hello = Hello(package_here(), 1, replace(place_here(), host="a" * 10**6))
+    hello = Hello(package_fingerprint(), 1, replace(place_here(), host="a" * 10**6))
     assert Hello.unpack(pack(hello)).place.host == "a" * 255

@@ -22,18 +22,18 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import Answered
 from cec_mpi.runtime.wire.orders import (
-    Kind,
-    Opened,
     Opening,
+    OpenReport,
+    OrderKind,
     Verdict,
     pack_report,
     parse_order,
 )
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
-from cec_mpi.runtime.wire.sockets.library import MOST_IN_FRAME
+from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
     FAREWELL,
@@ -45,8 +45,8 @@ from cec_mpi.runtime.wire.sockets.messages import (
     STATUS,
     VERDICT,
     Hello,
-    package_here,
-    unpacked,
+    package_fingerprint,
+    unpack_order,
 )
 from helpers.waiting import LIMIT
 from helpers.waiting import wait_until as until
@@ -61,7 +61,7 @@ class Process:
     def __init__(self, file, **hello):
         self.connection = Connection(file)
         place = replace(place_here(), **hello.pop("place", {}))
-        said_first = Hello(hello.pop("package", package_here()), os.getpid(), place, **hello)
+        said_first = Hello(hello.pop("package", package_fingerprint()), os.getpid(), place, **hello)
         self.say(HELLO, pack(said_first))
 
     def say(self, kind, head=b"", *frames):
@@ -77,14 +77,14 @@ class Process:
     def order(self, kind):
         """The next order, which is of this kind."""
         head, *frames = self.hear(ORDER)
-        order, _, _ = unpacked(np.frombuffer(head, np.int64))
+        order, _, _ = unpack_order(np.frombuffer(head, np.int64))
         assert order.kind == kind
         return order, b"".join(frames)
 
     def opens(self):
         """Open a store; the machine that it is in it."""
-        order, content = self.order(Kind.OPEN)
-        self.say(STATUS, pack(Opened(shard="file")))
+        order, content = self.order(OrderKind.OPEN)
+        self.say(STATUS, pack(OpenReport(shard="file")))
         return parse_order(order, content).machine
 
     def verdict(self):
@@ -262,7 +262,7 @@ def test_a_signal_ends_the_wait(make):
 
 def test_another_version_is_refused_and_told_why(make, come, capsys):
     hub = make()
-    version, digest, where = package_here()
+    version, digest, where = package_fingerprint()
     stranger = come(package=("0.0.1", digest, where))
     until(lambda: list(hub.events()) or capsys.readouterr().out)
     with pytest.raises(InputError, match=rf"0\.0\.1.*{version}|{version}.*0\.0\.1"):
@@ -291,7 +291,7 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
     first.say(b"\xff" * 20, b"", b"")
     until(lambda: list(hub.events()) or caplog.text.count("has sent an invalid message") == 5)
     job = ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.answer(1)
     assert happened(hub, Answered)[-1].jobs == (job,)
     assert job.values.tolist() == [1.0] * ROWS
@@ -300,7 +300,7 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
 def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
     hub, end, (first, second, *_, spare) = gathered(spares=1)
     job = ask(end, 2)
-    second.order(Kind.MULTIPLY)
+    second.order(OrderKind.MULTIPLY)
     for number in range(3000):
         first.say((STATUS, ANSWER, b"?")[number % 3], b'"x"')
     second.answer(2)
@@ -339,7 +339,7 @@ def test_who_lies_about_its_computer_changes_nothing_for_others(cores, gathered,
     until(lambda: list(hub.events()) or hub.roster.vacant == [3])
     honest = come(machines=(3,))
     until(lambda: list(hub.events()) or not hub.roster.vacant)
-    order, _ = honest.order(Kind.OPEN)
+    order, _ = honest.order(OrderKind.OPEN)
     assert order.step == 1  # threads
 
 
@@ -352,7 +352,7 @@ def test_machines_open_a_store_and_answer(gathered):
     jobs = [ask(end, n) for n in (1, 2, 3)]
     assert hub.busy().keys() == {1, 2, 3}
     for n, process in enumerate(processes, start=1):
-        process.order(Kind.MULTIPLY)
+        process.order(OrderKind.MULTIPLY)
         process.answer(n)
     answered = []
     until(lambda: answered.extend(hub.events()) or len(answered) == 3)
@@ -368,7 +368,7 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     assert numbers == (1, 2, 3, 0)
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
-    processes[1].order(Kind.OPEN)
+    processes[1].order(OrderKind.OPEN)
     processes[1].close()
     assert [processes[n].opens() for n in (0, 2)] == [1, 3]
     told = opened.result(LIMIT)
@@ -395,14 +395,14 @@ def test_who_never_opens_is_replaced_and_is_a_spare_if_it_opens_at_last(
     hub.open(opening_of(manifest, numbers))  # returns, although none of them opens
     hub.admit(None)
     for process in processes[:3]:
-        process.order(Kind.OPEN)
+        process.order(OrderKind.OPEN)
     spare, others = processes[3], {1, 2, 3}
     until(lambda: list(hub.events()) or hub.roster[4].machines)
     taken = spare.opens()
     happened(hub, Joined)
     (slow,) = (process for process, n in zip(processes, (1, 2, 3), strict=False) if n == taken)
-    assert hub.awaited() == others - {taken}  # nobody else can open them
-    slow.say(STATUS, pack(Opened(shard="file")))
+    assert hub.expected_machines() == others - {taken}  # nobody else can open them
+    slow.say(STATUS, pack(OpenReport(shard="file")))
     until(lambda: list(hub.events()) or hub.roster[taken].opening)
     assert "meanwhile" in slow.verdict().failure.text
     assert slow.opens() in others - {taken}  # it is faster now
@@ -427,8 +427,8 @@ def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, m
     processes = [come(rank=n) for n in (1, 2, 3, 4)]
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
-    processes[2].order(Kind.OPEN)
-    processes[2].say(STATUS, pack(Opened("machine 3 sees no shard", unseen=True)))
+    processes[2].order(OrderKind.OPEN)
+    processes[2].say(STATUS, pack(OpenReport("machine 3 sees no shard", unseen=True)))
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
@@ -446,13 +446,13 @@ def test_machines_are_measured_together_without_one_that_dies(make, come, manife
     options = MachineOptions(threads=1, measured=True)
     opened = meanwhile(hub.open, replace(opening_of(manifest, numbers), options=options))
     for process in processes:
-        process.order(Kind.OPEN)
+        process.order(OrderKind.OPEN)
     first.say(STATUS, pack(None))
     second.say(STATUS, pack(None))
     third.close()
     for process in (first, second):
         process.hear(MEASURE)
-        process.say(STATUS, pack(Opened(shard="file", rate=7.0)))
+        process.say(STATUS, pack(OpenReport(shard="file", rate=7.0)))
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
@@ -472,26 +472,26 @@ def test_machines_are_told_why_the_store_is_refused(make, come, manifest, meanwh
 def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     hub, end, _ = gathered(machines=2, waits=True)
     assert hub.roster.available == {1, 2}
-    assert hub.awaited() == {3}
+    assert hub.expected_machines() == {3}
     late = come(rank=3)
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     assert late.opens() == 3
     (joined,) = happened(hub, Joined)
     assert (joined.machine, joined.host) == (3, place_here().host)
-    assert (hub.roster.available, hub.awaited()) == ({1, 2, 3}, set())
+    assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
     ask(end, 3)
     assert late.verdict() == Verdict()
-    late.order(Kind.MULTIPLY)
+    late.order(OrderKind.MULTIPLY)
 
 
 def test_a_run_that_does_not_wait_awaits_only_those_who_open(gathered, come):
     hub, _, _ = gathered(machines=2)
-    assert hub.awaited() == set()
+    assert hub.expected_machines() == set()
     late = come(rank=3)
-    until(lambda: list(hub.events()) or hub.awaited() == {3})
+    until(lambda: list(hub.events()) or hub.expected_machines() == {3})
     late.opens()
     happened(hub, Joined)
-    assert hub.awaited() == set()
+    assert hub.expected_machines() == set()
 
 
 # --- answers ------------------------------------------------------------------------------
@@ -501,7 +501,7 @@ def test_a_run_that_does_not_wait_awaits_only_those_who_open(gathered, come):
 def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     job = ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.answer(1, numbers)
     assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
     assert np.isnan(job.values).any() or numbers > ROWS
@@ -513,7 +513,7 @@ def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
 def test_an_answer_without_a_whole_report_ends_a_machine(gathered):
     hub, end, (first, *_) = gathered()
     ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.say(ANSWER, b"12345678")
     assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
 
@@ -521,7 +521,7 @@ def test_an_answer_without_a_whole_report_ends_a_machine(gathered):
 def test_a_machine_that_dies_with_a_job_is_lost_and_replaced(gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.close()
     (lost,) = happened(hub, Lost)
     assert (lost.machine, lost.reason) == (
@@ -535,7 +535,7 @@ def test_a_machine_that_dies_with_a_job_is_lost_and_replaced(gathered):
 def test_an_answer_that_was_sent_before_the_end_counts(gathered):
     hub, end, (first, *_) = gathered()
     job = ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.answer(1)
     first.close()
     time.sleep(0.3)  # so that the master finds both at once
@@ -546,7 +546,7 @@ def test_an_answer_that_was_sent_before_the_end_counts(gathered):
 def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     old = ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     hub.late(1)
     hub.give_up(1, "no answer")
     assert spare.opens() == 1
@@ -566,7 +566,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
 def test_who_was_given_up_is_back_where_nobody_could_replace_it(gathered):
     hub, end, (first, *_) = gathered()
     ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     hub.give_up(1, "no answer")
     assert hub.busy() == {}
     first.answer(1)
@@ -610,7 +610,7 @@ def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
     hub, end, _, second = host
     jobs = ask(end, 2, 3)
     head, *frames = second.hear(ORDER)
-    order, job, content = unpacked(np.frombuffer(head, np.int64))
+    order, job, content = unpack_order(np.frombuffer(head, np.int64))
     assert (order.shard, [part.machine for part in job.parts]) == (2, [2, 3])
     assert (content.size, frames) == (8 * COLUMNS, [])
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
@@ -623,8 +623,8 @@ def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
 def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_turn(host):
     hub, end, _, second = host
     first, other = ask(end, 3), ask(end, 2)
-    second.order(Kind.MULTIPLY)
-    second.order(Kind.MULTIPLY)
+    second.order(OrderKind.MULTIPLY)
+    second.order(OrderKind.MULTIPLY)
     second.answer(3)
     assert happened(hub, Answered) == [Answered((first,))]
     assert hub.busy() == {2: other}
@@ -652,13 +652,13 @@ def test_all_machines_of_a_host_leave_when_it_says_good_bye(host):
 def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host, come):
     hub, end, _, second = host
     ask(end, 2)
-    second.order(Kind.MULTIPLY)
+    second.order(OrderKind.MULTIPLY)
     hub.give_up(2, "silent")
     assert happened(hub, GivenUp) == [GivenUp(2, "silent"), GivenUp(3, "silent")]
     spare = come()
     until(lambda: list(hub.events()) or hub.roster.opening)
     taken = serves(spare, hub)
-    order, _ = second.order(Kind.CLOSE)
+    order, _ = second.order(OrderKind.CLOSE)
     second.answer(2)
     (_, joined) = happened(hub, Answered, Joined)
     assert taken == order.shard
@@ -670,12 +670,12 @@ def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host,
 def test_only_a_run_that_waits_awaits_machines_of_a_silent_host(waits, gathered):
     hub, end, (first, *_) = gathered(waits=waits)
     ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     hub.give_up(1, "silent")
-    assert hub.awaited() == ({1} if waits else set())
+    assert hub.expected_machines() == ({1} if waits else set())
     first.answer(1)
     happened(hub, Joined)
-    assert hub.awaited() == set()
+    assert hub.expected_machines() == set()
 
 
 def test_a_host_that_comes_back_gets_the_machines_that_it_had(host, come):
@@ -692,21 +692,21 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, caps
     second = come(count=2)
     until(lambda: list(hub.events()) or hub.roster.opening)
     assert serves(second, hub) == 2
-    second.order(Kind.OPEN)
-    second.say(STATUS, pack(Opened("machine 3 sees no shard", unseen=True)))
+    second.order(OrderKind.OPEN)
+    second.say(STATUS, pack(OpenReport("machine 3 sees no shard", unseen=True)))
     assert happened(hub, Lost) == [Lost(3, "machine 3 sees no shard")]
     assert second.verdict().failure.text == "machine 3 sees no shard"
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
     happens_nothing(hub)  # it is not asked again
     assert hub.roster.vacant == [3]
     ask(end, 2)
-    second.order(Kind.MULTIPLY)
+    second.order(OrderKind.MULTIPLY)
 
 
 def test_a_machine_that_cannot_compute_leaves_its_host(host):
     hub, _, _, second = host
     hub.exclude(3, "its shard is damaged", Lost)
-    order, _ = second.order(Kind.CLOSE)
+    order, _ = second.order(OrderKind.CLOSE)
     assert order.shard == 3
     assert happened(hub, Lost) == [Lost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
@@ -730,14 +730,14 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     newcomer = come()
     until(lambda: list(hub.events()) or State.JOINING in hub.roster.processes[-1].machines.values())
     assert newcomer.opens() == 3
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     happens_nothing(hub)  # the first one has a job of this machine
-    assert hub.awaited() == set()
+    assert hub.expected_machines() == set()
     first.answer(3)
     answered, joined = happened(hub, Answered, Joined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
     assert newcomer.verdict() == Verdict()
-    order, _ = first.order(Kind.CLOSE)
+    order, _ = first.order(OrderKind.CLOSE)
     assert order.shard == 3
 
 
@@ -821,7 +821,7 @@ def test_who_says_good_bye_between_steps_may_go(gathered):
 def test_who_says_good_bye_with_a_job_answers_first(gathered):
     hub, end, (first, *_) = gathered()
     job = ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     first.say(GOOD_BYE)
     happens_nothing(hub)
     first.answer(1)
@@ -839,13 +839,13 @@ def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, cap
     process = come(rank=1)
     hub.gather(lambda: 1, 1, LIMIT)  # and no store is opened
     stopped = meanwhile(hub.stop, InputError("no such store"))
-    told = parse_order(*process.order(Kind.STOP))
+    told = parse_order(*process.order(OrderKind.STOP))
     assert str(told.error) == "no such store"
     process.close()
     stopped.result(LIMIT)
     assert hub.stuck_ranks == []
     assert not (tmp_path / "conn.json").exists()
-    with pytest.raises(GoneMasterError):
+    with pytest.raises(MasterLostError):
         come()
     make.made.clear()
 
@@ -862,10 +862,10 @@ def test_ranks_that_do_not_leave_are_named(make, gathered):
 def test_who_sends_too_much_at_once_is_told_why_once_and_excluded(gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     ask(end, 1)
-    first.order(Kind.MULTIPLY)
+    first.order(OrderKind.MULTIPLY)
     for _ in range(3):
-        first.say(ANSWER, bytes(MOST_IN_FRAME))
-    why = f"it sends {MOST_IN_FRAME + 8} bytes at once, expected at most {MOST_IN_FRAME}"
+        first.say(ANSWER, bytes(MAX_FRAME_BYTES))
+    why = f"it sends {MAX_FRAME_BYTES + 8} bytes at once, expected at most {MAX_FRAME_BYTES}"
     assert happened(hub, Lost)[-1] == Lost(1, why)
     with pytest.raises(MachineError, match=f"has excluded this machine: {why}"):
         first.connection.receive(LIMIT)
@@ -875,7 +875,7 @@ def test_who_sends_too_much_at_once_is_told_why_once_and_excluded(gathered):
 
 def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys):
     hub = make()
-    stranger = come(package=("1", "2", "x" * MOST_IN_FRAME))
+    stranger = come(package=("1", "2", "x" * MAX_FRAME_BYTES))
     until(lambda: list(hub.events()) or "cannot join" in capsys.readouterr().out)
     with pytest.raises(InputError, match="at once, expected at most"):
         stranger.connection.receive(LIMIT)
@@ -888,7 +888,7 @@ def test_a_connection_is_one_host_once(gathered):
     first.say(GOOD_BYE)
     assert happened(hub, Left)[-1].machine == 1
     first.hear(FAREWELL)
-    first.say(HELLO, pack(Hello(package_here(), 1, place_here())))
+    first.say(HELLO, pack(Hello(package_fingerprint(), 1, place_here())))
     assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
     list(hub.events())
     assert len(hub.roster.processes) == 3

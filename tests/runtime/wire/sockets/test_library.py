@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from cec_mpi.runtime.wire.sockets.library import is_readable, read_event, watched
+from cec_mpi.runtime.wire.sockets.library import is_readable, open_monitor, read_event
 
 
 def test_sockets_that_come_and_go_quickly_can_all_be_watched():
@@ -12,7 +12,7 @@ def test_sockets_that_come_and_go_quickly_can_all_be_watched():
     with zmq.Context() as context:
         for _ in range(200):
             socket = context.socket(zmq.DEALER)
-            monitor = watched(socket, zmq.Event.CONNECT_DELAYED | zmq.Event.LISTENING)
+            monitor = open_monitor(socket, zmq.Event.CONNECT_DELAYED | zmq.Event.LISTENING)
             assert not is_readable(monitor)
             socket.bind("tcp://127.0.0.1:*")
             assert monitor.poll(10_000)

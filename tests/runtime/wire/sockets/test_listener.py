@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, new_keys
-from cec_mpi.runtime.wire.sockets.library import MOST_READ, PIECE, frames_of, tracker_of
+from cec_mpi.runtime.wire.sockets.library import MAX_READ_BYTES, PIECE, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.machine_end import Connection, GoneMasterError
+from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, ORDER, copy_frames
 from helpers.waiting import LIMIT
 from helpers.waiting import wait_until as until
@@ -109,7 +109,7 @@ def test_messages_go_both_ways(listen, way):
         caller, frames = hear(listener)
         assert frames == [HELLO.ljust(8) + b"head", bytes(PIECE), b""]
         sent = np.random.default_rng(1).standard_normal(PIECE // 8)
-        assert listener.send(caller, ORDER, b"order", frames_of(sent))
+        assert listener.send(caller, ORDER, b"order", to_frames(sent))
         kind, head, *frames = connection.receive(LIMIT)
         found = np.empty_like(sent)
         assert (kind, bytes(head)) == (ORDER, b"order")
@@ -126,8 +126,8 @@ def test_what_is_sent_is_released_when_a_machine_has_it_or_is_lost(listen, start
     process = start(file)
     caller = known(listener)
     process.send_signal(signal.SIGSTOP)
-    frames = frames_of(np.zeros(64 * PIECE // 8))
-    tracker = tracker_of(frames)
+    frames = to_frames(np.zeros(64 * PIECE // 8))
+    tracker = make_tracker(frames)
     assert listener.send(caller, ORDER, b"order", frames)
     del frames
     time.sleep(0.3)
@@ -180,7 +180,7 @@ def test_what_is_said_last_is_heard(listen):
         assert listener.send(caller, ORDER, b"last")
         listener.close()
         assert bytes(connection.receive(LIMIT)[1]) == b"last"
-        with pytest.raises(GoneMasterError, match="the connection to the master has ended"):
+        with pytest.raises(MasterLostError, match="the connection to the master has ended"):
             connection.receive(LIMIT)
 
 
@@ -194,7 +194,7 @@ def test_wrong_keys_are_refused(listen, way, wrong, caplog):
         bad = replace(file, public_key=other.public_key, secret_key=other.secret_key)
     else:
         bad = replace(file, encrypted=not file.encrypted)
-    with pytest.raises(GoneMasterError, match="no answer, or different keys or encryption"):
+    with pytest.raises(MasterLostError, match="no answer, or different keys or encryption"):
         Connection(bad)
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
@@ -204,7 +204,7 @@ def test_wrong_keys_are_refused(listen, way, wrong, caplog):
 
 def test_a_master_with_other_keys_is_refused(listen):
     _, file = over("curve", listen)
-    with pytest.raises(GoneMasterError, match="no answer, or different keys"):
+    with pytest.raises(MasterLostError, match="no answer, or different keys"):
         Connection(replace(file, server_key=new_keys().server_key))
 
 
@@ -246,9 +246,9 @@ def test_a_frame_above_the_limit_ends_its_connection_alone(listen, way):
         callers = [known(listener)]
         good.send(HELLO)
         callers.append(known(listener))
-        bad.send(ANSWER, b"", [bytes(MOST_READ + 1)])
+        bad.send(ANSWER, b"", [bytes(MAX_READ_BYTES + 1)])
         assert until(lambda: listener.disconnected(callers)) == callers[:1]
-        with pytest.raises(GoneMasterError):
+        with pytest.raises(MasterLostError):
             until(lambda: bad.receive(1))
         assert listener.receive() is None
         good.send(ANSWER, b"", [bytes(PIECE)])
@@ -310,7 +310,7 @@ def test_a_stale_file_is_told(listen):
     listener, file = over("unix", listen)
     listener.close()
     port = file.places[0][1]
-    with pytest.raises(GoneMasterError) as told:
+    with pytest.raises(MasterLostError) as told:
         Connection(file)
     assert str(told.value) == (
         f"the master cannot be reached: tried port {port} of 127.0.0.1 (Connection refused)"
@@ -324,7 +324,7 @@ def test_all_that_was_tried_is_told(listen, tmp_path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
     places = (*file.places, ("no such host", 1))
-    with pytest.raises(GoneMasterError) as told:
+    with pytest.raises(MasterLostError) as told:
         Connection(replace(file, local=path, places=places))
     assert f"tried Unix socket {path} (Connection refused); port" in str(told.value)
     assert "port 1 of no such host (" in str(told.value)
@@ -348,7 +348,7 @@ def test_a_secret_stands_for_the_file(listen, encrypted):
         assert machine.place == f"localhost, port {port}"
         machine.send(HELLO)
         known(listener)
-    with pytest.raises(GoneMasterError, match="no answer, or different keys"):
+    with pytest.raises(MasterLostError, match="no answer, or different keys"):
         Connection(connection_from_key("localhost", port, f"{SECRET}.", encrypted))
 
 

@@ -14,13 +14,13 @@ from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.packing import pack_fields
 from cec_mpi.runtime.wire.orders import (
-    Kind,
     Multiply,
     Open,
-    Opened,
     Opening,
+    OpenReport,
     Order,
-    Reported,
+    OrderKind,
+    ReportFields,
 )
 from cec_mpi.runtime.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
 from cec_mpi.runtime.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
@@ -54,17 +54,17 @@ def told():
 def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tmp_path):
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
-    wire = Wire(None, [*order(Kind.OPEN), pack_fields(opening)], [FAREWELL])
+    wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [FAREWELL])
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
         assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
-            end.report_opened(Opened())
+            end.send_open_report(OpenReport())
     assert wire.sent[0] == [GOOD_BYE, b""]
 
 
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
-    wire = Wire(order(Kind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
+    wire = Wire(order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
     end = SocketMachineEnd(wire, 1, told)
     with NotedSignals() as signals:
         job = end.receive_order(signals)
@@ -72,4 +72,4 @@ def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
     end.send_answer(job, [np.zeros(1)], [Report(0.5)])
     kind, head = wire.sent[0]
     assert kind == ANSWER
-    assert Reported(*np.frombuffer(head)[: Reported.size()]).leaving == 1
+    assert ReportFields(*np.frombuffer(head)[: ReportFields.size()]).leaving == 1

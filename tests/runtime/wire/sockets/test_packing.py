@@ -8,8 +8,8 @@ import pytest
 from cec_mpi.core.elastic.events import Request
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import Kind, Order, Part
-from cec_mpi.runtime.wire.sockets.messages import copy_frames, packed, unpacked
+from cec_mpi.runtime.wire.orders import Order, OrderKind, Part
+from cec_mpi.runtime.wire.sockets.messages import copy_frames, packed, unpack_order
 
 PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
 
@@ -25,7 +25,7 @@ def jobs_of(product, *contents):
 def test_a_short_vector_goes_with_the_jobs_once(numbers, dtype):
     w = np.arange(numbers, dtype=dtype).reshape(1, -1)
     message, follow = packed(jobs_of(Product(columns=1), w, w))
-    order, job, content = unpacked(message)
+    order, job, content = unpack_order(message)
     assert (order.step, order.length, follow) == (7, w.nbytes, [])
     assert (job.step, job.product, job.parts) == (7, Product(columns=1), PARTS)
     np.testing.assert_array_equal(content.view(dtype), w[0])
@@ -35,7 +35,7 @@ def test_a_short_vector_goes_with_the_jobs_once(numbers, dtype):
 def test_short_coefficients_lie_one_behind_the_other(dtype):
     first, second = np.arange(7, dtype=dtype), np.array([9], dtype)
     message, follow = packed(jobs_of(Product(True, 1), first, second))
-    _, job, content = unpacked(message)
+    _, job, content = unpack_order(message)
     assert (job.parts, follow) == (PARTS, [])
     assert content.view(dtype).tolist() == [*range(7), 9]
 
@@ -48,13 +48,13 @@ def test_long_vectors_follow_and_w_only_once(adjoint):
     assert [each is given for each, given in zip(follow, (w, other), strict=False)] == [True] * (
         1 + adjoint
     )
-    order, job, content = unpacked(message)
+    order, job, content = unpack_order(message)
     assert (order.length, job.parts, content.size) == (0, PARTS, 0)
 
 
 def test_an_order_that_is_no_job_has_no_parts():
-    order = Order(Kind.OPEN, 1, length=4096)
-    come, job, content = unpacked(np.array(order, dtype=np.int64))
+    order = Order(OrderKind.OPEN, 1, length=4096)
+    come, job, content = unpack_order(np.array(order, dtype=np.int64))
     assert (come, job, content.size) == (order, None, 0)
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.wire.sockets.connection_file import own_names, parse_listen, seen_from
+from cec_mpi.runtime.wire.sockets.connection_file import (
+    order_addresses,
+    own_addresses,
+    parse_listen,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +53,12 @@ def test_another_text_is_refused(text):
 
 def test_the_host_itself_is_tried_first_where_it_is_the_masters():
     places = [("node1", 1), ("127.0.0.1", 1), ("10.0.0.1", 1), ("::1", 2)]
-    assert seen_from(places, True) == [places[1], places[3], places[0], places[2]]
-    assert seen_from(places, False) == [places[0], places[2]]
-    assert seen_from([("localhost", 1)], False) == [("localhost", 1)]
+    assert order_addresses(places, True) == [places[1], places[3], places[0], places[2]]
+    assert order_addresses(places, False) == [places[0], places[2]]
+    assert order_addresses([("localhost", 1)], False) == [("localhost", 1)]
 
 
 def test_this_host_is_named_once_and_itself_last():
-    names = own_names()
+    names = own_addresses()
     assert len(set(names)) == len(names)
     assert names[-1] == "127.0.0.1"

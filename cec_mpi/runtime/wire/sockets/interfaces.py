@@ -13,17 +13,17 @@ from cec_mpi.errors import InputError
 
 # Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
 # does not pass on the option for its own daemons (prte_if_include), and srun sets none.
-_CARDS_OF_LAUNCHERS = (
+_INCLUDE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
     "MPIR_CVAR_NEMESIS_TCP_NETWORK_IFACE",  # MPICH's, of -iface and HYDRA_IFACE
     "HYDRA_BSTRAP_IFACE",  # Intel's, of -iface and I_MPI_HYDRA_IFACE
     "FI_TCP_IFACE",
     "UCX_NET_DEVICES",
 )
-_NOT_THESE = "OMPI_MCA_btl_tcp_if_exclude"
+_EXCLUDE_VARIABLE = "OMPI_MCA_btl_tcp_if_exclude"
 
 
-class Card(NamedTuple):
+class NetworkInterface(NamedTuple):
     """An address of a network card; a card with several addresses is listed several times.
 
     Attributes
@@ -42,13 +42,13 @@ class Card(NamedTuple):
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
-    def is_of_the_link_alone(self) -> bool:
+    def is_link_local(self) -> bool:
         """Whether it is a link-local IPv6 address, which is valid only with the name of a card."""
         address = ipaddress.ip_address(self.address)
         return address.version == 6 and address.is_link_local
 
 
-def where_to_listen(
+def listen_addresses(
     interface: str | None, environ: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
     """Return the addresses at which rank 0 listens; an empty one stands for all addresses.
@@ -67,10 +67,10 @@ def where_to_listen(
     """
     if interface is not None:
         try:
-            here = cards()
+            here = list_interfaces()
         except OSError as error:
             raise InputError(f"interface {interface!r}: no network cards: {error}") from None
-        found = matching(str(interface), here)
+        found = match_interfaces(str(interface), here)
         if not found:
             raise InputError(
                 f"interface {interface!r}: rank 0 on {socket.gethostname()} has "
@@ -79,12 +79,14 @@ def where_to_listen(
             )
         return _addresses(found)
     try:
-        return _addresses(cards_of_launcher(cards(), environ)) or ("",)
+        return _addresses(launcher_interfaces(list_interfaces(), environ)) or ("",)
     except OSError:
         return ("",)
 
 
-def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[Card]:
+def launcher_interfaces(
+    here: Sequence[NetworkInterface], environ: Mapping[str, str]
+) -> list[NetworkInterface]:
     """Return the cards that the launcher names for ranks; empty if it names none.
 
     Names that this computer does not have, or that only it can reach, do not count.
@@ -92,20 +94,20 @@ def cards_of_launcher(here: Sequence[Card], environ: Mapping[str, str]) -> list[
     Examples
     --------
     >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
-    >>> cards_of_launcher(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
+    >>> launcher_interfaces(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
     [Card(name='eth0', address='10.1.0.7')]
     """
-    for variable in _CARDS_OF_LAUNCHERS:
-        found = matching(environ.get(variable, ""), here)
+    for variable in _INCLUDE_VARIABLES:
+        found = match_interfaces(environ.get(variable, ""), here)
         if not all(card.is_loopback for card in found):
             return found
-    without = matching(environ.get(_NOT_THESE, ""), here)
+    without = match_interfaces(environ.get(_EXCLUDE_VARIABLE, ""), here)
     if without:
         return [card for card in here if card not in without and not card.is_loopback]
     return []
 
 
-def matching(text: str, here: Iterable[Card]) -> list[Card]:
+def match_interfaces(text: str, here: Iterable[NetworkInterface]) -> list[NetworkInterface]:
     """Return the cards in a list of names, addresses and networks.
 
     Examples
@@ -116,26 +118,26 @@ def matching(text: str, here: Iterable[Card]) -> list[Card]:
     >>> [card.address for card in matching("eth0", here)]
     ['10.1.0.7', 'fd00::7']
     """
-    tests = [_test(word) for word in filter(None, map(str.strip, text.split(",")))]
+    tests = [_make_matcher(word) for word in filter(None, map(str.strip, text.split(",")))]
     return [card for card in here if any(fits(card) for fits in tests)]
 
 
-def _test(word: str) -> Callable[[Card], bool]:
+def _make_matcher(word: str) -> Callable[[NetworkInterface], bool]:
     with suppress(ValueError):
         network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
         return lambda card: ipaddress.ip_address(card.address) in network
     return lambda card: card.name == word
 
 
-def _addresses(found: Iterable[Card]) -> tuple[str, ...]:
+def _addresses(found: Iterable[NetworkInterface]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(card.address for card in found))
 
 
-def _listed(found: Iterable[Card]) -> str:
+def _listed(found: Iterable[NetworkInterface]) -> str:
     return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
 
 
-def cards() -> list[Card]:
+def list_interfaces() -> list[NetworkInterface]:
     """Return the network cards of this computer that have an address.
 
     Raises
@@ -149,7 +151,7 @@ def cards() -> list[Card]:
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
             if entry.family in (socket.AF_INET, socket.AF_INET6):
-                card = Card(name, entry.address.partition("%")[0])
-                if not card.is_of_the_link_alone:
+                card = NetworkInterface(name, entry.address.partition("%")[0])
+                if not card.is_link_local:
                     found.append(card)
     return found

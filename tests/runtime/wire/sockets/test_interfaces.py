@@ -5,26 +5,31 @@ import socket
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.wire.sockets.cards import Card, cards, cards_of_launcher, where_to_listen
+from cec_mpi.runtime.wire.sockets.interfaces import (
+    NetworkInterface,
+    launcher_interfaces,
+    list_interfaces,
+    listen_addresses,
+)
 
 HERE = [
-    Card("lo", "127.0.0.1"),
-    Card("eth0", "10.1.0.7"),
-    Card("ib0", "10.2.0.7"),
-    Card("docker0", "172.17.0.1"),
-    Card("lo", "::1"),
-    Card("eth0", "fd00::7"),
+    NetworkInterface("lo", "127.0.0.1"),
+    NetworkInterface("eth0", "10.1.0.7"),
+    NetworkInterface("ib0", "10.2.0.7"),
+    NetworkInterface("docker0", "172.17.0.1"),
+    NetworkInterface("lo", "::1"),
+    NetworkInterface("eth0", "fd00::7"),
 ]
 
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.cards.cards", lambda: HERE)
+    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.interfaces.cards", lambda: HERE)
 
 
 def test_the_cards_of_this_computer_can_be_listened_at():
-    found = cards()
-    assert Card("lo", "127.0.0.1") in found
+    found = list_interfaces()
+    assert NetworkInterface("lo", "127.0.0.1") in found
     assert {card.name for card in found} <= {name for _, name in socket.if_nameindex()}
     for card in found:
         family = socket.AF_INET6 if ":" in card.address else socket.AF_INET
@@ -45,7 +50,7 @@ def test_the_cards_of_this_computer_can_be_listened_at():
 @pytest.mark.usefixtures("here")
 def test_the_card_that_the_user_names_is_taken(interface, addresses):
     environ = {"OMPI_MCA_btl_tcp_if_include": "docker0"}
-    assert where_to_listen(interface, environ) == addresses
+    assert listen_addresses(interface, environ) == addresses
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,7 @@ def test_the_card_that_the_user_names_is_taken(interface, addresses):
 @pytest.mark.usefixtures("here")
 def test_a_card_that_is_not_there_is_refused_with_those_that_are(interface):
     with pytest.raises(InputError) as error:
-        where_to_listen(interface, {})
+        listen_addresses(interface, {})
     assert f"interface {interface!r}" in str(error.value)
     assert "eth0 (10.1.0.7), ib0 (10.2.0.7), docker0 (172.17.0.1)" in str(error.value)
 
@@ -80,16 +85,16 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(interface):
     ],
 )
 def test_the_cards_that_the_launcher_names_are_taken(environ, names):
-    assert [card.name for card in cards_of_launcher(HERE, environ)] == names
+    assert [card.name for card in launcher_interfaces(HERE, environ)] == names
 
 
 @pytest.mark.usefixtures("here")
 def test_where_the_launcher_names_nothing_all_cards_are_taken():
-    assert where_to_listen(None, {}) == ("",)
-    assert where_to_listen(None, {"FI_TCP_IFACE": "eth7"}) == ("",)
+    assert listen_addresses(None, {}) == ("",)
+    assert listen_addresses(None, {"FI_TCP_IFACE": "eth7"}) == ("",)
 
 
 @pytest.mark.usefixtures("here")
 def test_the_cards_of_the_launcher_are_taken_where_the_user_names_none():
-    assert where_to_listen(None, {"FI_TCP_IFACE": "ib0"}) == ("10.2.0.7",)
-    assert where_to_listen("lo", {"FI_TCP_IFACE": "ib0"}) == ("127.0.0.1", "::1")
+    assert listen_addresses(None, {"FI_TCP_IFACE": "ib0"}) == ("10.2.0.7",)
+    assert listen_addresses("lo", {"FI_TCP_IFACE": "ib0"}) == ("127.0.0.1", "::1")
