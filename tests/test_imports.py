@@ -59,7 +59,7 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
     """Every rank reads its modules, which takes longer than the first step."""
     loaded = loaded_after(program)
     assert {"numpy", "cec_mpi.runtime.machine.machine", "cec_mpi.store.reader"} <= loaded
-    rooms = ("core.accuracy.cancellation", "encoding", "runtime.master", "tasks")
+    rooms = ("core.accuracy.vectors", "encoding", "runtime.master", "tasks")
     stores = ("operations", "rebuilding", "work")
     unwanted = (
         *("scipy", "pandas"),

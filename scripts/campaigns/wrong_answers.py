@@ -266,7 +266,7 @@ class Campaign:
         exact = (world.X.T if adjoint else world.X).astype(np.longdouble) @ V.astype(np.longdouble)
         condition = recorder.records[-1].condition
         if adjoint:
-            exponents = master.scales.of_adjoint(V.copy(), np.empty_like(V))
+            exponents, _ = master.scales.take_adjoint(V, np.empty(V.shape))
             bounds = world.adjoint_bounds(lengths, exponents, condition)
         else:
             bounds = world.forward_bounds(V, condition)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Intervals
 
+_CACHED = 1 << 15  # numbers that are checked at a time
+
 
 @dataclass(frozen=True)
 class Unusable:
@@ -88,10 +90,9 @@ class NotFinite:
         Unusable or None
             None if the answer is finite.
         """
-        good = np.isfinite(values)
-        if good.all():
+        if is_finite(values):
             return None
-        where = np.flatnonzero(~good)
+        where = np.flatnonzero(~np.isfinite(values))
         places = where
         if not self._adjoint:
             rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
@@ -111,6 +112,18 @@ class NotFinite:
     def _unusable(self, seen: _Seen, index: int, other: Unusable | None = None) -> Unusable:
         place = int(seen.places[index]) // (self._columns if self._adjoint else 1)
         return Unusable(seen.machine, float(seen.values[index]), place, other)
+
+
+def is_finite(values: NDArray[np.floating]) -> bool:
+    """Whether no number of a vector is NaN or infinite.
+
+    Examples
+    --------
+    >>> is_finite(np.array([1.0, 2.0])), is_finite(np.array([1.0, np.inf]))
+    (True, False)
+    """
+    parts = (values[first : first + _CACHED] for first in range(0, len(values), _CACHED))
+    return all(np.isfinite(part).all() for part in parts)
 
 
 def _have_rows_in_common(some: Intervals, others: Intervals) -> bool:

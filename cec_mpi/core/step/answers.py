@@ -31,8 +31,8 @@ class RowAnswers:
         k.
     parts : (L, R * k) ndarray of float64
         Receives the rows of X_1 W .. X_L W.
-    work : (L * R * k,) ndarray of float64
-        Scratch.
+    work : list of ndarray of float64
+        Scratch of each thread (`make_scratch`).
     checker : ParityChecker, optional
         Compares answers.
     scale : (k,) ndarray of float, optional
@@ -41,8 +41,9 @@ class RowAnswers:
     Examples
     --------
     >>> from cec_mpi.core.code.mds import make_code
+    >>> from cec_mpi.core.step.codec import make_scratch
     >>> code, parts = make_code(3, 2), np.empty((2, 4))
-    >>> answers = RowAnswers(Decoders(code), 1, parts, np.empty(8))
+    >>> answers = RowAnswers(Decoders(code), 1, parts, make_scratch(2, 4, 1))
     >>> whole = code.generator @ [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
     >>> answers.take(3, ((0, 4),), whole[2])
     >>> answers.take(1, ((0, 1), (2, 4)), whole[0, [0, 2, 3]])
@@ -57,7 +58,7 @@ class RowAnswers:
         decoders: Decoders,
         columns: int,
         parts: Floats,
-        work: Floats,
+        work: Sequence[Floats],
         checker: ParityChecker | None = None,
         scale: Floats | None = None,
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import Plan
+from cec_mpi.core.threads import LONG, run_in_threads
 
 Floats = NDArray[np.float64]
 
@@ -33,8 +35,8 @@ class Codec:
     code : MDSCode
     columns : int
         Number of vectors, k.
-    work : (L * R * k,) ndarray of float64
-        Scratch; several codecs may share it.
+    work : list of ndarray of float64
+        Scratch of each thread (`make_scratch`); several codecs may share it.
 
     Attributes
     ----------
@@ -46,7 +48,7 @@ class Codec:
     >>> from cec_mpi.core.code.mds import make_code
     >>> from cec_mpi.core.plan.planner import plan_step
     >>> code, plan = make_code(3, 2), plan_step((1, 2, 3), (1, 1, 2), 2, 4)
-    >>> codec = Codec(plan, code, 1, np.empty(8))
+    >>> codec = Codec(plan, code, 1, make_scratch(2, 4, 1))
     >>> parts, coded = np.empty((2, 4)), np.empty(8)
     >>> codec.decode(np.ones(8), parts)
     >>> codec.coefficients(parts, coded)
@@ -54,12 +56,13 @@ class Codec:
     (8,)
     """
 
-    def __init__(self, plan: Plan, code: MDSCode, columns: int, work: Floats) -> None:
+    def __init__(self, plan: Plan, code: MDSCode, columns: int, work: Sequence[Floats]) -> None:
         assignment = plan.assignment
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
-        most = panel_width(code.recovery)
-        self._blocks: list[_Block | _ShortBlocks] = []
+        most, numbers = panel_width(code.recovery), int(assignment.stops.max()) * columns
+        threads = len(work) if code.recovery * numbers >= LONG else 1
+        self._blocks: list[list[_Block | _ShortBlocks]] = [[] for _ in range(threads)]
         short: list[_Short] = []
         for start, stop, positions, decoder in zip(
             assignment.starts.tolist(),
@@ -69,19 +72,26 @@ class Codec:
             strict=True,
         ):
             begin, end = start * columns, stop * columns
-            for first in range(begin, end, most):
+            width = min(most, -(-numbers // threads))
+            for first in range(begin, end, width):
                 places = [p * columns + first - begin for p in positions]
-                last = min(first + most, end)
+                last = min(first + width, end)
+                thread = first * threads // numbers
                 apart = {q - p for p, q in pairwise(places)}
                 if last - first > _SHORT or len(apart) < 2:
-                    self._blocks.append(_Block(decoder, first, last, places, work))
+                    block = _Block(decoder, first, last, places, work[thread])
+                    self._blocks[thread].append(block)
                     continue
                 if short and last - short[0].start > most:
-                    self._blocks.append(_ShortBlocks(short, work))
+                    self._take_short(short, numbers, work)
                     short = []
                 short.append(_Short(decoder, first, last, places))
         if short:
-            self._blocks.append(_ShortBlocks(short, work))
+            self._take_short(short, numbers, work)
+
+    def _take_short(self, short: list[_Short], numbers: int, work: Sequence[Floats]) -> None:
+        thread = short[0].start * len(self._blocks) // numbers
+        self._blocks[thread].append(_ShortBlocks(short, work[thread]))
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
         """Decode the answers of a step to the rows of X_1 W .. X_L W.
@@ -92,8 +102,13 @@ class Codec:
         parts : (L, R * k) ndarray of float64
             Overwritten.
         """
-        for block in self._blocks:
-            block.decode(answers, parts)
+
+        def decode(blocks: Sequence[_Block | _ShortBlocks]) -> None:
+            with np.errstate(invalid="ignore", over="ignore"):  # the result is checked
+                for block in blocks:
+                    block.decode(answers, parts)
+
+        run_in_threads([partial(decode, blocks) for blocks in self._blocks])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         """Compute the coefficients of all machines for X' V, with the transposed decoder.
@@ -108,8 +123,12 @@ class Codec:
         coded : (L * R * k,) ndarray
             Overwritten.
         """
-        for block in self._blocks:
-            block.coefficients(parts, coded)
+
+        def compute(blocks: Sequence[_Block | _ShortBlocks]) -> None:
+            for block in blocks:
+                block.coefficients(parts, coded)
+
+        run_in_threads([partial(compute, blocks) for blocks in self._blocks])
 
 
 class _Short(NamedTuple):
@@ -236,11 +255,17 @@ def panel_width(recovery: int) -> int:
     return max(_FEWEST, (_SMALL - 1) // recovery**2)
 
 
+def make_scratch(recovery: int, numbers: int, threads: int) -> list[Floats]:
+    """Return the scratch in which each thread decodes, of L machines with so many numbers each."""
+    size = recovery * min(numbers, panel_width(recovery))
+    return [np.empty(size) for _ in range(threads)]
+
+
 def decode_in_panels(
     decoder: Decoder,
     answers: Sequence[NDArray[np.floating]],
     out: NDArray[np.float64],
-    work: NDArray[np.float64],
+    work: Sequence[Floats],
 ) -> None:
     """Decode L answers, some numbers at a time.
 
@@ -250,14 +275,19 @@ def decode_in_panels(
     answers : L of (m,) ndarray of float
         In the order of the machines.
     out : (L, m) ndarray of float64
-    work : ndarray of float64
-        Scratch, of L m numbers or more.
+    work : list of ndarray of float64
+        Scratch of each thread, see `make_scratch`.
     """
     recovery, numbers = out.shape
-    most = panel_width(recovery)
-    for first in range(0, numbers, most):
-        last = min(numbers, first + most)
-        panel = work[: recovery * (last - first)].reshape(recovery, last - first)
-        for row, answer in zip(panel, answers, strict=True):
-            row[:] = answer[first:last]
-        decoder.decode(panel, out[:, first:last])
+    threads = len(work) if out.size >= LONG else 1
+    width = min(panel_width(recovery), -(-numbers // threads))
+
+    def decode(thread: int) -> None:
+        for first in range(thread * width, numbers, threads * width):
+            last = min(numbers, first + width)
+            panel = work[thread][: recovery * (last - first)].reshape(recovery, last - first)
+            for row, answer in zip(panel, answers, strict=True):
+                row[:] = answer[first:last]
+            decoder.decode(panel, out[:, first:last])
+
+    run_in_threads([partial(decode, thread) for thread in range(threads)])

@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.scaling import NotFiniteError, Scales, multiplied
+from cec_mpi.core.accuracy.vectors import NotFiniteError, Scales
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.step.codec import Codec
+from cec_mpi.core.step.codec import Codec, make_scratch
 from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest
 
@@ -21,6 +21,16 @@ Floats = NDArray[np.float64]
 class Buffers:
     """The arrays of products with k columns, and the codec of the last plan.
 
+    Parameters
+    ----------
+    manifest : Manifest
+    columns : int
+        k.
+    arithmetic : dtype
+        Dtype in which vectors are sent.
+    threads : int
+        Number of cores on which answers are decoded.
+
     Attributes
     ----------
     shared : (k, r) ndarray
@@ -28,86 +38,66 @@ class Buffers:
     exponents : (k,) ndarray of int64
         Exponents of these powers, one for each column of W or V.
     is_scaled : bool
-        Whether one of them is not 0.
-    sizes : (k, r) ndarray of float64
-        Scratch.
+        Whether one of them is not 0, for X W.
     coded : (L * R * k,) ndarray
         The machines' coefficients for X' V.
-    good : (L * R * k,) ndarray of bool
-        Scratch: which answers are finite.
     parts : (L, R * k) ndarray of float64
         The rows of X_1 W .. X_L W or of V_1 .. V_L.
     product : (L * R, k) ndarray of float64
         The same numbers as one matrix: X W or V, followed by rows of zeros.
-    work : (L * R * k,) ndarray of float64
-        Scratch for decoding.
+    work : list of ndarray of float64
+        Scratch of each thread for decoding.
     """
 
     codec: Codec
 
-    def __init__(self, manifest: Manifest, columns: int, arithmetic: np.dtype[Any]) -> None:
+    def __init__(
+        self, manifest: Manifest, columns: int, arithmetic: np.dtype[Any], threads: int
+    ) -> None:
         recovery, rows = manifest.code.recovery, manifest.rows_per_shard
         size = recovery * rows * columns
         self._columns = columns
         self.shared = np.empty((columns, manifest.columns), arithmetic)
         self.exponents = np.zeros(columns, dtype=np.int64)
         self.is_scaled = False
-        self._input = np.empty(self.shared.shape)
-        self.sizes = np.empty(self.shared.shape)
         self.coded = np.empty(size, arithmetic)
-        self.good = np.empty(size, dtype=bool)
         self._shape = recovery, rows * columns
         self.renew_product()
-        self.work = np.empty(size)
+        self.work = make_scratch(recovery, rows * columns, threads)
         self._code = manifest.code
-        self._rounded = manifest.rounded  # so that columns of zeros may have been small numbers
         self._codecs: WeakKeyDictionary[Plan, Codec] = WeakKeyDictionary()
 
-    def take(self, name: str, W: NDArray[Any], scales: Scales) -> None:
-        """Take W, of shape (r, k), as it is sent.
+    def take(self, name: str, W: NDArray[Any], scales: Scales) -> list[float]:
+        """Take W, of shape (r, k), as it is sent; returns the sizes of its terms.
 
         Raises
         ------
         InputError
             It has numbers that are not real and finite.
         """
-        given = self._input.T
-        _convert(name, W, given)
+        _check_real(name, W)
         try:
-            exponents = scales.of_product(self._input, self.sizes)
-            is_scaled = bool(exponents.any())
-            if is_scaled and scales.used is not None and not self._rounded:
-                # Numbers that meet only zeros must not make others underflow.
-                np.multiply(self._input, scales.used, out=self._input)
-                exponents = scales.of_product(self._input, self.sizes)
-                is_scaled = bool(exponents.any())
+            self.exponents, terms = scales.take(W, self.shared)
         except NotFiniteError:
-            raise _not_finite(name, W, given) from None
-        self.exponents[:], self.is_scaled = exponents, is_scaled
-        if self.shared.dtype == self._input.dtype and not is_scaled:
-            self.shared, self._input = self._input, self.shared
-        else:
-            multiplied(self._input, -exponents[:, np.newaxis], self.shared)
+            raise _not_finite(name, W) from None
+        self.is_scaled = bool(self.exponents.any())
+        return terms
 
-    def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> None:
-        """Take V, of shape (q, k), into `product`, multiplied by powers of two.
+    def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:
+        """Take V, of shape (q, k), into `product`, as it is coded; returns the sizes of its terms.
 
         Raises
         ------
         InputError
             It has numbers that are not real and finite.
         """
-        rows = len(V)
-        given = self.product[:rows]
-        size, shape = given.size, given.shape
-        _convert(name, V, given)
-        if not np.isfinite(given, out=self.good[:size].reshape(shape)).all():
-            raise _not_finite(name, V, given)
-        work = self.work[:size].reshape(shape)
-        self.exponents[:] = scales.of_adjoint(given, work)
-        self.is_scaled = bool(self.exponents.any())
-        scales.with_rows(given, -self.exponents, given, work)
-        self.product[rows:] = 0
+        _check_real(name, V)
+        try:
+            self.exponents, terms = scales.take_adjoint(V, self.product[: len(V)])
+        except NotFiniteError:
+            raise _not_finite(name, V) from None
+        self.product[len(V) :] = 0
+        return terms
 
     def prepare(self, plan: Plan) -> None:
         """Use the codec of this plan, which is kept with the plan."""
@@ -123,9 +113,9 @@ class Buffers:
 
     def renew(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
         """Replace arrays that may still be sent, before vectors are taken into them."""
-        self.shared, self._input, self.coded = (
+        self.shared, self.coded = (
             np.empty_like(array) if is_sending(array) else array
-            for array in (self.shared, self._input, self.coded)
+            for array in (self.shared, self.coded)
         )
 
 
@@ -145,22 +135,18 @@ def as_block(name: str, block: ArrayLike, length: int) -> NDArray[Any]:
     return array
 
 
-def _convert(name: str, block: NDArray[Any], buffer: Floats) -> None:
-    """Convert once to float64, before anything goes on the wire."""
+def _check_real(name: str, block: NDArray[Any]) -> None:
     if block.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {block.dtype}: expected real numbers")
-    if block.dtype == buffer.dtype:
-        np.copyto(buffer, block)
-    else:
-        with np.errstate(over="ignore"):
-            np.copyto(buffer, block, casting="unsafe")
 
 
-def _not_finite(name: str, block: NDArray[Any], converted: Floats) -> InputError:
-    row, column = np.argwhere(~np.isfinite(converted))[0].tolist()
+def _not_finite(name: str, block: NDArray[Any]) -> InputError:
+    with np.errstate(over="ignore"):
+        numbers = block.astype(np.float64)
+    row, column = np.argwhere(~np.isfinite(numbers))[0].tolist()
     where = f"{row}, {column}" if block.shape[1] > 1 else row
     return InputError(
-        f"{name}[{where}] is {block[row, column]}: expected finite {converted.dtype} numbers"
+        f"{name}[{where}] is {block[row, column]}: expected finite {numbers.dtype} numbers"
     )
 
 

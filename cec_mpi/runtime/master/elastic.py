@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.finite import Unusable, is_finite
 from cec_mpi.core.checks.parity import ParityChecker, answer_checker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
@@ -114,6 +114,11 @@ class ElasticExecutor:
             return self._multiply_transposed(step, buffers)
         return self._multiply(step, buffers)
 
+    def check_finite(self, step: Step, done: ProductResult) -> None:
+        """Raise `MachineError` if a sum is not finite; each answer has been checked."""
+        if step.product.adjoint and not is_finite(done.answers.values):
+            raise MachineError(f"the sum of the answers to step {step.number} is not finite")
+
     def _wait(self) -> Step:
         """Return the next step, when enough machines can be asked."""
         state, driver = self._make_driver()
@@ -182,8 +187,6 @@ class ElasticExecutor:
         products = AdjointProducts(step.product, buffers.coded, rows, generator, self._checks)
         measured = self._run(step, ledger, products, self._counts(step), able)
         values = products.sum(ledger.counted(), self._manifest.columns * step.product.columns)
-        if not np.isfinite(values).all():
-            raise MachineError(f"the sum of the answers to step {step.number} is not finite")
         return self._make_result(step, measured, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, checks: TermChecks) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.finite import NotFinite
+from cec_mpi.core.checks.finite import NotFinite, is_finite
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.errors import DamagedStoreError, MachineError
+from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.step import ProductResult, Step
@@ -49,7 +48,7 @@ class LockstepExecutor:
         DamagedStoreError
             The shard of a machine is damaged.
         MachineError
-            A machine failed, or its answers are not finite.
+            A machine failed.
         """
         end, now, plan, adjoint = self._end, step.clock.monotonic, step.plan, step.product.adjoint
         values = buffers.coded if adjoint else buffers.shared
@@ -74,7 +73,8 @@ class LockstepExecutor:
                 self._recorder.note(event)
         step.delays = _last_delay(answers)
         rows = self._rows_of(plan)
-        self._check(step, answers, buffers, rows)
+        if answers.failed:
+            raise self._failure(step, answers)
         if not adjoint:
             begin = now()
             buffers.codec.decode(answers.values, buffers.parts)
@@ -89,20 +89,26 @@ class LockstepExecutor:
             self._counted = plan, rows
         return rows
 
-    def _check(self, step: Step, answers: Answers, buffers: Buffers, rows: list[int]) -> None:
-        if answers.failed:
-            reports = self._end.reports()
-            failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
-            text = f"step {step.number} failed on {'; '.join(failures)}"
-            if answers.damaged:
-                raise DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
-            raise MachineError(text)
-        values = answers.values
+    def check_finite(self, step: Step, done: ProductResult) -> None:
+        """Raise `MachineError` if a product is not finite because answers are not.
+
+        A number that is not finite makes what is decoded from it so.
+        """
+        answers = done.answers
+        if is_finite(answers.values):
+            return
         if step.product.adjoint:
-            if not np.isfinite(values).all():
-                raise self._not_finite_sum(step, answers)
-        elif not np.isfinite(values, out=buffers.good).all():
-            raise self._not_finite(step, values, rows)
+            raise self._not_finite_sum(step, answers)
+        raise self._not_finite(step, answers.values, done.rows)
+
+    def _failure(self, step: Step, answers: Answers) -> CecError:
+        """Return the error for machines that failed."""
+        reports = self._end.reports()
+        failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
+        text = f"step {step.number} failed on {'; '.join(failures)}"
+        if answers.damaged:
+            return DamagedStoreError(f"{text}; {ELASTIC_CONTINUES}")
+        return MachineError(text)
 
     def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Return the error that names the machines whose answers to X W are not finite."""

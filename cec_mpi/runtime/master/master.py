@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.cancellation import TermSizes, cancellation
-from cec_mpi.core.accuracy.scaling import ZEROS, Scales, multiplied
+from cec_mpi.core.accuracy.vectors import Scales, cancellation, largest_of, multiplied
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, check_out, column
 from cec_mpi.runtime.master.elastic import ElasticExecutor
@@ -89,11 +88,9 @@ class Master:
         self._warnings = PostponedWarnings()
         self._may_warn = code.recovery > 1  # of few digits: otherwise nothing is decoded
         rows, largest = store.scaling.exponents, store.scaling.largest
-        self._sizes = TermSizes(largest, store.arithmetic)
-        self._max_row_exponent = 0  # the largest exponent of a row
-        if rows is not None:
-            self._max_row_exponent = int(rows.max(where=rows != ZEROS, initial=ZEROS))
-        self.scales = Scales(largest, store.arithmetic, None if rows is None else rows.reshape(-1))
+        exponents = None if rows is None else rows.reshape(-1)
+        self.scales = Scales(largest, store.arithmetic, exponents, manifest.rounded)
+        self._threads = store.threads
         self._closed = False
         self._huge = ""  # about the last product, if its square overflows
         self._buffers: dict[int, Buffers] = {}
@@ -231,11 +228,9 @@ class Master:
                 buffers.renew(self._end.is_sending)
             try:
                 if adjoint:
-                    buffers.take_adjoint(name, block, self.scales)
-                    terms = self._sizes.of_adjoint(buffers.product)
+                    terms = buffers.take_adjoint(name, block, self.scales)
                 else:
-                    buffers.take(name, block, self.scales)
-                    terms = self._sizes.of_product(buffers.shared)
+                    terms = buffers.take(name, block, self.scales)
             except InputError as error:
                 if not self._huge or block.dtype.kind != "f":  # others cannot be NaN
                     raise
@@ -263,11 +258,14 @@ class Master:
                 buffers.renew_product()
                 result = values
             result = self.scales.with_rows(values, exponents, result)
-            exponents = exponents + self._max_row_exponent
-        largest = _largest_of(result)
+            exponents = exponents + self.scales.most_of_rows
+        largest = largest_of(result)
+        is_finite = all(map(math.isfinite, largest))
+        if not is_finite:
+            self._executor.check_finite(step, done)
         self._record_step(step, done, cancellation(terms, exponents.tolist(), largest))
         self._note_size(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
-        if not all(map(math.isfinite, largest)):
+        if not is_finite:
             raise MachineError(
                 f"{step.name} is too large for float64, so the product is not finite: {self._huge}"
             )
@@ -335,7 +333,7 @@ class Master:
 
     def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
         """Warn if numbers of w that have underflowed may have been as large as X w."""
-        lost = self._sizes.lost
+        lost = self.scales.lost
         if any(
             0 < size < lost if not exponent else 0 < np.ldexp(size, -exponent) < lost
             for size, exponent in zip(largest, exponents, strict=True)
@@ -351,14 +349,5 @@ class Master:
         """Return the arrays for k columns; those for k = 1 and for the last k are kept."""
         if columns not in self._buffers:
             self._buffers = {kept: b for kept, b in self._buffers.items() if kept == 1}
-            self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic)
+            self._buffers[columns] = Buffers(self.manifest, columns, self.arithmetic, self._threads)
         return self._buffers[columns]
-
-
-def _largest_of(columns: Floats) -> list[float]:
-    """Return the largest absolute value in each column; NaN if a column has one."""
-    if columns.shape[1] == 1:  # which NumPy reduces faster as a vector
-        column = columns[:, 0]
-        return [max(np.maximum.reduce(column).item(), -np.minimum.reduce(column).item())]
-    largest: list[float] = np.maximum(columns.max(axis=0), -columns.min(axis=0)).tolist()
-    return largest

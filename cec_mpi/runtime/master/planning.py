@@ -183,6 +183,8 @@ class OpenStore:
     recorder : Recorder
     arithmetic : numpy.dtype
         The dtype in which vectors and answers are sent and products are computed.
+    threads : int
+        Number of cores on which the master decodes.
     """
 
     path: Path
@@ -191,3 +193,4 @@ class OpenStore:
     steps: StepPlanner
     recorder: Recorder
     arithmetic: np.dtype[Any]
+    threads: int = 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cec_mpi.core.checks.finite import is_finite
 from cec_mpi.core.elastic.events import Gone
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, ShortageError
@@ -276,9 +277,9 @@ class LocalMasterEnd:
                 if adjoint:
                     values += machine.values
         not_finite = []
-        if adjoint and not failed and not np.isfinite(values).all():
+        if adjoint and not failed and not is_finite(values):
             parts = ((machine.number, machine.values) for machine in self._machines)
-            not_finite = [n for n, part in parts if not np.isfinite(part).all()]
+            not_finite = [n for n, part in parts if not is_finite(part)]
         answers = values, np.array(seconds), loaded[0], loaded[1], failed
         return Answers(*answers, not_finite=not_finite, damaged=damaged)
 

@@ -244,7 +244,12 @@ class Session:
             raise error
         emulation = emulation_of(options, opening.machines, opened, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
-        opened_store = OpenStore(path, manifest, scaling, steps, recorder, opening.arithmetic)
+        # While rank 0 decodes, other processes wait: it may use all of its cores.
+        cores = self._places[0].own_cores
+        if not self.has_processes and options.threads is not None:
+            cores = options.threads
+        planned = path, manifest, scaling, steps, recorder
+        opened_store = OpenStore(*planned, opening.arithmetic, cores)
         master = Master(self._hub.admit(emulation), options, opened_store)
         at = zip(opening.machines, hosts, strict=True)
         self._hub.roster.hosts = {n: host for n, host in at if n}

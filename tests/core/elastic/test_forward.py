@@ -35,7 +35,7 @@ class Step:
         self.right = self.code.generator @ self.exact
         self.parts = np.full((recovery, rows * columns), np.nan)
         checker = answer_checker(self.code.generator, "float64", 30) if check else None
-        self.decoders, work = Decoders(self.code), np.empty(self.parts.size)
+        self.decoders, work = Decoders(self.code), [np.empty(self.parts.size)]
         given_ = columns, self.parts, work, checker, np.full(columns, 50.0)
         self.answers = RowAnswers(self.decoders, *given_)
         self.speeds = speeds or [1.0] * machines

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from cec_mpi import make_code
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.step.codec import Codec, panel_width
+from cec_mpi.core.step.codec import Codec, make_scratch, panel_width
+from cec_mpi.core.threads import LONG
 
 
 class Coded:
     """A plan, and what its machines answer where X_1 W .. X_L W are known."""
 
-    def __init__(self, code, speeds, rows, columns, seed=0):
+    def __init__(self, code, speeds, rows, columns, seed=0, threads=1):
         machines = range(1, code.machines + 1)
         self.plan = plan_step(machines, speeds, code.recovery, rows)
-        size = code.recovery * rows * columns
         rng = np.random.default_rng(seed)
         self.parts = rng.standard_normal((code.recovery, rows * columns))
         self.given = rng.standard_normal(self.parts.shape)
@@ -27,7 +27,10 @@ class Coded:
         self.answers = np.concatenate(
             [whole[n - 1, a:b].ravel() for n in machines for a, b in assignment.intervals(n)]
         )
-        self.codec = Codec(self.plan, code, columns, np.full(size, np.nan))
+        work = make_scratch(code.recovery, rows * columns, threads)
+        for scratch in work:
+            scratch.fill(np.nan)
+        self.codec = Codec(self.plan, code, columns, work)
 
     def decoded(self, dtype=np.float64):
         answers, parts = self.answers.astype(dtype), np.full(self.parts.shape, np.nan)
@@ -63,9 +66,11 @@ def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
 
 
 @pytest.mark.parametrize("equal", [False, True])
-def test_more_numbers_than_are_decoded_at_a_time(equal):
-    rows = 3 * panel_width(2) // 2
-    coded = Coded(make_code(4, 2), [1.0] * 4 if equal else [1.0, 2.0, 3.0, 4.0], rows, 1)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_more_numbers_than_are_decoded_at_a_time(equal, threads):
+    rows, speeds = 3 * panel_width(2) // 2, [1.0] * 4 if equal else [1.0, 2.0, 3.0, 4.0]
+    coded = Coded(make_code(4, 2), speeds, rows, 1, threads=threads)
+    assert coded.parts.size > LONG  # so that there are threads
     np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13)
     assert coded.decoded().ravel() @ coded.given.ravel() == pytest.approx(
         coded.answers @ coded.coefficients()

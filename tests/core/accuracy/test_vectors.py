@@ -1,7 +1,11 @@
-"""Vectors are brought to one size by powers of two, and nothing is lost but what underflows."""
+"""Vectors are brought to one size by powers of two, and nothing is lost but what underflows.
+
+The size of their terms over that of a result says how many digits it has lost.
+"""
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.scaling import NotFiniteError, Scales, multiplied
+from cec_mpi.core.accuracy.vectors import (
+    NotFiniteError,
+    Scales,
+    cancellation,
+    largest_of,
+    multiplied,
+)
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIZES = st.floats(0, np.finfo(np.float64).max)
@@ -22,12 +32,10 @@ SIZES = st.floats(0, np.finfo(np.float64).max)
 )
 def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, adjoint):
     w, c = (np.array(each) for each in zip(*numbers, strict=True))
-    scales, block = Scales(c, dtype), w[np.newaxis]
-    if adjoint:
-        found = scales.of_adjoint(block.T, np.empty(block.T.shape))
-    else:
-        found = scales.of_product(block, np.empty(block.shape))
-    scaled = multiplied(w, -found, np.empty(len(w), dtype))
+    scales, vector = Scales(c, dtype), w[:, np.newaxis]
+    sent = np.empty((len(w), 1)) if adjoint else np.empty((1, len(w)), dtype)
+    found, sizes = (scales.take_adjoint if adjoint else scales.take)(vector, sent)
+    scaled = sent.reshape(-1)
     assert np.isfinite(scaled).all()
     weights = np.full(len(w), c.max()) if adjoint else c
     terms = [Fraction(a) * abs(Fraction(b)) for a, b in zip(weights, w, strict=True)]
@@ -36,12 +44,17 @@ def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, a
     rounded = 1 + Fraction(2) ** -40  # what sums of floats may be off by
     near = 0 if found.any() or dtype == np.float32 else 256  # sums that need no scaling
     assert size < Fraction(2) ** (aim + near + 1) * rounded
-    if (
-        size * rounded < Fraction(2) ** (aim - near - 2) and w.any() and c.any()
+    if size * rounded < Fraction(2) ** (aim - near - 2) and any(
+        terms
     ):  # then the vector is as large as can be
         assert 2.0 ** (most - 1) <= np.abs(scaled).max() <= 2.0**most
+    exact = [Fraction(a) * Fraction(abs(b)) for a, b in zip(weights, scaled.tolist(), strict=True)]
+    length = math.sqrt(sum(float(each / (max(exact) or 1)) ** 2 for each in exact))
+    assert sizes == [pytest.approx(float(max(exact)) * length, rel=1e-6)]
     lost = Fraction(float(np.finfo(dtype).smallest_subnormal))  # and half an ulp of float32
     for each, number in zip(scaled.tolist(), w.tolist(), strict=True):
+        if found.any() and not adjoint and not c[np.flatnonzero(w == number)].all():
+            continue  # a number that meets only zeros
         exact = Fraction(number) * Fraction(2) ** int(-found[0])
         rounding = abs(exact) * Fraction(float(np.finfo(dtype).eps)) if dtype == np.float32 else 0
         assert abs(Fraction(each) - exact) <= max(rounding, lost)
@@ -50,10 +63,13 @@ def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, a
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("column", [0, 1, 2])
 def test_a_number_that_is_none_is_refused_in_any_column(bad, column):
-    W = np.ones((3, 4))
-    W[column, 2] = bad
-    with pytest.raises(NotFiniteError):
-        Scales(np.ones(4), np.float64).of_product(W, np.empty(W.shape))
+    W = np.ones((4, 3))
+    W[2, column] = bad
+    for c in np.ones(4), np.array([1.0, 1.0, 0.0, 1.0]):
+        with pytest.raises(NotFiniteError):
+            Scales(c, np.float64).take(W, np.empty((3, 4)))
+        with pytest.raises(NotFiniteError):
+            Scales(c, np.float64).take_adjoint(W, np.empty((4, 3)))
 
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.integers(-2500, 2500))
@@ -76,8 +92,8 @@ def test_columns_of_different_sizes_have_exponents_of_their_own(size, dtype):
     W[2] = 0
     W[1] *= size if size < 1 else size / 9
     scales = Scales(rng.uniform(1, 9, 40), dtype)
-    exponents = scales.of_product(W, np.empty(W.shape))[:, np.newaxis]
-    shared = multiplied(W, -exponents, np.empty(W.shape, dtype))
+    shared = np.empty(W.shape, dtype)
+    exponents = scales.take(W.T, shared)[0][:, np.newaxis]
     found = multiplied(shared.astype(float), exponents)
     np.testing.assert_allclose(found, W, rtol=float(np.finfo(dtype).eps) if size != 5e-324 else 0)
     assert exponents[2] == 0
@@ -85,9 +101,8 @@ def test_columns_of_different_sizes_have_exponents_of_their_own(size, dtype):
 
 def test_a_column_of_zeros_of_x_may_meet_any_number():
     scales = Scales([0.0, 1.0], np.float64)
-    W = np.array([[1e308, 1e-20], [1e308, 0.0]])
-    exponents = scales.of_product(W, np.empty(W.shape))
-    shared = multiplied(W, -exponents[:, np.newaxis], np.empty(W.shape))
+    W, shared = np.array([[1e308, 1e308], [1e-20, 0.0]]), np.empty((2, 2))
+    exponents, _ = scales.take(W, shared)
     assert np.isfinite(shared).all()
     assert np.ldexp(shared[0, 1], exponents[0]) == 1e-20
 
@@ -115,8 +130,56 @@ def test_rows_and_columns_are_multiplied_together(numbers, exponent):
 )
 def test_an_adjoint_with_scaled_rows_does_not_overflow(numbers, c):
     v, rows = (np.array(each)[:, np.newaxis] for each in zip(*numbers, strict=True))
-    scales = Scales([c], np.float64, rows[:, 0])
-    exponents = scales.of_adjoint(v, np.empty(v.shape))
-    sent = scales.with_rows(v, -exponents)
+    scales = Scales([c], np.float64, [*rows[:, 0], 7])  # of a shard's padding, too
+    sent = np.empty(v.shape)
+    scales.take_adjoint(v, sent)
     assert np.abs(sent).max() <= 2.0**480
     assert Fraction(c) * sum(abs(Fraction(each)) for each in sent[:, 0].tolist()) < 2**129
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_long_vectors_are_measured_like_short_ones(columns, dtype):
+    rng = np.random.default_rng(4)
+    c, W = rng.uniform(1, 9, 100_000), rng.standard_normal((100_000, columns))
+    scales, shared = Scales(c, dtype), np.empty((columns, len(c)), dtype)
+    exponents, terms = scales.take(W, shared)
+    expected = np.linalg.norm(c[:, np.newaxis] * W, axis=0)
+    np.testing.assert_allclose(np.ldexp(terms, exponents), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.ldexp(shared, exponents[:, np.newaxis]), W.T, rtol=1e-6)
+    sent = np.empty(W.shape)
+    exponents, terms = scales.take_adjoint(W, sent)
+    expected = c.max() * np.linalg.norm(W, axis=0)
+    np.testing.assert_allclose(np.ldexp(terms, exponents), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.ldexp(sent, exponents), W)
+    assert largest_of(W) == np.abs(W).max(axis=0).tolist()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 50_000, 99_999])
+def test_a_number_that_is_none_is_found_anywhere_in_a_long_vector(bad, place):
+    w = np.ones((100_000, 1))
+    w[place] = bad
+    assert not math.isfinite(largest_of(w)[0])
+    with pytest.raises(NotFiniteError):
+        Scales(np.ones(len(w)), np.float64).take(w, np.empty((1, len(w))))
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1.0, 1e100])
+def test_sizes_of_terms_are_root_sums_of_squares_also_of_small_numbers(size):
+    scales = Scales([3.0, 4.0, 0.0], np.float64)
+    exponents, terms = scales.take(np.array([[size], [size], [7.0]]), np.empty((1, 3)))
+    assert np.ldexp(terms[0], exponents[0]) == pytest.approx(5 * size)
+    exponents, terms = scales.take_adjoint(np.array([[3 * size], [4 * size]]), np.empty((2, 1)))
+    assert np.ldexp(terms[0], exponents[0]) == pytest.approx(20 * size)
+
+
+def test_powers_of_two_may_be_out_of_range():
+    assert cancellation([1.0], [-1060], [math.ldexp(1.0, -1060)]) == 1.0
+    assert cancellation([1.0], [2000], [1.0]) == math.inf
+
+
+def test_columns_without_a_result_do_not_count():
+    assert cancellation([1.0, 2.0], [0, 0], [0.0, 1.0]) == 2.0
+    assert cancellation([0.0, 1.0], [0, 0], [0.0, math.inf]) is None
+    assert cancellation([1.0], [0], [math.nan]) is None
