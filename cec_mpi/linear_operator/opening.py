@@ -25,7 +25,7 @@ from cec_mpi.runtime.processes.ending import (
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_place
 from cec_mpi.store.files.paths import as_path, node_directory
@@ -260,7 +260,7 @@ def open_operator(
     def gather() -> AbstractContextManager[Session | None]:
         if chosen.is_elastic:
             return _gather_elastic(comm, chosen, lifetime.check_open)
-        return gathered(comm, options=chosen)
+        return static_session(comm, options=chosen)
 
     def open_store(session: Session) -> Master:
         with naming_keywords(*GROUPS, SessionOptions):

@@ -60,7 +60,7 @@ class Host:
     ----------
     rank : int
         Its number among the processes of the session, rank 0 being the master.
-    wanted : int
+    slots : int
         How many machines it takes.
     name : str
         Where it runs; empty until it has said so.
@@ -79,7 +79,7 @@ class Host:
     """
 
     rank: int
-    wanted: int = 1
+    slots: int = 1
     name: str = ""
     machines: dict[int, State] = field(default_factory=dict)
     capacity: int = 1
@@ -93,7 +93,7 @@ class Host:
         """How many more machines it takes now."""
         if not self._can_open:
             return 0
-        return max(0, self.wanted - len(self.machines))
+        return max(0, self.slots - len(self.machines))
 
     @property
     def spare_capacity(self) -> int:
@@ -114,7 +114,7 @@ class Host:
     @property
     def adopted(self) -> list[int]:
         """The machines that it carries beyond those that it takes by itself."""
-        return list(self.machines)[self.wanted :]
+        return list(self.machines)[self.slots :]
 
     @property
     def replaceable(self) -> list[int]:
@@ -147,7 +147,7 @@ class Roster:
 
     Parameters
     ----------
-    tell : callable
+    on_change : callable
         Called with each change that matters for the next step.
 
     Attributes
@@ -174,7 +174,7 @@ class Roster:
         self.available: set[int] = set()
         self.gone: dict[int, Gone] = {}
         self.hosts: Mapping[int, str] = {}
-        self.short: ShortageCallback = lambda missing, available, away: None
+        self.on_shortage: ShortageCallback = lambda missing, available, away: None
 
     def __getitem__(self, rank: int) -> Host:
         return self._by_rank[rank]
@@ -248,9 +248,9 @@ class Roster:
         """Note that these machines are vacant from the beginning."""
         self.vacant.extend(machines)
 
-    def add(self, wanted: int = 1, name: str = "") -> Host:
+    def add(self, slots: int = 1, name: str = "") -> Host:
         """Add a host without machines."""
-        host = Host(self._next_rank, wanted, name)
+        host = Host(self._next_rank, slots, name)
         self._by_rank[host.rank] = host
         self._next_rank += 1
         return host
@@ -264,7 +264,7 @@ class Roster:
             raise RuntimeError(f"rank {rank} cannot take machine {machine}: it is not vacant")
         host.machines[machine] = State.JOINING
 
-    def joined(self, rank: int, machine: int, silent: bool = False) -> None:
+    def mark_joined(self, rank: int, machine: int, silent: bool = False) -> None:
         """Note that a host serves a machine now; `silent`: without reporting it."""
         before = self.carrier(machine)
         self._change(rank, machine, State.IDLE, State.JOINING)
@@ -273,11 +273,11 @@ class Roster:
         self._carriers[machine] = self[rank]
         self._mark_available(self[rank], machine, silent)
 
-    def ask(self, machine: int) -> None:
+    def mark_computing(self, machine: int) -> None:
         """Note that a machine has a job."""
         self._change(self.host_of(machine).rank, machine, State.COMPUTING, State.IDLE)
 
-    def late(self, machine: int) -> None:
+    def mark_late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
         self._change(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
 
@@ -299,7 +299,7 @@ class Roster:
                 return
         raise RuntimeError(f"machine {machine} has no host that is silent or slow")
 
-    def answer(self, rank: int, machine: int) -> None:
+    def mark_answered(self, rank: int, machine: int) -> None:
         """Note that a host has no job of a machine any longer, which is idle if it carries it."""
         host = self[rank]
         host.is_silent = False

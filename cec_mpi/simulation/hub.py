@@ -22,7 +22,7 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import WARNED, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.answers import Answers
-from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, ReportFields
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
@@ -112,9 +112,9 @@ class SimulatedHub(LocalHub):
 
     # Jobs.
 
-    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+    def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """See `ElasticHub.ask`; the answer is computed now and delivered later."""
-        super().ask(rank, jobs)
+        super().send_jobs(rank, jobs)
         self.clock.sleep(self.costs.per_machine)
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
@@ -129,7 +129,7 @@ class SimulatedHub(LocalHub):
             self.compute(rank, job)
             if "leave" in kinds:
                 job.report[_LEAVING] = True
-            report = job.reported
+            report = job.report_fields
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
             self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
 
@@ -169,13 +169,13 @@ class SimulatedHub(LocalHub):
             return
         self._jobs.pop(rank, None)
         job.is_held = False
-        self._events.append(Answered((job,)))
+        self._events.append(JobsAnswered((job,)))
         if self.roster[rank].is_excluded:
             return
         if job.leaving:
             self.roster.exclude(rank, WARNED, Left)
         else:
-            self.roster.answer(rank, job.machine)
+            self.roster.mark_answered(rank, job.machine)
         self._assign_spares()
 
     # Processes.
@@ -220,7 +220,7 @@ class SimulatedHub(LocalHub):
             machine.faults = replace(
                 machine.faults, scheduled=()
             )  # faults given by a user were for its predecessor
-            self.roster.joined(rank, number)
+            self.roster.mark_joined(rank, number)
 
 
 class SimulatedEnd(LocalMasterEnd):

@@ -235,7 +235,7 @@ class Campaign:
         adjoint = bool(rng.random() < 0.35)
         V = world.vectors(rng, adjoint)
         lengths = np.zeros((world.code.machines, V.shape[1]))
-        ask = type(hub).ask
+        ask = type(hub).send_jobs
 
         def asked(job: Any, content: Any) -> None:
             if job.product.adjoint:
@@ -244,7 +244,7 @@ class Campaign:
                 ).sum(axis=0)
             ask(hub, job, content)
 
-        hub.ask = asked
+        hub.send_jobs = asked
         before = len(recorder.happened)
         self.counts[row, "steps"] += 1
         try:

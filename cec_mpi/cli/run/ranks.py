@@ -17,7 +17,7 @@ from cec_mpi.runtime.options.elastic import CONNECTION
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.terminal import tell_terminal
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_in_lockstep(
         from cec_mpi.runtime.records.directory import removed_if_refused
 
         context.enter_context(removed_if_refused(out))
-    with context, gathered(comm, out / "logs", options) as session:
+    with context, static_session(comm, out / "logs", options) as session:
         if session is not None:
             from cec_mpi.cli.run.task_run import TaskRun
 
@@ -71,7 +71,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
     from cec_mpi.cli.run.task_run import TaskRun
     from cec_mpi.runtime.records.directory import removed_if_refused
 
-    with removed_if_refused(Path(run.out)), gathered(None, None, options) as session:
+    with removed_if_refused(Path(run.out)), static_session(None, None, options) as session:
         assert session is not None
         with TaskRun(run, options, signals) as task:
             task.run(session)

@@ -231,8 +231,8 @@ class TaskRun:
         planned = None if self.products is None else self.found.left_of(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warned += session.slow_warnings
-        if session.unlogged:
-            raise MachineError(session.unlogged[0])
+        if session.log_problems:
+            raise MachineError(session.log_problems[0])
         if self.shows_map:
             put(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:

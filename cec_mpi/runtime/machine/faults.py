@@ -54,7 +54,7 @@ class Faults:
 
     Attributes
     ----------
-    ordered : tuple of Fault
+    scheduled : tuple of Fault
     rate : float
         Probability of a random fault, per machine and step.
     kinds : tuple of str

@@ -66,9 +66,9 @@ class Machine:
         Emulated speed.
     faults : Faults
         Injected faults.
-    hosted : int
+    machines_on_host : int
         How many machines its process carries: emulated speeds are those of all of them at once.
-    uncached : str
+    cache_problem : str
         Why its shard is not read from the cache; empty if it is, or if there is none.
     """
 
@@ -79,7 +79,7 @@ class Machine:
         self.emulation: Emulation | None = None
         self.faults = Faults()
         self.machines_on_host = 1
-        self.uncached = ""
+        self.cache_problem = ""
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))

@@ -45,8 +45,7 @@ from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
 from cec_mpi.runtime.times import ANSWER_SLEEP
-from cec_mpi.runtime.wire.jobs import Answered as JobAnswered
-from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsEnd, distinct
+from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEnd, distinct
 
 log = logging.getLogger(__name__)
 
@@ -115,12 +114,12 @@ class StepDriver:
         self._not_finite: NotFinite
         self.measured: Measurements
 
-    def look(self) -> bool:
+    def poll_hub(self) -> bool:
         """Take what has happened; whether there was anything."""
         with poison_hub_on_interrupt(self._hub):
             events = list(self._hub.events())
             for event in events:
-                if isinstance(event, JobAnswered):
+                if isinstance(event, JobsAnswered):
                     self._take_answers(event.jobs)
                 else:
                     log.warning("%s", event)
@@ -183,7 +182,7 @@ class StepDriver:
         with step.timed("collect"):
             patience = Patience(longest=ANSWER_SLEEP, rhythm=rhythm, clock=self._clock)
             while isinstance(outcome, WaitUntil):
-                if self.look():
+                if self.poll_hub():
                     outcome = self.follow_instructions()
                     patience.again()
                     continue
@@ -221,9 +220,9 @@ class StepDriver:
                 if self._busy.get(machine) is job:
                     self._state.take(Freed(machine), now)
             elif job.failed:
-                if job.reported.damaged == 1:
+                if job.report_fields.damaged == 1:
                     self._on_damage(machine)
-                self._reasons[machine] = self._hub.report(machine)
+                self._reasons[machine] = self._hub.last_error(machine)
                 self._state.take(ComputationFailed(job.request), now)
             else:
                 done.append(job)
@@ -273,7 +272,7 @@ class StepDriver:
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
                 self._note(Late(machine))
-                self._hub.late(machine)
+                self._hub.mark_late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
                 self._update_expected()  # a spare may be the machine
@@ -288,9 +287,9 @@ class StepDriver:
     def _send_requests(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
         contents = {request: self._products.content(request) for request in requests}
-        for jobs in self._end.ask(step.number, product, contents):
+        for jobs in self._end.send_jobs(step.number, product, contents):
             vectors = distinct(job.content for job in jobs)
             step.count(share=sum(vector.nbytes for vector in vectors))
             for job in jobs:
-                self._state.take(Sent(job.request), job.begun)
+                self._state.take(Sent(job.request), job.sent_at)
                 step.count(announce=16 * len(job.intervals))

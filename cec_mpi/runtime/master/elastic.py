@@ -126,7 +126,7 @@ class ElasticExecutor:
         begin, has_waited = clock.monotonic(), False
         patience, idle_patience = Patience(clock=clock), Patience(longest=IDLE_SLEEP, clock=clock)
         while True:
-            driver.look()
+            driver.poll_hub()
             busy, error = self._hub.busy(), None
             can_adopt = state.adopts and self._hub.roster.adoptable
             try:
@@ -265,7 +265,7 @@ class ElasticExecutor:
         busy = self._hub.busy()
         state = ElasticStep(
             states_of(self._hub.roster),
-            {machine: job.begun for machine, job in busy.items()},
+            {machine: job.sent_at for machine, job in busy.items()},
             partial(placement.missing, recovery + self._spare),
             self._deadline,
             self._allowed,
@@ -278,7 +278,7 @@ class ElasticExecutor:
         """Warn once that a machine leaves because its shard is damaged."""
         if not self._has_warned:
             self._has_warned = True
-            self._warnings.add(f"machine {machine} leaves: {self._hub.report(machine)}")
+            self._warnings.add(f"machine {machine} leaves: {self._hub.last_error(machine)}")
 
     # Errors.
 

@@ -14,7 +14,7 @@ from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.step import ProductResult, Step
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.wire.answers import Answers
-from cec_mpi.runtime.wire.jobs import Answered
+from cec_mpi.runtime.wire.jobs import JobsAnswered
 from cec_mpi.runtime.wire.protocol import LockstepEnd
 
 ELASTIC_CONTINUES = "a run with --elastic continues without machines whose shards are damaged"
@@ -68,7 +68,7 @@ class LockstepExecutor:
         seconds["collect"] = collected - collecting
         step.bytes = {"announce": announce_bytes, "share": shared, "collect": answers.values.nbytes}
         for event in end.hub.events():
-            if not isinstance(event, Answered):
+            if not isinstance(event, JobsAnswered):
                 step.events.append(event)
                 self._recorder.note(event)
         step.delays = _last_delay(answers)
@@ -103,7 +103,7 @@ class LockstepExecutor:
 
     def _failure(self, step: Step, answers: Answers) -> CecError:
         """Return the error for machines that failed."""
-        reports = self._end.reports()
+        reports = self._end.last_errors()
         failures = [f"machine {n}: {reports.get(n, 'no report')}" for n in answers.failed]
         text = f"step {step.number} failed on {'; '.join(failures)}"
         if answers.damaged:

@@ -40,13 +40,13 @@ class Measurements:
 
     def count(self, job: Job, now: float) -> None:
         """Count an answer that came now."""
-        n, reported = job.machine - 1, job.reported
+        n, reported = job.machine - 1, job.report_fields
         self.rows[n] += job.count
         self._totals[:, n] += reported.seconds, reported.load_seconds, reported.load_bytes
         self.jobs.append(job)
         after = now - self._begin
         self._answer_times.append((after, job.machine))
-        computed = job.begun - self._begin + reported.load_seconds + reported.seconds
+        computed = job.sent_at - self._begin + reported.load_seconds + reported.seconds
         self._finish_times.setdefault(job.machine, computed if 0 <= computed <= after else after)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:

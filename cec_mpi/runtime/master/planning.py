@@ -134,8 +134,8 @@ class StepPlanner:
 
     def begin(self, step: Step) -> None:
         """Note that machines hear of a step: from now on it counts."""
-        if not step.begun:
-            step.begun = True
+        if not step.has_begun:
+            step.has_begun = True
             self.schedule.commit(step, self.placement.machines)
             self._last = step.plan
 

@@ -84,7 +84,7 @@ class Schedule:
         # The tick for which the availability was asked last, and its answer.
         self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
         self.check_cancelled: Callable[[], None] = lambda: None
-        self.short: ShortageCallback = lambda missing, available, away: None
+        self.on_shortage: ShortageCallback = lambda missing, available, away: None
 
     @property
     def available(self) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ class Schedule:
         missing = placement.missing(recovery + spare, available)
         others = sorted(self._present.difference(available))
         away = {n: self._absence_reason(n, False) for n in others if n <= placement.machines}
-        self.short(max(1, missing), available, away)
+        self.on_shortage(max(1, missing), available, away)
 
     def commit(self, step: Step, machines: int) -> None:
         """Note that a step of a store with this number of machines has begun."""

@@ -60,7 +60,7 @@ class Step:
     plan : Plan
     changed : bool
         Whether the plan differs from that of the step before.
-    begun : bool
+    has_begun : bool
         Whether machines have been asked.
     bytes : dict
         Bytes sent or received, by verb.
@@ -86,7 +86,7 @@ class Step:
     speeds: tuple[float, ...] = ()
     plan: Plan = field(init=False)
     changed: bool = False
-    begun: bool = False
+    has_begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
     events: list[MachineEvent] = field(default_factory=list)
     away: Away = field(default_factory=dict)

@@ -106,7 +106,7 @@ def elastic(
         it.
     logs : Path, optional
         Directory for a log of each machine.
-    look : callable
+    check_cancelled : callable
         Called while the run waits for processes that were started; an exception ends the run.
 
     Raises

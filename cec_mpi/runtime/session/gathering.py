@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def gathered(
+def static_session(
     comm: MPI.Intracomm | None, logs: Path | None = None, options: SessionOptions | None = None
 ) -> Iterator[Session | None]:
     """Collective: make ranks machines that serve the master on rank 0, until it leaves.

@@ -35,7 +35,7 @@ def run_header(
     options : SessionOptions
     speeds : sequence of float or None
         Speeds of machines, if they were given.
-    opened : sequence of Opened
+    opened : sequence of OpenReport
         Reports of ranks from 1 on.
     emulation : Emulation or None
     places : sequence of Place

@@ -26,7 +26,7 @@ from cec_mpi.runtime.session.serving import (
     open_machine,
 )
 from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers
-from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, Part, pack_report
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.store.shard import NOTHING_LOADED
@@ -67,17 +67,19 @@ class LocalHub(StaticHub):
                 opened.append(OpenReport())
                 continue
             problems: list[CecError] = []
-            file = uncached = ""
+            file = cache_problem = ""
             rate = 0.0
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.machine_of(number, opening)
-                file, uncached = machine.shard_file, machine.uncached
+                file, cache_problem = machine.shard_file, machine.cache_problem
                 if opening.measured and not any(report.rate for report in opened):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
-            unseen = bool(problems and opening.is_shard_missing(number))
+            shard_missing = bool(problems and opening.is_shard_missing(number))
             problem, damaged = join_problems(problems), is_damaged(problems)
-            opened.append(OpenReport(problem, file, rate, unseen, damaged, "", uncached))
+            opened.append(
+                OpenReport(problem, file, rate, shard_missing, damaged, "", cache_problem)
+            )
         return opened
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -114,10 +116,10 @@ class LocalHub(StaticHub):
 
     # Jobs.
 
-    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+    def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """See `ElasticHub.ask`; a host has one machine."""
         (job,) = jobs
-        self.roster.ask(job.machine)
+        self.roster.mark_computing(job.machine)
         job.is_held = True
         self._jobs[rank] = job
 
@@ -136,7 +138,7 @@ class LocalHub(StaticHub):
             for machine, state in host.machines.items():
                 if state is State.JOINING:
                     self.open_for(host.rank, machine)
-                    self.roster.joined(host.rank, machine)
+                    self.roster.mark_joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:
                 del self._jobs[rank]
@@ -144,8 +146,8 @@ class LocalHub(StaticHub):
             elif self.compute(rank, job):
                 del self._jobs[rank]
                 job.is_held = False
-                self.roster.answer(rank, job.machine)
-                self._events.append(Answered((job,)))
+                self.roster.mark_answered(rank, job.machine)
+                self._events.append(JobsAnswered((job,)))
             yield from super().events()
         yield from super().events()
 
@@ -168,9 +170,9 @@ class LocalHub(StaticHub):
         self.roster.lose(self._rank_of(machine), reason)
         self._fill()
 
-    def late(self, machine: int) -> None:
+    def mark_late(self, machine: int) -> None:
         """See `ElasticHub.late`."""
-        self.roster.late(machine)
+        self.roster.mark_late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
         """See `ElasticHub.give_up`; no spare replaces the machine."""
@@ -185,7 +187,7 @@ class LocalHub(StaticHub):
         """See `ElasticHub.carry`; a host has capacity for one machine."""
         self.roster.join(rank, machine)
 
-    def report(self, machine: int) -> str:
+    def last_error(self, machine: int) -> str:
         """See `ElasticHub.report`."""
         return self._problems[self._rank_of(machine)]
 
@@ -283,6 +285,6 @@ class LocalMasterEnd:
         answers = values, np.array(seconds), loaded[0], loaded[1], failed
         return Answers(*answers, not_finite=not_finite, damaged=damaged)
 
-    def reports(self) -> dict[int, str]:
+    def last_errors(self) -> dict[int, str]:
         """Return the last errors by machine."""
         return self._problems

@@ -172,7 +172,7 @@ def join(
     )
     with NotedSignals() as signals:
         search = _MasterFinder(where, signals, retry)
-        connection = search.found(0.0 if retry is None else retry)
+        connection = search.connect(0.0 if retry is None else retry)
         while True:
             say(f"joined the run of {_name(where)} at {connection.place}")
             end = SocketMachineEnd(connection, threads, signals, host_options=host_options)
@@ -181,13 +181,13 @@ def join(
             if error is None:
                 return
             if retry is None or isinstance(error, ShutdownRequested):
-                connection = search.again(error)
+                connection = search.reconnect(error)
                 continue
             if not isinstance(error, MasterLostError):
                 error = MasterLostError(f"the master has left: {_reason(error)}")
             say(f"{error}; waiting {retry:g} s for it to come back")
             search.prints = False
-            connection = search.found(retry)
+            connection = search.connect(retry)
 
 
 def serve_as_rank(
@@ -225,7 +225,7 @@ def serve_as_rank(
         search = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
         try:
-            connection = search.found(seconds)
+            connection = search.connect(seconds)
             while True:
                 end = SocketMachineEnd(connection, None, signals, prints=False)
                 error = search.serve(connection, hello, end)
@@ -234,7 +234,7 @@ def serve_as_rank(
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=end.machines or hello.machines)
-                connection = search.again(error)
+                connection = search.reconnect(error)
         except _RunFinished:
             return 0
         except MasterLostError as gone:
@@ -273,7 +273,7 @@ class _MasterFinder:
         self.file: ConnectionFile | None = None  # of this run, read last
         self._backoff = Backoff(MAX_RECONNECT_SECONDS)
 
-    def found(self, seconds: float) -> Connection:
+    def connect(self, seconds: float) -> Connection:
         """Return a connection to the master within this number of seconds."""
         due = time.monotonic() + seconds
         while True:
@@ -312,7 +312,7 @@ class _MasterFinder:
             return ShutdownRequested(end.shutdown_reason)
         return error
 
-    def again(self, error: BaseException) -> Connection:
+    def reconnect(self, error: BaseException) -> Connection:
         """Return a new connection, after the network failed or a process was stopped.
 
         Raises
@@ -464,7 +464,7 @@ def _notes(file: Path, job: str) -> list[Path]:
 
 
 def main(words: list[str], parent: int) -> None:
-    """Be a machine that a run, the process `parent`, has started on its host_options computer."""
+    """Be a machine that a run, the process `parent`, has started on its own computer."""
     keep_warnings_from_raising()
     text, file, rank, job, seconds, encryption = words
     given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)

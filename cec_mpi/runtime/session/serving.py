@@ -39,7 +39,7 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
     Parameters
     ----------
     end : MachineEnd
-    make : callable
+    factory : callable
         Makes a machine, by default a `Machine`.
 
     Returns
@@ -133,12 +133,12 @@ def _open(
     machine, rate = None, 0.0
     opening, number = order.opening, order.machine
     problems: list[CecError] = []
-    unlogged: list[str] = []
+    log_problems: list[str] = []
     with collect_problems(number, problems, reraise=StoppedError):
         session.enter_context(limit_threads(order.threads))
         if opening.logs is not None and number:
             path = opening.logs / f"machine-{number:04d}.log"
-            log_stack.enter_context(log_file(path, unlogged.append))
+            log_stack.enter_context(log_file(path, log_problems.append))
         machine = open_machine(number, opening, factory, end.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
     if opening.measured:
@@ -146,16 +146,16 @@ def _open(
         with collect_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0
     file = "" if machine is None else machine.shard_file
-    unseen = bool(problems and opening.is_shard_missing(number))
-    uncached = "" if machine is None else machine.uncached
+    shard_missing = bool(problems and opening.is_shard_missing(number))
+    cache_problem = "" if machine is None else machine.cache_problem
     report = OpenReport(
         join_problems(problems),
         file,
         rate,
-        unseen,
+        shard_missing,
         is_damaged(problems),
-        "".join(unlogged),
-        uncached,
+        "".join(log_problems),
+        cache_problem,
     )
     verdict = end.send_open_report(report)
     if machine is None or verdict.failure is not None:
@@ -198,10 +198,10 @@ def open_machine(
     if not number:
         return factory(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    shard, uncached = _open_shard(store, number, options, check_cancelled)
+    shard, cache_problem = _open_shard(store, number, options, check_cancelled)
     log.info("machine %d reads %s", number, shard.path)
     machine = factory(number, shard, manifest.columns, opening.arithmetic)
-    machine.uncached = uncached
+    machine.cache_problem = cache_problem
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
 
@@ -220,7 +220,7 @@ def _open_shard(
     store: Store, number: int, options: MachineOptions, check_cancelled: Callable[[], None]
 ) -> tuple[Shard, str]:
     """Return the shard, from the cache if there is one, and why it is not from the cache."""
-    uncached = ""
+    cache_problem = ""
     if options.cache:
         try:
             cache = node_directory(options.cache)
@@ -228,13 +228,13 @@ def _open_shard(
             return open_cached(store, number, *how, check_cancelled), ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
-            uncached = (
+            cache_problem = (
                 f"machine {number} on {socket.gethostname()} reads its shard in the store, because "
                 f"it cannot be copied to {cache}: {reason}"
             )
-            log.warning("%s", uncached)
+            log.warning("%s", cache_problem)
     try:
-        return store.open_shard(number, options.shards, options.verify), uncached
+        return store.open_shard(number, options.shards, options.verify), cache_problem
     except DamagedStoreError as error:
         file = store.path / store.manifest.shards[number - 1].file
         if not problem_on_opening(file, store.manifest):

@@ -61,9 +61,9 @@ class Session:
         Closed when the session ends.
     logs : Path, optional
         Directory for a log of each machine.
-    turns : Turns, optional
+    turns : FairLock, optional
         Turns of the threads that use the session.
-    running : Running
+    running : ExecutionMode
         How the machines run.
     gather : callable, optional
         Takes the number of machines that are enough, waits for those that were started, and
@@ -75,9 +75,9 @@ class Session:
         The availability at each step.
     check_run : callable
         Called before each step and while a step waits; an exception ends the step.
-    slow : list of str
+    slow_warnings : list of str
         Warnings from the start: reasons why the run is slower than it could be.
-    unlogged : list of str
+    log_problems : list of str
         Reasons why machines have no logs.
     """
 
@@ -107,7 +107,7 @@ class Session:
         self._flush_due: Callable[[], None] = lambda: None  # lines of records
         self._logs = logs
         self.slow_warnings: list[str] = []
-        self.unlogged: list[str] = []
+        self.log_problems: list[str] = []
 
     def open(
         self,
@@ -154,9 +154,9 @@ class Session:
         )
         self.schedule.check_cancelled = self._check_cancelled
         self._flush_due = recorder.flush_due
-        self.schedule.short = recorder.waiting
+        self.schedule.on_shortage = recorder.waiting
         if self._hub.roster is not None:
-            self._hub.roster.short = recorder.waiting
+            self._hub.roster.on_shortage = recorder.waiting
         self._exit_stack.enter_context(limit_threads(options.threads or self._places[0].threads))
         master = self._open(path, opened, options, recorder)
         self._exit_stack.callback(self._end, master)
@@ -253,10 +253,10 @@ class Session:
         master = Master(self._hub.admit(emulation), options, opened_store)
         at = zip(opening.machines, hosts, strict=True)
         self._hub.roster.hosts = {n: host for n, host in at if n}
-        self.unlogged = [report.unlogged for report in opened if report.unlogged]
-        if uncached := [report.uncached for report in opened if report.uncached]:
-            more = f" (and {len(uncached) - 1} more)" if len(uncached) > 1 else ""
-            self._warn([f"{uncached[0]}{more}"])
+        self.log_problems = [report.log_problem for report in opened if report.log_problem]
+        if cache_problems := [report.cache_problem for report in opened if report.cache_problem]:
+            more = f" (and {len(cache_problems) - 1} more)" if len(cache_problems) > 1 else ""
+            self._warn([f"{cache_problems[0]}{more}"])
         header = run_header(opening, options, speeds, opened, emulation, places, self._library)
         recorder.header(header)
         return master
@@ -290,7 +290,7 @@ def opening_error(
     Parameters
     ----------
     opening : Opening
-    opened : sequence of Opened
+    opened : sequence of OpenReport
         Reports of ranks from 1 on.
     places : sequence of Place
         Places of ranks from 0 on.
@@ -298,19 +298,19 @@ def opening_error(
     problems = [report.problem for report in opened if report.problem]
     if not problems:
         return None
-    unseen = {
+    missing_shards = {
         machine: places[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
-        if opened[rank - 1].unseen and not opening.is_shard_missing(machine)
+        if opened[rank - 1].shard_missing and not opening.is_shard_missing(machine)
     }
     if "{host}" in str(opening.store):
-        unseen = {}  # no node sees the files of another
-    if unseen:
-        path = str(opening.shard_file(min(unseen)).absolute())
-        return InputError(unseen_shards(path, places[0].host, unseen))
+        missing_shards = {}  # no node sees the files of another
+    if missing_shards:
+        path = str(opening.shard_file(min(missing_shards)).absolute())
+        return InputError(unseen_shards(path, places[0].host, missing_shards))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
-    if any(report.unseen for report in opened):
+    if any(report.shard_missing for report in opened):
         remedy = "; --machines leaves its machine out"
     kind = DamagedStoreError if any(report.damaged for report in opened) else MachineError
     return kind(f"{problems[0]}{more}{remedy}")
@@ -329,7 +329,7 @@ def emulation_of(
     options : SessionOptions
     machines, hosts : sequence
         The machine of each rank from 1 on, and where it runs.
-    opened : sequence of Opened
+    opened : sequence of OpenReport
         Reports of these ranks.
     """
     if options.emulate_speeds is None:

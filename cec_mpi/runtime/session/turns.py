@@ -24,12 +24,12 @@ class FairLock:
 
     Parameters
     ----------
-    refusal : callable, optional
+    thread_problem : callable, optional
         Returns why the calling thread may not have a turn; empty if it may.
 
     Examples
     --------
-    >>> turns = Turns()
+    >>> turns = FairLock()
     >>> turns.run(turns.check)
     Traceback (most recent call last):
         ...

@@ -50,7 +50,7 @@ class Answers:
     damaged: list[int] = field(default_factory=list)
 
 
-def zero_invalid_reports(reported: NDArray[np.float64]) -> NDArray[np.float64]:
+def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Replace reported seconds and bytes that are out of range with 0, in place.
 
     Examples
@@ -58,9 +58,9 @@ def zero_invalid_reports(reported: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
     array([0.5, 0. , 0. , 0. ])
     """
-    if not (reported.min() >= 0 and reported.max() < _MAX_REPORTED):  # as in hardly any step
-        reported[~((reported >= 0) & (reported < _MAX_REPORTED))] = 0
-    return reported
+    if not (values.min() >= 0 and values.max() < _MAX_REPORTED):  # as in hardly any step
+        values[~((values >= 0) & (values < _MAX_REPORTED))] = 0
+    return values
 
 
 class AnswerBuffers:

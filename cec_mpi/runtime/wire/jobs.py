@@ -37,7 +37,7 @@ class Job:
     values : ndarray
         Receives the answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of
         float64, which is that of several jobs if a host sums their parts.
-    begun : float
+    sent_at : float
         When the job was sent, in seconds of the hub's clock.
     report : (8,) ndarray of float64
         Receives the report; NaN counts as failed.
@@ -52,7 +52,7 @@ class Job:
     product: Product
     content: NDArray[Any]
     values: NDArray[Any]
-    begun: float
+    sent_at: float
     report: NDArray[np.float64] = field(default_factory=lambda: np.full(_REPORT, np.nan))
     tracker: Any = None
     is_held: bool = False
@@ -72,20 +72,20 @@ class Job:
         return count_rows(self.request.intervals)
 
     @property
-    def reported(self) -> ReportFields[float]:
+    def report_fields(self) -> ReportFields[float]:
         """The report of the machine."""
         return ReportFields(*self.report.tolist())
 
     @property
     def failed(self) -> bool:
         """Whether the machine raised an exception, or answered for another machine."""
-        reported = self.reported
-        return bool(reported.failed) or reported.shard != self.machine
+        fields = self.report_fields
+        return bool(fields.failed) or fields.shard != self.machine
 
     @property
     def leaving(self) -> bool:
         """Whether the host must leave soon."""
-        return bool(self.reported.leaving)
+        return bool(self.report_fields.leaving)
 
     def bound_report(self, seconds: float, size: int) -> None:
         """Bound the reported times and bytes by what is possible.
@@ -97,7 +97,7 @@ class Job:
         size : int
             Bytes of the shard.
         """
-        found = self.reported
+        found = self.report_fields
         for place, number, most in (
             (1, found.seconds, seconds),
             (2, found.load_seconds, seconds),
@@ -113,13 +113,13 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Answered:
+class JobsAnswered:
     """Jobs that a host was sent together, in this step or an earlier one, were answered."""
 
     jobs: tuple[Job, ...]
 
 
-Event = Answered | Change
+Event = JobsAnswered | Change
 
 
 class ElasticHub(Protocol):
@@ -146,10 +146,10 @@ class ElasticHub(Protocol):
     def busy(self) -> dict[int, Job]:
         """Return the unanswered jobs by machine, without those of machines that were given up."""
 
-    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+    def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the host of their machines, which must be idle."""
 
-    def late(self, machine: int) -> None:
+    def mark_late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
 
     def give_up(self, machine: int, reason: str) -> None:
@@ -164,7 +164,7 @@ class ElasticHub(Protocol):
     def carry(self, rank: int, machine: int) -> None:
         """Have a host carry a machine as well that has no host, or a silent one."""
 
-    def report(self, machine: int) -> str:
+    def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""
 
 
@@ -191,7 +191,7 @@ class JobsEnd:
         self._kept = 0  # bytes of these
         self._sent: list[Job] = []
 
-    def ask(
+    def send_jobs(
         self, step: int, product: Product, contents: Mapping[Request, NDArray[Any]]
     ) -> list[tuple[Job, ...]]:
         """Send jobs to idle machines; those of a host go together.
@@ -225,7 +225,7 @@ class JobsEnd:
                 Job(request, step, product, contents[request], array, now)
                 for request, array in zip(requests, values, strict=True)
             )
-            self.hub.ask(rank, jobs)
+            self.hub.send_jobs(rank, jobs)
             self._sent += [job for job in jobs if job.is_sending]
             found.append(jobs)
         return found

@@ -303,20 +303,20 @@ class OpenReport:
         The file that it reads, of the store or a copy; empty if it has no shard.
     rate : float
         Measured rows per second, if an emulation needs them.
-    unseen : bool
+    shard_missing : bool
         The file of its shard does not exist.
     damaged : bool
         Its shard is damaged or missing.
-    unlogged : str
+    log_problem : str
         Why it has no log; empty if it has one.
-    uncached : str
+    cache_problem : str
         Why it does not read its shard from the cache; empty if it does, or if there is none.
     """
 
     problem: str = ""
     shard: str = ""
     rate: float = 0.0
-    unseen: bool = False
+    shard_missing: bool = False
     damaged: bool = False
-    unlogged: str = ""
-    uncached: str = ""
+    log_problem: str = ""
+    cache_problem: str = ""

@@ -103,7 +103,7 @@ class LockstepEnd(Protocol):
     def collect(self) -> Answers:
         """Wait for the answers of all available machines."""
 
-    def reports(self) -> dict[int, str]:
+    def last_errors(self) -> dict[int, str]:
         """Ask the machines for their last errors, by number of the machine."""
 
 
@@ -145,7 +145,7 @@ class StaticHub:
             rank = self.roster.add().rank
             if machine:
                 self.roster.join(rank, machine)
-                self.roster.joined(rank, machine, silent=True)
+                self.roster.mark_joined(rank, machine, silent=True)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines that say in their answers that they leave; returns the answers."""

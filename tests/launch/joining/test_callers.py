@@ -21,8 +21,8 @@ from helpers.waiting import wait_for_file
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 HERE = pack(Hello(package_fingerprint(), 1, place_here()))
 UNWRITABLE = (
-    rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "unseen": false, "damaged": false, '
-    rb'"unlogged": "", "uncached": ""}'
+    rb'{"problem": "\ud800", "shard": "", "rate": 0.0, "shard_missing": false, "damaged": false, '
+    rb'"log_problem": "", "cache_problem": ""}'
 )
 
 

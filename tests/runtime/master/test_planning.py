@@ -170,7 +170,7 @@ def test_it_predicts_what_a_run_has_recorded(tmp_path, speeds):
 def joins(roster, machine, host):
     rank = roster.add(name=host).rank
     roster.join(rank, machine)
-    roster.joined(rank, machine)
+    roster.mark_joined(rank, machine)
 
 
 def test_who_joins_on_a_host_that_is_known_begins_with_its_speed():

@@ -34,7 +34,7 @@ def carry(roster, *hosts):
         rank = roster.add(len(machines)).rank
         for machine in machines:
             roster.join(rank, machine)
-            roster.joined(rank, machine, silent=True)
+            roster.mark_joined(rank, machine, silent=True)
 
 
 def carried(roster):
@@ -52,9 +52,9 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(told):
     assert [host.rank for host in roster.adoption_hosts(6)] == [4, 2]
     roster.join(4, 6)  # a host opens one at a time
     assert [host.rank for host in roster.adoption_hosts(7)] == [3, 2]
-    roster.joined(4, 6)
+    roster.mark_joined(4, 6)
     roster.exclude(2, "wrong", Excluded)
-    roster.ask(4)
+    roster.mark_computing(4)
     roster.give_up(3, "silent")
     assert roster.adoptable == {2, 3, 4, 7}
     assert {
@@ -65,15 +65,15 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(told):
 
 
 def test_a_machine_computes(roster, told):
-    roster.ask(1)
+    roster.mark_computing(1)
     assert roster.machines(State.COMPUTING) == {1}
     assert roster.machines(State.IDLE) == {2}
     assert roster.state_of(1) is State.COMPUTING
-    roster.answer(1, 1)
-    roster.ask(1)
-    roster.late(1)
+    roster.mark_answered(1, 1)
+    roster.mark_computing(1)
+    roster.mark_late(1)
     assert roster.state_of(1) is State.LATE
-    roster.answer(1, 1)
+    roster.mark_answered(1, 1)
     assert roster.machines(State.IDLE) == {1, 2}
     assert told == []
 
@@ -90,7 +90,7 @@ def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, told):
     host = roster.add(name="node7")
     assert (host.rank, roster.spares(), roster.vacant) == (4, [host], [7])
     roster.join(4, 7)
-    roster.joined(4, 7)
+    roster.mark_joined(4, 7)
     assert told == [Joined(7, 4, "node7")]
     assert roster.hosts == {7: "node7"}
     roster.lose(4, "gone")
@@ -107,7 +107,7 @@ def test_a_spare_takes_a_machine_that_is_lost(roster, told):
     assert (roster.vacant, roster.opening) == ([], {1})
     assert roster.carrier(1) is None
     assert roster.spares() == []
-    roster.joined(3, 1)
+    roster.mark_joined(3, 1)
     assert told[1:] == [Joined(1, 3)]
     assert roster.carrier(1) is spare is roster[3]
 
@@ -115,7 +115,7 @@ def test_a_spare_takes_a_machine_that_is_lost(roster, told):
 def test_a_host_loses_all_of_its_machines_at_once(told):
     roster = Roster(told.append)
     carry(roster, [1, 2], [3])
-    roster.ask(2)
+    roster.mark_computing(2)
     roster.lose(1, "gone")
     assert told == [Lost(1, "gone"), Lost(2, "gone")]
     assert (roster.vacant, roster.available) == ([1, 2], {3})
@@ -141,40 +141,40 @@ def test_one_machine_leaves_a_host_that_keeps_its_others(told):
 def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers(told):
     roster = Roster(told.append)
     carry(roster, [1, 2])
-    roster.ask(1)
+    roster.mark_computing(1)
     roster.give_up(1, "silent")
     assert told == [GivenUp(1, "silent"), GivenUp(2, "silent")]
     assert roster.available == set()
     for machine in (1, 2):
-        roster.answer(1, machine)
+        roster.mark_answered(1, machine)
     assert told[2:] == [Joined(1, 1), Joined(2, 1)]
     assert roster.machines(State.IDLE) == {1, 2}
 
 
 def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster, told):
-    roster.ask(1)
-    roster.late(1)
+    roster.mark_computing(1)
+    roster.mark_late(1)
     roster.give_up(1, "silent")
     roster.hand_over(1)
     roster.join(3, 1)
     assert roster.spares() == []
-    roster.answer(1, 1)
+    roster.mark_answered(1, 1)
     assert told == [GivenUp(1, "silent")]
     assert roster.spares() == [roster[1]]
-    roster.joined(3, 1)
+    roster.mark_joined(3, 1)
     assert told[1:] == [Joined(1, 3)]
 
 
 def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, told):
     roster.lose(1, "gone")
     roster.join(2, 1)
-    roster.joined(2, 1)
+    roster.mark_joined(2, 1)
     assert (roster[2].adopted, roster[2].free) == ([1], 0)
     roster.join(3, 1)
     assert (roster.opening, roster.carrier(1), roster.vacant) == (set(), roster[2], [])
-    roster.ask(1)
-    roster.answer(2, 1)
-    roster.joined(3, 1)
+    roster.mark_computing(1)
+    roster.mark_answered(2, 1)
+    roster.mark_joined(3, 1)
     assert (roster.carrier(1), carried(roster)) == (roster[3], [[2], [1]])
     assert told == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
 
@@ -182,7 +182,7 @@ def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(r
 def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, told):
     roster.lose(1, "gone")
     roster.join(2, 1)
-    roster.joined(2, 1)
+    roster.mark_joined(2, 1)
     roster.join(3, 1)
     told.clear()
     roster.lose(3, "gone")
@@ -202,10 +202,10 @@ def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, 
 
 # From other states a change is refused, and nothing is changed.
 CHANGES = {
-    "ask": (State.IDLE,),
-    "late": (State.COMPUTING,),
+    "mark_computing": (State.IDLE,),
+    "mark_late": (State.COMPUTING,),
     "hand_over": (State.GIVEN_UP,),
-    "joined": (State.JOINING,),
+    "mark_joined": (State.JOINING,),
 }
 
 
@@ -218,15 +218,15 @@ def test_a_change_is_made_from_these_states_only(state, change, told):
     roster.add()
     roster.join(2, 1)
     if state is not State.JOINING:
-        roster.joined(2, 1)
+        roster.mark_joined(2, 1)
     if state in ASKED:
-        roster.ask(1)
+        roster.mark_computing(1)
     if state is State.LATE:
-        roster.late(1)
+        roster.mark_late(1)
     if state is State.GIVEN_UP:
         roster.give_up(2, "silent")
     told.clear()
-    given = (2, 1) if change == "joined" else (1,)
+    given = (2, 1) if change == "mark_joined" else (1,)
     if state in CHANGES[change]:
         getattr(roster, change)(*given)
         return
@@ -254,10 +254,10 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
                 possible.append(("release", rank, Lost(machine, "why")))
                 before = roster.carrier(machine)
                 if state is State.JOINING and (before is None or machine in before.adopted):
-                    possible.append(("joined", rank, machine))
+                    possible.append(("mark_joined", rank, machine))
                 if state in ASKED:
-                    possible.append(("answer", rank, machine))
-                for change in ("ask", "late", "hand_over"):
+                    possible.append(("mark_answered", rank, machine))
+                for change in ("mark_computing", "mark_late", "hand_over"):
                     if state in CHANGES[change]:
                         possible.append((change, machine))
         change, *given = data.draw(st.sampled_from(possible))

@@ -169,7 +169,7 @@ def test_a_rank_whose_answers_were_wrong_leaves_and_is_no_failure(start, listen)
     hub.gather(lambda: 1, 1, LIMIT)
     hub.roster.expect([1])
     hub.roster.join(1, 1)
-    hub.roster.joined(1, 1)
+    hub.roster.mark_joined(1, 1)
     hub.exclude(1, "wrong in 3 steps", Excluded)
     assert ended(process) == (0, "")
 

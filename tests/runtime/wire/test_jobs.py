@@ -29,10 +29,10 @@ class SilentHub:
         self.roster.add(machines)
         for machine in range(1, machines + 1):
             self.roster.join(1, machine)
-            self.roster.joined(1, machine)
+            self.roster.mark_joined(1, machine)
         self.sent = []
 
-    def ask(self, rank, jobs):
+    def send_jobs(self, rank, jobs):
         self.sent.append([job.machine for job in jobs])
         for job in jobs:
             job.is_held = self.keeps
@@ -52,14 +52,14 @@ def end(tmp_path):
     return JobsEnd(SilentHub(), opening)
 
 
-def ask(end, *requests, adjoint=False, content=None):
+def send(end, *requests, adjoint=False, content=None):
     w = np.ones(2) if content is None else content
-    sent = end.ask(0, Product(adjoint, 1), dict.fromkeys(requests, w))
+    sent = end.send_jobs(0, Product(adjoint, 1), dict.fromkeys(requests, w))
     return [job for jobs in sent for job in jobs]
 
 
 def step(end, *rows):
-    jobs = ask(end, *(Request(n, ((0, count),)) for n, count in enumerate(rows, start=1)))
+    jobs = send(end, *(Request(n, ((0, count),)) for n, count in enumerate(rows, start=1)))
     end.release(jobs)
     return [job.values for job in jobs]
 
@@ -67,7 +67,7 @@ def step(end, *rows):
 def test_jobs_of_a_host_go_together_and_terms_of_one_sum_have_one_array(end):
     rows, lost = ((0, 2),), Term(9, ((0, 2),))
     terms = [Term(1, rows), Term(2, rows), Term(3, rows, lost), Term(4, rows, lost)]
-    jobs = ask(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
+    jobs = send(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
     assert end.hub.sent == [[1, 2], [3, 4]]
     assert [job.values is jobs[0].values for job in jobs] == [True, True, False, False]
     assert jobs[2].values is jobs[3].values
@@ -94,7 +94,7 @@ def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
     shared, other = np.ones(4), np.ones(4)
     end.hub.keeps = True
     contents = shared[:2], other
-    jobs = [job for w in contents for job in ask(end, Request(1, ((0, 1),)), content=w)]
+    jobs = [job for w in contents for job in send(end, Request(1, ((0, 1),)), content=w)]
     assert end.is_sending(shared)
     assert not end.is_sending(shared[2:])
     jobs[0].is_held = False  # it was answered

@@ -37,8 +37,8 @@ def test_answers_and_reports_are_told_apart(rows, columns, dtype):
     counts, places = layout.parts
     assert counts.tolist() == [0, *(n * columns for n in rows)]
     assert places.tolist() == [0, *np.cumsum(counts)[:-1].tolist()]
-    gathered = layout.gathered(False, 3)
-    assert layout.gathered(False, 3) is gathered
+    gathered = layout.gather_buffer(False, 3)
+    assert layout.gather_buffer(False, 3) is gathered
     filled(gathered, answers, reports)
     out, told = np.empty(sum(rows) * columns, dtype), np.empty((len(rows), REPORT))
     gathered.concatenate_into(out)
@@ -52,7 +52,7 @@ def test_sums_are_of_those_who_have_rows(rows, columns):
     rng = np.random.default_rng(1)
     answers = [rng.standard_normal(3 * columns if n else 0) for n in rows]
     layout = Layout(np.array([0, *rows]), columns, np.dtype("f4"))
-    gathered = layout.gathered(True, 3)
+    gathered = layout.gather_buffer(True, 3)
     filled(gathered, answers, np.zeros((len(rows), REPORT)))
     out = np.empty(3 * columns)
     gathered.sum_into(out)
@@ -63,7 +63,7 @@ def test_sums_are_of_those_who_have_rows(rows, columns):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_what_does_not_come_is_not_a_number(dtype):
     layout = Layout(np.array([0, 3, 2]), 1, np.dtype(dtype))
-    gathered = layout.gathered(False, 1)
+    gathered = layout.gather_buffer(False, 1)
     gathered.clear()
     values, reports = np.zeros(5, dtype), np.zeros((2, REPORT))
     gathered.concatenate_into(values)

@@ -110,7 +110,7 @@ def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
     job.report[:] = pack_report(report, shard=3, finite=False)
-    assert job.reported == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
+    assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
     assert (job.count, job.failed, job.leaving) == (7, True, True)
 
 
@@ -128,7 +128,7 @@ def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded
     seconds, load_seconds, size = reported
     job.report[:] = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
     job.bound_report(2.0, 100)
-    assert job.reported[:4] == (3, *bounded)
+    assert job.report_fields[:4] == (3, *bounded)
 
 
 @pytest.mark.parametrize("answered", [0, 2, np.nan])

@@ -110,7 +110,7 @@ class CollectiveMachineEnd:
         served, product = self._buffers, order.product
         if self._content is not None:
             return served.part_of(self._content, product)
-        values = served.room(product)
+        values = served.receive_buffer(product)
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
         else:
@@ -146,10 +146,10 @@ class CollectiveMachineEnd:
     def _send_with_report(self, served: _StoreBuffers, values: NDArray[Any]) -> None:
         """Send answers and report in one message."""
         size = self._report.size
-        room = served.packed(packed_size(values.size, values.dtype))
-        room[:size] = self._report
-        room[size:].view(values.dtype)[: values.size] = values
-        wait_for([self._comm.Isend(room, MASTER, ANSWER)])
+        message = served.answer_buffer(packed_size(values.size, values.dtype))
+        message[:size] = self._report
+        message[size:].view(values.dtype)[: values.size] = values
+        wait_for([self._comm.Isend(message, MASTER, ANSWER)])
 
     def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""
@@ -189,7 +189,7 @@ class _StoreBuffers:
             return values.reshape(-1, product.columns)[self._before : self._before + self.count]
         return values.reshape(product.columns, self.columns)
 
-    def room(self, product: Product) -> NDArray[Any]:
+    def receive_buffer(self, product: Product) -> NDArray[Any]:
         """Return a buffer for W or the coefficients."""
         k = product.columns
         shape = (self.count, k) if product.adjoint else (k, self.columns)
@@ -198,7 +198,7 @@ class _StoreBuffers:
             self._buffer = np.empty(size, self.dtype)
         return self._buffer[:size].reshape(shape)
 
-    def packed(self, size: int) -> NDArray[np.float64]:
+    def answer_buffer(self, size: int) -> NDArray[np.float64]:
         """Return a buffer for the answers and the report."""
         if self._packed.size < size:
             self._packed = np.empty(size)

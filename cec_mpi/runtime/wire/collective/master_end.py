@@ -238,14 +238,14 @@ class CollectiveMasterEnd:
 
     def _receive_short(self, requests: list[MPI.Request]) -> NDArray[Any]:
         """Receive answers with their reports."""
-        product, gathered = self._product, self._gather_buffer
+        product, buffer = self._product, self._gather_buffer
         wait_for(requests, rhythm=self._rhythm)
         values = self._values.of(product)
-        gathered.reports(self._reports[1:])
+        buffer.reports(self._reports[1:])
         if product.adjoint:
-            gathered.sum_into(values)
+            buffer.sum_into(values)
         else:
-            gathered.concatenate_into(values)
+            buffer.concatenate_into(values)
         return values
 
     def _gather_separately(self) -> NDArray[Any]:
@@ -277,7 +277,7 @@ class CollectiveMasterEnd:
     @property
     def _gather_buffer(self) -> GatherBuffer:
         """The buffer for short answers to this step."""
-        return self._layout.gathered(self._product.adjoint, self._manifest.columns)
+        return self._layout.gather_buffer(self._product.adjoint, self._manifest.columns)
 
     def _check(self, product: Product, values: NDArray[Any]) -> None:
         """Raise if shared data does not fit."""
@@ -285,7 +285,7 @@ class CollectiveMasterEnd:
         size = self._sizes.shared(product) // self._dtype.itemsize
         check_buffer(name, values, self._dtype, size)
 
-    def reports(self) -> dict[int, str]:
+    def last_errors(self) -> dict[int, str]:
         """Gather the last errors of machines."""
         self.hub.broadcast_order(Order(OrderKind.LAST_ERRORS))
         texts = gather(self._comm, "", str)[1:]

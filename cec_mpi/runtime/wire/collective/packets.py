@@ -130,7 +130,7 @@ class Layout:
     ----------
     parts : tuple of (P,) ndarray of int
         Number of values of each rank, and where they begin.
-    lasts : ndarray of int
+    last_indices : ndarray of int
         Where the last value of each rank is that has some.
     """
 
@@ -141,7 +141,7 @@ class Layout:
         self.last_indices = (np.cumsum(rows * columns) - 1)[rows > 0]
         self._gather_buffer: dict[bool, GatherBuffer] = {}
 
-    def gathered(self, adjoint: bool, columns: int) -> GatherBuffer:
+    def gather_buffer(self, adjoint: bool, columns: int) -> GatherBuffer:
         """Return the buffer for answers with their reports, made once.
 
         For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.

@@ -270,7 +270,7 @@ def own_addresses() -> list[str]:
     with suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]
     with suppress(OSError):
-        found += [card.address for card in list_interfaces()]
+        found += [interface.address for interface in list_interfaces()]
     others = [name for name in dict.fromkeys(found) if not is_loopback(name)]
     return [*others, "127.0.0.1"]
 

@@ -38,7 +38,7 @@ from cec_mpi.runtime.times import (
     SHORTAGE_SECONDS,
     SLOW_OPEN_SECONDS,
 )
-from cec_mpi.runtime.wire.jobs import Answered, Event, Job, JobsEnd, distinct
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd, distinct
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
     Opening,
@@ -66,8 +66,8 @@ from cec_mpi.runtime.wire.sockets.messages import (
     Hello,
     copy_frames,
     kind_and_head,
+    pack_jobs,
     package_fingerprint,
-    packed,
     unpack_status,
 )
 from cec_mpi.store.format.manifest import Manifest
@@ -104,7 +104,7 @@ class ShortageReporter:
         self._last_missing = 0  # machines that were missing
         self._next_check = 0.0
 
-    def check_cancelled(self, manifest: Manifest) -> None:
+    def update(self, manifest: Manifest) -> None:
         """Report how many machines of this store are missing, if that has changed."""
         now = time.monotonic()
         if now < self._next_check:
@@ -120,7 +120,7 @@ class ShortageReporter:
             return
         self._last_missing = missing
         away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
-        self._roster.short(missing, here, away)
+        self._roster.on_shortage(missing, here, away)
         more = plural(missing, "more machine")
         say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
 
@@ -139,7 +139,7 @@ class SocketHub:
         Whether the run waits for machines that join if there are too few.
     spare : int
         Machines that a step must be able to miss, so that answers can be compared.
-    alone : str
+    single_option : str
         The option with which each host carries one machine; empty if it may carry several.
 
     Attributes
@@ -233,7 +233,7 @@ class SocketHub:
         enough : int
         seconds : float
             Longest wait.
-        look : callable
+        check_cancelled : callable
             Called again and again; an exception ends the wait.
         """
         assert self._pending_hellos is not None
@@ -253,7 +253,7 @@ class SocketHub:
                 break
             check_cancelled()
             patience.pause()
-        found, self._pending_hellos = sorted(self._pending_hellos, key=_by_rank), None
+        found, self._pending_hellos = sorted(self._pending_hellos, key=_launch_order), None
         for name, hello in found:
             self._register(name, hello)
         return places_together([self._here, *(hello.place for _, hello in found)])
@@ -312,7 +312,7 @@ class SocketHub:
                 peer.send(MEASURE)
         self._wait_until(lambda peer: peer.open_report is not None)
         reports = {
-            peer.rank: replace(peer.open_report, rate=peer.open_report.rate / peer.host.wanted)
+            peer.rank: replace(peer.open_report, rate=peer.open_report.rate / peer.host.slots)
             for peer in self._openers
             if peer.open_report is not None
         }
@@ -381,13 +381,13 @@ class SocketHub:
 
     # Jobs.
 
-    def ask(self, rank: int, jobs: tuple[Job, ...]) -> None:
+    def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
         """Send jobs to the host of their machines, which must be idle."""
         peer = self._peer_of(self.roster[rank])
         for job in jobs:
-            self.roster.ask(job.machine)
+            self.roster.mark_computing(job.machine)
         peer.sent.append(jobs)
-        order, contents = packed(jobs)
+        order, contents = pack_jobs(jobs)
         for content in contents:
             if id(content) not in self._outgoing:
                 frames = to_frames(content)
@@ -420,7 +420,7 @@ class SocketHub:
                 self._take_open_report(peer)
         self._fill_vacant()
         if not self._paused:
-            self._shortage.check_cancelled(self._manifest)
+            self._shortage.update(self._manifest)
         yield from self._pop_events()
         for peer in self._connected_peers():
             while peer.answers:
@@ -430,10 +430,10 @@ class SocketHub:
                 self._lose(peer, "it has said good-bye")
             yield from self._pop_events()
 
-    def late(self, machine: int) -> None:
+    def mark_late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
         if self.roster.state_of(machine) is State.COMPUTING:
-            self.roster.late(machine)
+            self.roster.mark_late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
         """Treat the host of a machine that does not answer as lost; spares replace it."""
@@ -456,7 +456,7 @@ class SocketHub:
         """Tell a host to carry a vacant machine as well."""
         self._assign_machine(self._peer_of(self.roster[rank]), machine)
 
-    def report(self, machine: int) -> str:
+    def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""
         host = self.roster.carrier(machine)
         return (host and self._peer_of(host).text) or "no report"
@@ -605,7 +605,7 @@ class SocketHub:
             peer.send(REFUSED, problem.encode(errors="backslashreplace"))
             self.roster.exclude(peer.rank, problem)
             return
-        host.wanted = max(1, min(hello.count, fits))
+        host.slots = max(1, min(hello.count, fits))
         self._share_memory(host.name)
 
     def _share_memory(self, name: str) -> None:
@@ -616,7 +616,7 @@ class SocketHub:
             memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
             fits = 1 if self._single_option else memory // self._manifest.shard_bytes
             fits = min(fits, self._manifest.code.machines)
-            peer.host.capacity = max(peer.host.wanted, fits)
+            peer.host.capacity = max(peer.host.slots, fits)
 
     def _handle_disconnects(self) -> None:
         """Notice connections that have ended."""
@@ -683,11 +683,11 @@ class SocketHub:
         ):
             self._exclude(peer, "its answer has the wrong length")
             return
-        seconds = (time.monotonic() - jobs[0].begun) * max(1, len(peer.host.machines))
+        seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(peer.host.machines))
         for job in jobs:
             job.bound_report(seconds, self._manifest.shard_bytes)
         peer.unsolicited = 0
-        self._events.append(Answered(jobs))
+        self._events.append(JobsAnswered(jobs))
         if peer.host.is_excluded:
             return
         if any(job.leaving for job in jobs):
@@ -695,7 +695,7 @@ class SocketHub:
             return
         unanswered = {job.machine for job in peer.jobs}
         for machine in {job.machine for job in jobs}.union(peer.host.machines) - unanswered:
-            self.roster.answer(peer.rank, machine)
+            self.roster.mark_answered(peer.rank, machine)
 
     # Hosts take machines.
 
@@ -770,10 +770,10 @@ class SocketHub:
             if before.machines[machine] in (State.COMPUTING, State.LATE):
                 return
             self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
-        if open_report.uncached and not silent:  # said at the start
-            self._report_problem("a machine has no copy", open_report.uncached)
+        if open_report.cache_problem and not silent:  # said at the start
+            self._report_problem("a machine has no copy", open_report.cache_problem)
         peer.send_verdict(Verdict(self._emulation))
-        self.roster.joined(peer.rank, machine, silent)
+        self.roster.mark_joined(peer.rank, machine, silent)
 
     def _wait_until(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
@@ -813,6 +813,6 @@ class SocketHub:
             yield self._events.popleft()
 
 
-def _by_rank(found: tuple[bytes, Hello]) -> tuple[bool, int]:
+def _launch_order(found: tuple[bytes, Hello]) -> tuple[bool, int]:
     """Sort key: processes of the launcher come first, in the order of ranks."""
     return not found[1].rank, found[1].rank

@@ -1,4 +1,4 @@
-"""The network cards at which rank 0 can listen."""
+"""The network interfaces at which rank 0 can listen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cec_mpi.errors import InputError
 
-# Variables in which launchers name the cards for ranks: names, addresses and networks. Open MPI
+# Launchers name the interfaces for ranks in these: names, addresses, networks. Open MPI
 # does not pass on the option for its own daemons (prte_if_include), and srun sets none.
 _INCLUDE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
@@ -24,7 +24,7 @@ _EXCLUDE_VARIABLE = "OMPI_MCA_btl_tcp_if_exclude"
 
 
 class NetworkInterface(NamedTuple):
-    """An address of a network card; a card with several addresses is listed several times.
+    """An address of a network interface, which is listed once for each of its addresses.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class NetworkInterface(NamedTuple):
 
     @property
     def is_link_local(self) -> bool:
-        """Whether it is a link-local IPv6 address, which is valid only with the name of a card."""
+        """Whether it is link-local: valid only with the name of an interface."""
         address = ipaddress.ip_address(self.address)
         return address.version == 6 and address.is_link_local
 
@@ -56,20 +56,20 @@ def listen_addresses(
     Parameters
     ----------
     interface : str or None
-        Option of the user: names of cards, addresses, and networks such as 10.0.0.0/8.
+        Option of the user: names of interfaces, addresses, and networks such as 10.0.0.0/8.
     environ : mapping of str to str
-        The environment, in which the launcher may name cards.
+        The environment, in which the launcher may name interfaces.
 
     Raises
     ------
     InputError
-        No card matches.
+        No interface matches.
     """
     if interface is not None:
         try:
             here = list_interfaces()
         except OSError as error:
-            raise InputError(f"interface {interface!r}: no network cards: {error}") from None
+            raise InputError(f"interface {interface!r}: no network interfaces: {error}") from None
         found = match_interfaces(str(interface), here)
         if not found:
             raise InputError(
@@ -87,58 +87,67 @@ def listen_addresses(
 def launcher_interfaces(
     here: Sequence[NetworkInterface], environ: Mapping[str, str]
 ) -> list[NetworkInterface]:
-    """Return the cards that the launcher names for ranks; empty if it names none.
+    """Return the interfaces that the launcher names for ranks; empty if it names none.
 
     Names that this computer does not have, or that only it can reach, do not count.
 
     Examples
     --------
-    >>> here = [Card("lo", "127.0.0.1"), Card("eth0", "10.1.0.7"), Card("docker0", "172.17.0.1")]
+    >>> addresses = {"lo": "127.0.0.1", "eth0": "10.1.0.7", "docker0": "172.17.0.1"}
+    >>> here = [NetworkInterface(name, address) for name, address in addresses.items()]
     >>> launcher_interfaces(here, {"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8"})
-    [Card(name='eth0', address='10.1.0.7')]
+    [NetworkInterface(name='eth0', address='10.1.0.7')]
     """
     for variable in _INCLUDE_VARIABLES:
         found = match_interfaces(environ.get(variable, ""), here)
-        if not all(card.is_loopback for card in found):
+        if not all(interface.is_loopback for interface in found):
             return found
     without = match_interfaces(environ.get(_EXCLUDE_VARIABLE, ""), here)
     if without:
-        return [card for card in here if card not in without and not card.is_loopback]
+        return [
+            interface
+            for interface in here
+            if interface not in without and not interface.is_loopback
+        ]
     return []
 
 
 def match_interfaces(text: str, here: Iterable[NetworkInterface]) -> list[NetworkInterface]:
-    """Return the cards in a list of names, addresses and networks.
+    """Return the interfaces in a list of names, addresses and networks.
 
     Examples
     --------
-    >>> here = [Card("eth0", "10.1.0.7"), Card("eth0", "fd00::7"), Card("ib0", "10.2.0.7")]
-    >>> [card.address for card in matching("fd00::7,10.2.0.0/16", here)]
+    >>> pairs = [("eth0", "10.1.0.7"), ("eth0", "fd00::7"), ("ib0", "10.2.0.7")]
+    >>> here = [NetworkInterface(name, address) for name, address in pairs]
+    >>> [interface.address for interface in match_interfaces("fd00::7,10.2.0.0/16", here)]
     ['fd00::7', '10.2.0.7']
-    >>> [card.address for card in matching("eth0", here)]
+    >>> [interface.address for interface in match_interfaces("eth0", here)]
     ['10.1.0.7', 'fd00::7']
     """
     tests = [_make_matcher(word) for word in filter(None, map(str.strip, text.split(",")))]
-    return [card for card in here if any(fits(card) for fits in tests)]
+    return [interface for interface in here if any(fits(interface) for fits in tests)]
 
 
 def _make_matcher(word: str) -> Callable[[NetworkInterface], bool]:
     with suppress(ValueError):
         network = ipaddress.ip_network(word, strict=False)  # an address is one of itself
-        return lambda card: ipaddress.ip_address(card.address) in network
-    return lambda card: card.name == word
+        return lambda interface: ipaddress.ip_address(interface.address) in network
+    return lambda interface: interface.name == word
 
 
 def _addresses(found: Iterable[NetworkInterface]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(card.address for card in found))
+    return tuple(dict.fromkeys(interface.address for interface in found))
 
 
 def _listed(found: Iterable[NetworkInterface]) -> str:
-    return ", ".join(f"{card.name} ({card.address})" for card in found) or "no network card"
+    return (
+        ", ".join(f"{interface.name} ({interface.address})" for interface in found)
+        or "no network interface"
+    )
 
 
 def list_interfaces() -> list[NetworkInterface]:
-    """Return the network cards of this computer that have an address.
+    """Return the network interfaces of this computer that have an address.
 
     Raises
     ------
@@ -151,7 +160,7 @@ def list_interfaces() -> list[NetworkInterface]:
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
             if entry.family in (socket.AF_INET, socket.AF_INET6):
-                card = NetworkInterface(name, entry.address.partition("%")[0])
-                if not card.is_link_local:
-                    found.append(card)
+                interface = NetworkInterface(name, entry.address.partition("%")[0])
+                if not interface.is_link_local:
+                    found.append(interface)
     return found

@@ -87,7 +87,7 @@ class Peer:
         When it last reported progress with that, at first `since`.
     progress_messages : int
         How many times it has done so.
-    opened : Opened or None
+    opened : OpenReport or None
         Its report on this machine, until it is taken.
     is_ready : bool
         Whether it waits for the others to measure its speed.
@@ -97,7 +97,7 @@ class Peer:
         Whether it has said good-bye.
     eligible_from : float
         When it can take machines, on the clock of `time.monotonic`.
-    unasked : int
+    unsolicited : int
         Messages that it has sent since its last answer.
     """
 

@@ -105,7 +105,7 @@ class Connection:
     ----------
     file : ConnectionFile
         Where it listens, and the keys.
-    look : callable
+    check_cancelled : callable
         Called ten times a second until the master is reached; what it raises ends the attempt.
     silence : float
         Seconds without a sign of life over TCP after which the master counts as gone.
@@ -359,7 +359,7 @@ class SocketMachineEnd:
         Those that came before it serves.
     prints : bool
         Print which machine this process is.
-    own : mapping
+    host_options : mapping
         Options of this host in place of those of the run.
 
     Attributes

@@ -2,8 +2,8 @@
 
 ==========  ======================================================================
 to machine
-ORDER       an order, which is for jobs as `packed` returns it; then bytes that belong to it
-VERDICT     a `Verdict`: whether the machine has_operator the store that it has opened
+ORDER       an order, which is for jobs as `pack_jobs` returns it; then bytes that belong to it
+VERDICT     a `Verdict`: whether the machine serves the store that it has opened
 MEASURE     nothing; all machines are ready to measure their speeds
 PRESENT     nothing; it can be sent as long as the machine is connected
 REFUSED     why the machine cannot join
@@ -96,7 +96,7 @@ def unpack_status(frame: Any) -> OpenReport | str | None:
     content: OpenReport | str | None = unpack(frame, OpenReport | str | None)  # type: ignore[arg-type]
     if not isinstance(content, OpenReport):
         return content and _text(content)
-    names = ("problem", "shard", "unlogged", "uncached")
+    names = ("problem", "shard", "log_problem", "cache_problem")
     texts: Any = {name: _text(getattr(content, name)) for name in names}
     return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MAX_RATE else 0.0)
 
@@ -105,7 +105,7 @@ def _text(content: str) -> str:
     return printable(content[:_MAX_TEXT_LENGTH], kept="\n")
 
 
-def packed(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+def pack_jobs(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
     """Return the order for jobs of one host, and the vectors that are sent behind it.
 
     An order has the number of rows of each machine, then the rows, then short vectors; its `length`

@@ -64,7 +64,7 @@ def test_what_a_machine_says_is_heard(content):
 def test_what_a_machine_says_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
     assert unpack_status(pack(bad)) == "a\\x1b[2J\\ud800\nb"
-    names = ("problem", "shard", "unlogged", "uncached")
+    names = ("problem", "shard", "log_problem", "cache_problem")
     status = unpack_status(pack(OpenReport(**dict.fromkeys(names, bad), rate=np.inf)))
     assert status == OpenReport(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
     hello = Hello(package_fingerprint(), 1, replace(place_here(), host=bad))
@@ -76,7 +76,7 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
     [1, [], [None]]
     + [
         {**json.loads(pack(OpenReport())), **wrong}
-        for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"unseen": 2})
+        for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"shard_missing": 2})
     ],
 )
 def test_what_no_machine_says_is_refused(content):

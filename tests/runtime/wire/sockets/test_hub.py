@@ -20,7 +20,7 @@ from cec_mpi.runtime.processes.packing import pack, unpack
 from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
-from cec_mpi.runtime.wire.jobs import Answered
+from cec_mpi.runtime.wire.jobs import JobsAnswered
 from cec_mpi.runtime.wire.orders import (
     Opening,
     OpenReport,
@@ -175,7 +175,7 @@ def ask(end, *machines, step=0):
     """The jobs of these machines, or the one job."""
     w = np.ones((1, COLUMNS))
     asked = {Request(machine, ((0, ROWS),)): w for machine in machines}
-    jobs = [job for jobs in end.ask(step, Product(), asked) for job in jobs]
+    jobs = [job for jobs in end.send_jobs(step, Product(), asked) for job in jobs]
     return jobs if len(machines) > 1 else jobs[0]
 
 
@@ -293,7 +293,7 @@ def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, c
     job = ask(end, 1)
     first.order(OrderKind.MULTIPLY)
     first.answer(1)
-    assert happened(hub, Answered)[-1].jobs == (job,)
+    assert happened(hub, JobsAnswered)[-1].jobs == (job,)
     assert job.values.tolist() == [1.0] * ROWS
 
 
@@ -305,7 +305,7 @@ def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
         first.say((STATUS, ANSWER, b"?")[number % 3], b'"x"')
     second.answer(2)
     found = []
-    until(lambda: found.extend(hub.events()) or any(isinstance(e, Answered) for e in found))
+    until(lambda: found.extend(hub.events()) or any(isinstance(e, JobsAnswered) for e in found))
     assert job.values.tolist() == [1.0] * ROWS
     until(lambda: found.extend(hub.events()) or any(isinstance(e, Lost) for e in found))
     lost = next(event for event in found if isinstance(event, Lost))
@@ -358,7 +358,7 @@ def test_machines_open_a_store_and_answer(gathered):
     until(lambda: answered.extend(hub.events()) or len(answered) == 3)
     assert {event.jobs for event in answered} == {(job,) for job in jobs}
     # They say half a second, which is more than there was.
-    assert all(0 < job.reported.seconds <= time.monotonic() - job.begun for job in jobs)
+    assert all(0 < job.report_fields.seconds <= time.monotonic() - job.sent_at for job in jobs)
     assert hub.busy() == {}
 
 
@@ -428,7 +428,7 @@ def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, m
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
     opened = meanwhile(hub.open, opening_of(manifest, numbers))
     processes[2].order(OrderKind.OPEN)
-    processes[2].say(STATUS, pack(OpenReport("machine 3 sees no shard", unseen=True)))
+    processes[2].say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
     assert [processes[n].opens() for n in (0, 1)] == [1, 2]
     assert opened.result(LIMIT)[2].problem == "machine 3 sees no shard"
     hub.admit(None)
@@ -539,7 +539,7 @@ def test_an_answer_that_was_sent_before_the_end_counts(gathered):
     first.answer(1)
     first.close()
     time.sleep(0.3)  # so that the master finds both at once
-    assert [type(event) for event in happened(hub, Lost)] == [Answered, Lost]
+    assert [type(event) for event in happened(hub, Lost)] == [JobsAnswered, Lost]
     assert job.values.tolist() == [1.0] * ROWS
 
 
@@ -547,7 +547,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     old = ask(end, 1)
     first.order(OrderKind.MULTIPLY)
-    hub.late(1)
+    hub.mark_late(1)
     hub.give_up(1, "no answer")
     assert spare.opens() == 1
     assert happened(hub, GivenUp, Joined) == [
@@ -556,7 +556,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     ]
     new = ask(end, 1, step=1)
     first.answer(1)  # at last
-    (answered,) = happened(hub, Answered)
+    (answered,) = happened(hub, JobsAnswered)
     assert answered.jobs == (old,)
     assert np.isnan(new.values).all()
     assert [each.rank for each in hub.roster.spares()] == [1]
@@ -571,7 +571,7 @@ def test_who_was_given_up_is_back_where_nobody_could_replace_it(gathered):
     assert hub.busy() == {}
     first.answer(1)
     kinds = [type(event) for event in happened(hub, Joined)]
-    assert kinds == [GivenUp, Answered, Joined]
+    assert kinds == [GivenUp, JobsAnswered, Joined]
 
 
 @pytest.mark.parametrize(("change", "error"), [(Excluded, DismissedError), (Lost, MachineError)])
@@ -615,7 +615,7 @@ def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
     assert (content.size, frames) == (8 * COLUMNS, [])
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
     second.say(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
-    assert happened(hub, Answered) == [Answered(tuple(jobs))]
+    assert happened(hub, JobsAnswered) == [JobsAnswered(tuple(jobs))]
     assert [job.values.tolist() for job in jobs] == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
@@ -626,10 +626,10 @@ def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_tur
     second.order(OrderKind.MULTIPLY)
     second.order(OrderKind.MULTIPLY)
     second.answer(3)
-    assert happened(hub, Answered) == [Answered((first,))]
+    assert happened(hub, JobsAnswered) == [JobsAnswered((first,))]
     assert hub.busy() == {2: other}
     second.answer(2)
-    assert happened(hub, Answered) == [Answered((other,))]
+    assert happened(hub, JobsAnswered) == [JobsAnswered((other,))]
 
 
 def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, come):
@@ -660,7 +660,7 @@ def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host,
     taken = serves(spare, hub)
     order, _ = second.order(OrderKind.CLOSE)
     second.answer(2)
-    (_, joined) = happened(hub, Answered, Joined)
+    (_, joined) = happened(hub, JobsAnswered, Joined)
     assert taken == order.shard
     assert {taken, joined.machine} == {2, 3}
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
@@ -693,7 +693,7 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, caps
     until(lambda: list(hub.events()) or hub.roster.opening)
     assert serves(second, hub) == 2
     second.order(OrderKind.OPEN)
-    second.say(STATUS, pack(OpenReport("machine 3 sees no shard", unseen=True)))
+    second.say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
     assert happened(hub, Lost) == [Lost(3, "machine 3 sees no shard")]
     assert second.verdict().failure.text == "machine 3 sees no shard"
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
@@ -734,7 +734,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     happens_nothing(hub)  # the first one has a job of this machine
     assert hub.expected_machines() == set()
     first.answer(3)
-    answered, joined = happened(hub, Answered, Joined)
+    answered, joined = happened(hub, JobsAnswered, Joined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
     assert newcomer.verdict() == Verdict()
     order, _ = first.order(OrderKind.CLOSE)
@@ -747,7 +747,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
         ({"count": 4}, {}, "--machines 4: expected 3 at most, because store has 3 machines"),
         (
             {"count": 2},
-            {"alone": "--check"},
+            {"single_option": "--check"},
             "--machines 2: expected 1 at most, because with --",
         ),
         ({"memory": 5, "is_limited": True}, {}, "--memory is 5 bytes: expected at least 320 bytes"),
@@ -800,10 +800,10 @@ def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, mani
 
 def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
     hub, _, (first, *_) = gathered()
-    assert hub.report(1) == "no report"
+    assert hub.last_error(1) == "no report"
     first.say(STATUS, pack("no memory"))
-    until(lambda: list(hub.events()) or hub.report(1) == "no memory")
-    assert hub.report(9) == "no report"
+    until(lambda: list(hub.events()) or hub.last_error(1) == "no memory")
+    assert hub.last_error(9) == "no report"
 
 
 # --- the end ------------------------------------------------------------------------------
@@ -826,7 +826,7 @@ def test_who_says_good_bye_with_a_job_answers_first(gathered):
     happens_nothing(hub)
     first.answer(1)
     kinds = [type(event) for event in happened(hub, Left)]
-    assert kinds == [Answered, Left]
+    assert kinds == [JobsAnswered, Left]
     assert job.values.tolist() == [1.0] * ROWS
 
 

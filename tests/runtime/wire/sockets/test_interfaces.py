@@ -1,4 +1,4 @@
-"""Which network cards rank 0 listens at."""
+"""Which network interfaces rank 0 listens at."""
 
 import socket
 
@@ -24,16 +24,16 @@ HERE = [
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.interfaces.cards", lambda: HERE)
+    monkeypatch.setattr("cec_mpi.runtime.wire.sockets.interfaces.list_interfaces", lambda: HERE)
 
 
 def test_the_cards_of_this_computer_can_be_listened_at():
     found = list_interfaces()
     assert NetworkInterface("lo", "127.0.0.1") in found
-    assert {card.name for card in found} <= {name for _, name in socket.if_nameindex()}
-    for card in found:
-        family = socket.AF_INET6 if ":" in card.address else socket.AF_INET
-        socket.create_server((card.address, 0), family=family).close()
+    assert {interface.name for interface in found} <= {name for _, name in socket.if_nameindex()}
+    for interface in found:
+        family = socket.AF_INET6 if ":" in interface.address else socket.AF_INET
+        socket.create_server((interface.address, 0), family=family).close()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(interface):
         ({"HYDRA_BSTRAP_IFACE": "ib0"}, ["ib0"]),
         ({"FI_TCP_IFACE": "ib0"}, ["ib0"]),
         ({"UCX_NET_DEVICES": "mlx5_0:1,ib0"}, ["ib0"]),
-        # What says nothing of the cards of this computer:
+        # What says nothing of the interfaces of this computer:
         ({"UCX_NET_DEVICES": "all"}, []),
         ({"UCX_NET_DEVICES": "mlx5_0:1"}, []),
         ({"OMPI_MCA_btl_tcp_if_include": "eth7"}, []),
@@ -85,7 +85,7 @@ def test_a_card_that_is_not_there_is_refused_with_those_that_are(interface):
     ],
 )
 def test_the_cards_that_the_launcher_names_are_taken(environ, names):
-    assert [card.name for card in launcher_interfaces(HERE, environ)] == names
+    assert [interface.name for interface in launcher_interfaces(HERE, environ)] == names
 
 
 @pytest.mark.usefixtures("here")

@@ -9,7 +9,7 @@ from cec_mpi.core.elastic.events import Request
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import Order, OrderKind, Part
-from cec_mpi.runtime.wire.sockets.messages import copy_frames, packed, unpack_order
+from cec_mpi.runtime.wire.sockets.messages import copy_frames, pack_jobs, unpack_order
 
 PARTS = (Part(3, ((0, 4), (6, 9))), Part(5, ((2, 3),)))
 
@@ -24,7 +24,7 @@ def jobs_of(product, *contents):
 @pytest.mark.parametrize("numbers", [1, 7, 8, 8192])
 def test_a_short_vector_goes_with_the_jobs_once(numbers, dtype):
     w = np.arange(numbers, dtype=dtype).reshape(1, -1)
-    message, follow = packed(jobs_of(Product(columns=1), w, w))
+    message, follow = pack_jobs(jobs_of(Product(columns=1), w, w))
     order, job, content = unpack_order(message)
     assert (order.step, order.length, follow) == (7, w.nbytes, [])
     assert (job.step, job.product, job.parts) == (7, Product(columns=1), PARTS)
@@ -34,7 +34,7 @@ def test_a_short_vector_goes_with_the_jobs_once(numbers, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_short_coefficients_lie_one_behind_the_other(dtype):
     first, second = np.arange(7, dtype=dtype), np.array([9], dtype)
-    message, follow = packed(jobs_of(Product(True, 1), first, second))
+    message, follow = pack_jobs(jobs_of(Product(True, 1), first, second))
     _, job, content = unpack_order(message)
     assert (job.parts, follow) == (PARTS, [])
     assert content.view(dtype).tolist() == [*range(7), 9]
@@ -44,7 +44,7 @@ def test_short_coefficients_lie_one_behind_the_other(dtype):
 def test_long_vectors_follow_and_w_only_once(adjoint):
     w = np.ones((1, 8193))
     other = np.zeros((1, 8193)) if adjoint else w
-    message, follow = packed(jobs_of(Product(adjoint, 1), w, other))
+    message, follow = pack_jobs(jobs_of(Product(adjoint, 1), w, other))
     assert [each is given for each, given in zip(follow, (w, other), strict=False)] == [True] * (
         1 + adjoint
     )
