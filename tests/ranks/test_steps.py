@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from collections import Counter
 from contextlib import ExitStack
@@ -41,30 +40,6 @@ def multiply(comm, store, vectors, **options):
 @pytest.fixture(scope="module")
 def vectors(X):
     return np.random.default_rng(3).standard_normal((12, X.shape[1]))
-
-
-@pytest.mark.parametrize("scheme", ["heterogeneous", "cyclic"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-6)])
-def test_every_mask_gives_the_same_product(comm, stores, X, vectors, scheme, dtype, tolerance):
-    masks = [m for k in (2, 3) for m in itertools.combinations((1, 2, 3), k)]
-    done = multiply(
-        comm,
-        stores[dtype],
-        vectors,
-        availability=ListedAvailability(masks, repeat=True),
-        speeds=(1.0, 2.0, 5.0),
-        scheme=scheme,
-    )
-    if done:
-        records, products = done
-        expected = vectors @ X.T
-        error = np.linalg.norm(products - expected, axis=1) / np.linalg.norm(expected, axis=1)
-        assert error.max() < tolerance
-        assert [r.available for r in records] == (masks * 3)[: len(records)]
-        for record in records:
-            assert sum(record.rows) == 2 * 501
-            assert all((n in record.available) or record.rows[n - 1] == 0 for n in (1, 2, 3))
-            assert record.measured_makespan == max(record.seconds) > 0
 
 
 def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
