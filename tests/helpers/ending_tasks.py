@@ -32,23 +32,20 @@ def memory(X):
 def absolute(number):
     return abs(number)
 
-def pool(X):
+def fork(leave):
+    child = os.fork()
+    if not child:
+        leave()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def fail():
+    raise KeyError("of the child")
+
+def forks(X):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(absolute, [-1, -2]) == [1, 2]
-    return result(X)
-
-def fork_that_exits(X):
-    child = os.fork()
-    if not child:
-        sys.exit(3)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    return result(X)
-
-def fork_that_raises(X):
-    child = os.fork()
-    if not child:
-        raise KeyError("of the child")
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert fork(lambda: sys.exit(3)) == 3
+    assert fork(fail) == 1
     return result(X)
 
 def thread_that_outlives_it(X):
@@ -62,8 +59,6 @@ ENDS = {
     "interrupt": (130, ""),
     "raises": (1, "KeyError: 'of the task'"),
     "memory": (2, "too little memory: much"),
-    "pool": (0, ""),
-    "fork_that_exits": (0, ""),
-    "fork_that_raises": (0, "of the child"),
+    "forks": (0, "of the child"),
     "thread_that_outlives_it": (0, ""),
 }

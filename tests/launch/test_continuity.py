@@ -23,7 +23,7 @@ def killed(run, tmp_path):
     return killed
 
 
-def test_a_launcher_without_options(killed):
+def test_a_launcher_without_options_and_the_name_of_its_job(killed):
     continues = library().startswith("Intel")
     code, found, lived = killed(seconds=LIVES if continues else ENDS)
     assert lived == (PROCESSES - 1 if continues else 0)
@@ -31,6 +31,13 @@ def test_a_launcher_without_options(killed):
     said = {"Intel": True, "Open ": None, "MPICH": False}[library()[:5]]
     assert [each["continues"] for each in found] == [said] * PROCESSES
     assert all(bool(each["remedy"]) == (not continues) for each in found)
+
+    (other,) = {each["job"] for each in killed(seconds=0, name="two")[1]}
+    (job,) = {each["job"] for each in found}
+    if library().startswith("MPICH"):
+        assert job == other == ""
+    else:
+        assert "" != job != other != ""
 
 
 @pytest.mark.needs("openmpi")
@@ -41,13 +48,3 @@ def test_options_of_open_mpi(killed, options, said):
     code, found, lived = killed(*options)
     assert (code, lived) == (0, PROCESSES - 1)
     assert [each["continues"] for each in found] == [said] * PROCESSES
-
-
-def test_the_job_is_the_same_in_all_processes_and_differs_between_launches(killed):
-    jobs = [{each["job"] for each in killed(seconds=0, name=name)[1]} for name in ("one", "two")]
-    assert [len(job) for job in jobs] == [1, 1]
-    if library().startswith("MPICH"):
-        assert jobs == [{""}, {""}]
-    else:
-        assert jobs[0] != jobs[1]
-        assert {""} not in jobs

@@ -33,15 +33,3 @@ def test_the_demo_takes_the_four_steps_of_the_paper(run, tmp_path):
         assert float(speed_up) > 0
         assert float(error) < 1e-10
     assert {"heterogeneous", "cyclic", "store"} <= {p.name for p in (tmp_path / "kept").iterdir()}
-
-
-def test_the_demo_explains_itself(run):
-    done = run([sys.executable, DEMO, "--help"])
-    assert done.returncode == 0
-    assert "--matrix" in done.stdout
-
-
-def test_the_demo_refuses_bad_input(run):
-    done = run([sys.executable, DEMO, "--rows", "0"])
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

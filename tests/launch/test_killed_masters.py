@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -13,9 +11,10 @@ import numpy as np
 import psutil
 import pytest
 
+from helpers.commands import steps_of
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import machines_here
-from helpers.waiting import LEAVING, LIMIT, wait_for_file, wait_until
+from helpers.waiting import LEAVING, LIMIT, wait_until
 
 pytestmark = pytest.mark.any_mpi
 
@@ -29,31 +28,27 @@ def words(small_store, tmp_path):
 MOMENTS = {
     "machines begin": lambda out, machines: len(machines) == 3,
     "it listens": lambda out, machines: (out / "connection.json").exists(),
-    "shards are open": lambda out, machines: (out / "steps.jsonl").exists(),
-    "steps are made": lambda out, machines: (
-        (out / "steps.jsonl").exists() and (out / "steps.jsonl").read_bytes().count(b"\n") > 5
-    ),
+    "machines compute for an hour": lambda out, machines: (out / "steps.jsonl").exists(),
+    "steps are made": lambda out, machines: steps_of(out) > 5,
 }
 SLOW = ["--emulate-speeds", "1,1,1", "--emulate-base"]  # rows in a second
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("base", ["2000", "0.01"], ids=["short steps", "steps of an hour"])
-def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, moment, base):
-    if moment == "steps are made" and base != "2000":
-        moment = "shards are open"
+def test_machines_end_with_a_master_that_is_killed(words, start, tmp_path, moment):
     scratch, out = tmp_path / "scratch", tmp_path / "out"
     scratch.mkdir()
     variables = {"TMPDIR": str(scratch)}
-    run = start([*words, "--out", out, *SLOW, base], variables=variables)
+    is_long = moment == "machines compute for an hour"
+    run = start([*words, "--out", out, *SLOW, 0.01 if is_long else 2000], variables=variables)
     wait_until(lambda: MOMENTS[moment](out, machines_here(run.pid)), run, pause=0.002)
-    if base != "2000":
-        time.sleep(0.5)  # they compute
+    if is_long:
+        time.sleep(0.5)  # machines have the job then, if the computer is not busy
     machines = machines_here(run.pid)
     run.kill()
     run.wait()
     assert psutil.wait_procs(machines, LEAVING)[1] == []
-    if moment in ("shards are open", "steps are made") and base == "2000":
+    if moment == "steps are made":
         # Machines that still load modules, or compute, are ended before they remove it.
         assert list(scratch.iterdir()) == []
         assert not (out / "connection.json").exists()
@@ -90,17 +85,13 @@ import numpy as np
 import cec_mpi
 X = cec_mpi.open_operator(sys.argv[1], local=2)
 X @ np.ones(12)
-{fork}
+if not os.fork(): time.sleep(600)
 os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("fork", ["", "if not os.fork(): time.sleep(600)"], ids=["alone", "forked"])
-def test_machines_of_an_operator_end_with_a_program_that_is_killed(
-    small_store, start, tmp_path, fork
-):
-    """Also if a process that it has forked goes on."""
-    (tmp_path / "program.py").write_text(PROGRAM.format(fork=fork))
+def test_machines_end_with_a_killed_program_although_its_fork_goes_on(small_store, start, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     process = start(
@@ -114,7 +105,7 @@ def test_machines_of_an_operator_end_with_a_program_that_is_killed(
     left = processes_with(scratch)
     for child in left:
         child.kill()
-    assert len(left) == bool(fork)
+    assert len(left) == 1
     assert list(scratch.iterdir()) == []
 
 
@@ -131,8 +122,7 @@ def processes_with(scratch, *words):
 
 
 @pytest.mark.parametrize("accept", [False, True], ids=["directory", "connection file"])
-@pytest.mark.parametrize("attempt", range(2))
-def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, accept, attempt):
+def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, accept):
     commands = [[*words, "--out", f"out{n}" if accept else "out"] for n in range(3)]
     if accept:
         commands = [[*command, "--accept", "run.json"] for command in commands]
@@ -150,15 +140,3 @@ def test_of_runs_that_begin_at_once_one_does_its_work(words, start, tmp_path, ac
         assert json.loads((out / "summary.json").read_text())["steps"] == 200
     assert not (tmp_path / "run.json").exists()
     assert not list(tmp_path.glob(".*lock"))
-    assert subprocess.run(["ls", "-A", tmp_path / "out"], check=False).returncode in (0, 2)
-
-
-def test_a_directory_whose_run_was_killed_can_be_used_again(words, start, tmp_path):
-    run = start([*words, "--out", "out", *SLOW, "500"])
-    steps = tmp_path / "out" / "steps.jsonl"
-    wait_for_file(steps, '"step":2', run)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    again = start([*words, "--out", "out", "--resume"])
-    error = again.communicate(timeout=LIMIT)[1]
-    assert again.returncode == 0, error

@@ -248,17 +248,16 @@ def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, small_store, un
 
 
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path, number):
+def test_a_signal_ends_a_run_in_one_process_too(start, cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "power", "--serial"]
     process = start(["cec-mpi", *words, *SLOWLY])
     wait_for_steps(process, out, 3)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 6
     assert stderr.count("\n") == 1
-    assert f"stopped by the signal {number.name}" in stderr
+    assert "stopped by the signal SIGTERM" in stderr
     assert cec(*words, "--resume").returncode == 0
 
 
@@ -383,30 +382,3 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
     _, steps = read_steps(out / "steps.jsonl")
     assert [step["step"] for step in steps] == list(range(25 + 60 - 20))
     assert json.loads((out / "summary.json").read_text())["steps"] == len(steps)
-
-
-TASK = """
-import numpy as np
-
-def count(X, *, checkpoint, upto=20):
-    done = int(checkpoint.state.get("done", 0))
-    print("begins at", done, flush=True)
-    while done < upto:
-        X @ np.ones(X.shape[1])
-        done += 1
-        checkpoint.save(done=done)
-    return {"result": np.array([done])}
-"""
-
-
-@pytest.mark.any_mpi
-def test_a_task_of_the_users_goes_on_too(cec, slow_store, tmp_path):
-    (tmp_path / "mine.py").write_text(TASK)
-    (tmp_path / "a.json").write_text(json.dumps({"available": [[1, 2, 3]] * 12 + [[1]]}))
-    words = ["run", slow_store.path, "--out", tmp_path / "out", "mine:count"]
-    failed = cec(*words, "--availability", tmp_path / "a.json", "--serial", cwd=tmp_path)
-    assert failed.returncode == 4
-    done = cec(*words, "--resume", "--serial", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "begins at 12" in done.stdout
-    assert np.load(tmp_path / "out" / "result.npy").tolist() == [20]

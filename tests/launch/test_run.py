@@ -6,7 +6,6 @@ Runs that need no start of their own are in `tests/ranks/test_runs.py`.
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -84,55 +83,6 @@ def test_every_machine_has_its_log(paper_run):
     logs = {path.name for path in (out / "logs").iterdir()}
     assert logs == {"master.log"} | {f"machine-{n:04d}.log" for n in range(1, 7)}
     assert "machine 3 on" in (out / "logs" / "machine-0003.log").read_text()
-
-
-API = """
-import sys
-import numpy as np
-from mpi4py import MPI
-import cec_mpi
-
-w = np.arange(12.0)
-with cec_mpi.open_operator({store!r}, MPI.COMM_WORLD, speeds=(1, 2, 3)) as X:
-    if X is not None:
-        print("shape", *X.shape)
-        np.save("y.npy", X.matvec(w))
-        {statement}
-print("rank", MPI.COMM_WORLD.rank, "is through")
-"""
-
-
-@pytest.fixture
-def run_script(run, small_store, tmp_path):
-    def run_script(statement="pass"):
-        script = tmp_path / "script.py"
-        script.write_text(API.format(store=str(small_store.path), statement=statement))
-        return run(["mpirun", "-n", 4, sys.executable, script], cwd=tmp_path)
-
-    return run_script
-
-
-def test_the_python_interface(run_script, small_store, tmp_path):
-    done = run_script()
-    assert done.returncode == 0, done.stderr
-    assert done.told == ""
-    assert done.stdout.count("shape 31 12") == 1
-    assert sum("is through" in line for line in done.stdout.splitlines()) == 4
-    assert relative_error(np.load(tmp_path / "y.npy"), small_store.X @ np.arange(12)) < 1e-10
-
-
-def test_an_exception_in_a_users_script_is_shown_once_and_ends_it(run_script):
-    done = run_script("raise LookupError('lost')")
-    assert done.returncode == 1
-    assert done.told.count("Traceback") == 1
-    assert done.told.endswith("LookupError: lost")
-    assert "is through" not in done.stdout
-
-
-def test_a_script_that_leaves_with_a_code(run_script):
-    done = run_script("sys.exit(9)")
-    assert done.returncode == 9
-    assert "Traceback" not in done.told
 
 
 def test_other_commands_print_once(cec, small_store):

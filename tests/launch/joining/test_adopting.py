@@ -56,8 +56,9 @@ def test_one_process_is_enough_from_the_beginning(run, store, tmp_path):
     np.testing.assert_allclose(found, np.ones((2, 60)) @ store.X.T, atol=1e-10)
 
 
-@pytest.mark.parametrize("leaving", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("leaves_first", ["adopter", "newcomer"])
+@pytest.mark.parametrize(
+    ("leaving", "leaves_first"), [(signal.SIGTERM, "adopter"), (signal.SIGKILL, "newcomer")]
+)
 def test_machines_are_given_back_and_hosts_leave_in_any_order(
     accepting, store, join, leaving, leaves_first
 ):

@@ -14,7 +14,7 @@ from cec_mpi.runtime.processes.places import place_here
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
-from cec_mpi.runtime.wire.sockets.messages import ANSWER, HELLO, STATUS, Hello, package_fingerprint
+from cec_mpi.runtime.wire.sockets.messages import HELLO, STATUS, Hello, package_fingerprint
 from helpers.joined import codes, told
 from helpers.waiting import wait_for_file
 
@@ -104,34 +104,3 @@ def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, co
         later, larger = come_and_go(50)
         assert later <= descriptors
         assert larger - size < 50 * 20_000  # most of it are the records that this test keeps
-
-
-def test_what_a_machine_says_unasked_is_passed_over(accepting, store, join, conn, caplog):
-    with accepting(store) as made:
-        join(2)
-        made.step()
-        connection = Connection(read_connection_file(conn))
-        connection.send(HELLO, HERE)
-        connection.send(STATUS, pack("what went wrong, too late"))
-        connection.send(ANSWER, b"to nothing")
-        connection.send(b"?", b"and no message at all")
-        made.until(lambda: caplog.text.count("has sent an invalid message") == 2)
-        connection.close()
-        made.step()
-
-
-def test_a_wrong_key_is_met_with_silence(accepting, store, join, conn, tmp_path):
-    import zmq
-
-    with accepting(store) as made:
-        public, secret = zmq.curve_keypair()
-        content = json.loads(conn.read_text()) | {"local": ""}  # whose directory is its key
-        wrong = {"public_key": public.decode(), "secret_key": secret.decode()}
-        (tmp_path / "other").write_text(json.dumps(content | wrong))
-        (tmp_path / "wrong").write_text(json.dumps(content | {"server_key": public.decode()}))
-        processes = [*join(1, file=tmp_path / "other"), *join(1, file=tmp_path / "wrong")]
-        join(2)
-        made.until(lambda: all(process.poll() is not None for process in processes))
-        for process in processes:
-            assert "the master cannot be reached: tried" in told(process)
-            assert process.returncode == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,6 @@ TOO = "this option needs an elastic run (--elastic)"
         (["--accept", ""], "argument --accept: '': expected the name of a file or directory"),
         ([*ACCEPT, "--serial"], f"{SERIAL}--accept"),
         (["--elastic", "--serial"], f"{SERIAL}--elastic"),
-        (["--local", "0"], "argument --local: '0': expected a whole number of at least 1"),
         ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
         ([*ACCEPT, "--interface", "eth77"], "interface 'eth77': rank 0 on"),
         ([*ACCEPT, "--emulate-speeds", "1,1,1,1"], "emulated speeds need a base (--emulate-base)"),
@@ -32,9 +29,6 @@ TOO = "this option needs an elastic run (--elastic)"
         (LISTEN, "listen: expected a key in the environment variable CEC_MPI_KEY"),
         (["--serial", "--ports", "5000"], f"ports: {TOO}"),
         (["--serial", "--no-encryption"], f"no encryption: {TOO}"),
-        (["--on-loss", "continue"], "unknown option --on-loss: it was removed; use elastic"),
-        (["--spares", "1"], "processes beyond the machines of the store are spares"),
-        (["--replace", "spawn"], "use cec-mpi join to start a machine that replaces a lost one"),
     ],
 )
 def test_what_a_run_refuses(call, store, tmp_path, words, expected):
@@ -62,17 +56,6 @@ def test_a_machine_without_the_key_is_told(call, tmp_path, monkeypatch):
     code, _, stderr = call(["join", "node1:5555"], tmp_path)
     assert code == 2, stderr
     assert "node1:5555 needs the key of the run in the environment variable CEC_MPI_KEY" in stderr
-
-
-def test_a_port_that_is_taken_is_told(call, store, tmp_path):
-    np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        words = ["--accept", "conn", "--ports", port, "--interface", "127.0.0.1"]
-        given = ["run", store.path, "--out", "out", "vectors=W.npy", *words]
-        code, _, stderr = call(given, tmp_path)
-    assert code == 2, stderr
-    assert f"cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use" in stderr
 
 
 @pytest.mark.parametrize("most", [10, 22])

@@ -55,18 +55,6 @@ def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, co
     assert codes(processes) == [0] * 2
 
 
-def test_of_two_runs_in_one_directory_one_is_right_and_one_is_refused(start, store, tmp_path):
-    W = np.random.default_rng(5).standard_normal((10, 60))
-    np.save(tmp_path / "W.npy", W)
-    words = ["cec-mpi", "run", store.path, "--out", "out", "vectors=W.npy", "--local", 2]
-    runs = [start(words) for _ in range(2)]
-    assert sorted(codes(runs)) == [0, 2]
-    assert [run.communicate()[1].count("cec-mpi: error: ") for run in runs if run.returncode] == [1]
-    found = np.load(tmp_path / "out" / "result.npy")
-    assert np.allclose(found, W @ store.X.T, atol=1e-10)
-    assert not (tmp_path / "out" / "connection.json").exists()
-
-
 def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
     """While it waits for a machine to leave that is stopped."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))

@@ -25,7 +25,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("start", "options"), WAYS)
-@pytest.mark.parametrize("task", ["exits", "leaves", "interrupt", "raises", "memory"])
+@pytest.mark.parametrize("task", ["exits", "leaves", "raises"])
 def test_a_task_ends_its_run_with_its_code(
     run, cluster, small_store, tmp_path, task, start, options
 ):
