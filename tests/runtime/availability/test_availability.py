@@ -48,54 +48,40 @@ def test_everyone_is_always_available():
 # --- files --------------------------------------------------------------------------------
 
 
-def test_sets_of_machines(tmp_path):
-    path = written(tmp_path, {"gap_seconds": 600, "available": SETS})
-    assert ticks(read_availability([path], 3), 4) == [(1, 2, 3), (1, 3), (), (2,)]
-
-
-def test_counts_take_the_lowest_numbers(tmp_path):
-    path = written(tmp_path, counts([2, 4, 0, 1, 9]))
-    expected = [(1, 2), (1, 2, 3, 4), (), (1,), (1, 2, 3, 4)]
-    assert ticks(read_availability([str(path)], 4), 5) == expected
-
-
-def test_counts_need_no_metadata(tmp_path):
-    path = written(tmp_path, {"data": [1, 2]})
-    assert ticks(read_availability([path], 2), 2) == [(1,), (1, 2)]
+@pytest.mark.parametrize(
+    ("content", "machines", "expected"),
+    [
+        ({"gap_seconds": 600, "available": SETS}, 3, [(1, 2, 3), (1, 3), (), (2,)]),
+        ({"available": [[1]]}, 3, [(1,)] * 4),  # the last entry holds
+        (counts([2, 4, 0, 1, 9]), 4, [(1, 2), (1, 2, 3, 4), (), (1,), (1, 2, 3, 4)]),
+        ({"data": [1, 2]}, 2, [(1,), (1, 2)]),
+    ],
+)
+def test_sets_of_machines_and_counts(tmp_path, content, machines, expected):
+    path = written(tmp_path, content)
+    for name in (path, str(path)):
+        assert ticks(read_availability([name], machines), len(expected)) == expected
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "1,1,1\n1,0,1\n0,0,0\n0,1,0\n",
-        "a,b,c\n1,1,1\n1,0,1\n0,0,0\n0,1,0",
-        " m1, m2 ,m3\r\n 1, 1, 1\r\n\r\n1 ,0,1\r\n0,0,0\r\n0,1,0\r\n",
+        " m1, m2 ,m3\r\n 1, 1, 1\r\n\r\n1 ,0,1\r\n0,0,0\r\n0,1,0",
         '"one","two","three"\n"1","1","1"\n1,0,1\n0,0,0\n0,1,0\n',
     ],
-    ids=["plain", "header", "spaces and blank lines", "quoted"],
+    ids=["plain", "header, spaces and blank lines", "quoted"],
 )
-@pytest.mark.parametrize("name", ["who.csv", "WHO.CSV"])
-def test_a_table_of_zeros_and_ones(tmp_path, text, name):
-    path = written(tmp_path, text.encode(), name)
+def test_a_table_of_zeros_and_ones(tmp_path, text):
+    path = written(tmp_path, text.encode(), "WHO.CSV")
     assert ticks(read_availability([path], 3), 4) == [(1, 2, 3), (1, 3), (), (2,)]
 
 
-def test_past_the_end_the_last_entry_holds(tmp_path):
-    path = written(tmp_path, {"available": SETS})
-    assert ticks(read_availability([path], 3), 7)[3:] == [(2,)] * 4
-
-
 @pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        ({"available": [[1], [2, 1]]}, "who.json"),
-        (counts([1, 2]), "who.json"),
-        ("1,0\n1,1\n", "who.csv"),
-    ],
+    "content", [{"available": [[1], [2, 1]]}, counts([1, 2]), "1,0\n1,1\n"], ids=str
 )
-def test_every_format_can_be_repeated(tmp_path, content, name):
-    path = written(tmp_path, content, name)
-    repeated = read_availability([path], 2, repeat=True)
+def test_every_format_can_be_repeated(tmp_path, content):
+    repeated = read_availability([written(tmp_path, content)], 2, repeat=True)
     assert ticks(repeated, 5) == [(1,), (1, 2), (1,), (1, 2), (1,)]
     assert repeated.at(1_000_001) == (1, 2)
 
@@ -139,62 +125,57 @@ def test_only_counts_can_be_added(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "says"),
+    ("content", "says"),
     [
-        ("", "who.json", "is empty"),
-        ("{", "who.json", "not JSON"),
-        (b"\xff\xfe", "who.json", "cannot be read"),
-        ("[" * 100_000, "who.json", "not JSON"),
-        ([[1, 2]], "who.json", '"available" or "data"'),
-        ({}, "who.json", '"available" or "data"'),
-        ({"available": 3}, "who.json", '"available" or "data"'),
-        ({"data": {"1": 2}}, "who.json", '"available" or "data"'),
-        ({"available": []}, "who.json", "empty"),
-        ({"available": [[1], 2]}, "who.json", "entry 1 .* 2, expected a list"),
-        ({"available": [[1], [1, 4]]}, "who.json", "entry 1 .* machine 4, expected 1 to 3"),
-        ({"available": [[0]]}, "who.json", "entry 0 .* machine 0, expected 1 to 3"),
-        ({"available": [[-1]]}, "who.json", "machine -1"),
-        ({"available": [[1.0]]}, "who.json", r"machine 1\.0"),
-        ({"available": [[True]]}, "who.json", "machine True"),
-        ({"available": [["1"]]}, "who.json", "machine '1'"),
-        ({"available": [[[1]]]}, "who.json", r"machine \[1\]"),
-        ({"available": [[None]]}, "who.json", "machine None"),
-        ({"available": [[3], [2, 2]]}, "who.json", r"entry 1 .* twice: \[2, 2\]"),
-        (counts([]), "who.json", "empty"),
-        (counts([1, -1]), "who.json", "entry 1 .* -1, expected a number"),
-        (counts([1.5]), "who.json", r"entry 0 .* 1\.5"),
-        (counts([True]), "who.json", "entry 0 .* True"),
-        (counts(["2"]), "who.json", "entry 0 .* '2'"),
-        (counts([None]), "who.json", "entry 0 .* None"),
-        (counts([1], [600]), "who.json", "gap_seconds"),
-        (counts([1], 0), "who.json", "gap_seconds is 0, expected a positive number"),
-        ({"gap_seconds": -1, "available": [[1]]}, "who.json", "gap_seconds is -1"),
-        ("", "who.csv", "is empty"),
-        ("\n\n", "who.csv", "is empty"),
-        ("a,b,c\n", "who.csv", "no rows"),
-        ("1,1\n", "who.csv", "line 1 is '1,1', expected 3 columns"),
-        ("1,1,1\n1,1,1,1\n", "who.csv", "line 2 is '1,1,1,1', expected 3 columns"),
-        ("1,1,1\n1,2,1\n", "who.csv", "line 2 is '1,2,1', expected 3 columns of 0 or 1"),
-        ("a,b,c\n1,1,1\n1,,1\n", "who.csv", "line 3 is '1,,1'"),
-        ("a,b,c\nd,e,f\n", "who.csv", "line 2 is 'd,e,f'"),
-        ("1;1;1\n0;1;0\n", "who.csv", "expected 3 columns"),
-        ("1,1,1\n" + "1" * 200_000, "who.csv", ""),
-        (b"1,1,\xff\n", "who.csv", "cannot be read"),
+        ("", "is empty"),
+        ("{", "not JSON"),
+        (b"\xff\xfe", "cannot be read"),
+        ("[" * 100_000, "not JSON"),
+        ([[1, 2]], '"available" or "data"'),
+        ({}, '"available" or "data"'),
+        ({"available": 3}, '"available" or "data"'),
+        ({"data": {"1": 2}}, '"available" or "data"'),
+        ({"available": []}, "empty"),
+        ({"available": [[1], 2]}, "entry 1 .* 2, expected a list"),
+        ({"available": [[1], [1, 4]]}, "entry 1 .* machine 4, expected 1 to 3"),
+        ({"available": [[0]]}, "entry 0 .* machine 0, expected 1 to 3"),
+        ({"available": [[-1]]}, "machine -1"),
+        ({"available": [[1.0]]}, r"machine 1\.0"),
+        ({"available": [[True]]}, "machine True"),
+        ({"available": [["1"]]}, "machine '1'"),
+        ({"available": [[[1]]]}, r"machine \[1\]"),
+        ({"available": [[None]]}, "machine None"),
+        ({"available": [[3], [2, 2]]}, r"entry 1 .* twice: \[2, 2\]"),
+        (counts([]), "empty"),
+        (counts([1, -1]), "entry 1 .* -1, expected a number"),
+        (counts([1.5]), r"entry 0 .* 1\.5"),
+        (counts([True]), "entry 0 .* True"),
+        (counts(["2"]), "entry 0 .* '2'"),
+        (counts([None]), "entry 0 .* None"),
+        (counts([1], [600]), "gap_seconds"),
+        (counts([1], 0), "gap_seconds is 0, expected a positive number"),
+        ({"gap_seconds": -1, "available": [[1]]}, "gap_seconds is -1"),
+        ("\n\n", "is empty"),
+        ("a,b,c\n", "no rows"),
+        ("1,1\n", "line 1 is '1,1', expected 3 columns"),
+        ("1,1,1\n1,1,1,1\n", "line 2 is '1,1,1,1', expected 3 columns"),
+        ("1,1,1\n1,2,1\n", "line 2 is '1,2,1', expected 3 columns of 0 or 1"),
+        ("a,b,c\n1,1,1\n1,,1\n", "line 3 is '1,,1'"),
+        ("a,b,c\nd,e,f\n", "line 2 is 'd,e,f'"),
+        ("1;1;1\n0;1;0\n", "expected 3 columns"),
+        ("1,1,1\n" + "1" * 200_000, ""),
+        (b"1,1,\xff\n", "cannot be read"),
     ],
 )
-def test_files_that_say_nothing_usable_are_refused_by_name(tmp_path, content, name, says):
-    path = written(tmp_path, content, name)
-    with pytest.raises(InputError, match=f"{name}.*{says}"):
+def test_files_that_say_nothing_usable_are_refused_by_name(tmp_path, content, says):
+    path = written(tmp_path, content, "who")
+    with pytest.raises(InputError, match=f"who.*{says}"):
         read_availability([path], 3)
 
 
-@pytest.mark.parametrize("name", ["absent.json", "absent.csv"])
-def test_a_missing_file(tmp_path, name):
-    with pytest.raises(InputError, match=f"{name} does not exist"):
-        read_availability([tmp_path / name], 3)
-
-
-def test_a_directory_for_a_file(tmp_path):
+def test_a_missing_file_and_a_directory(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.json does not exist"):
+        read_availability([tmp_path / "absent.json"], 3)
     with pytest.raises(InputError, match="cannot be read"):
         read_availability([tmp_path], 3)
 

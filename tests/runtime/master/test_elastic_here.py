@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -56,14 +54,6 @@ def check(X, master):
     w, v = np.arange(COLUMNS) - 2.0, np.arange(ROWS) / ROWS
     np.testing.assert_allclose(master.matvec(w), X @ w, atol=1e-9)
     np.testing.assert_allclose(master.rmatvec(v), X.T @ v, atol=1e-9)
-
-
-def test_all_answer(made):
-    X, make, recorder = made
-    master, hub = make()
-    check(X, master)
-    assert [record.events for record in recorder.records] == [[], []]
-    assert hub.roster.machines(State.IDLE) == {1, 2, 3, 4, 5}
 
 
 def test_a_lost_machine_is_replaced_in_the_step_and_by_a_spare(made):
@@ -213,16 +203,6 @@ def rows_with(error, start, stop):
     return rows
 
 
-@pytest.mark.parametrize("guilty", list(combinations(range(5), 2)))
-def test_two_machines_with_the_same_error_have_no_third_one_blamed(made, made_of_six, guilty):
-    for _, make, recorder in (made, made_of_six):
-        master, hub = make(check=True)
-        hub.errors = {k + 1: rows_with(0.5, 3, 4) for k in guilty}
-        with suppress(MachineError):  # their errors may cancel in L + 1 answers, and pass unseen
-            master.matvec(np.ones(COLUMNS))
-        assert not any("wrong" in event for event in recorder.happened)
-
-
 # --- X' V that is checked -----------------------------------------------------------------
 
 
@@ -242,8 +222,7 @@ def wrong_by(size, machine, adjoint=True, once=False, where=0):
     return spoils
 
 
-@pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("size", [1e-9, 1.0, 1e100])
+@pytest.mark.parametrize(("columns", "size"), [(1, 1e-9), (3, 1.0), (3, 1e100)])
 def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_excluded(made, columns, size):
     X, make, recorder = made
     master, hub = make(check=True)
@@ -401,7 +380,7 @@ def test_first_products_that_cancel_are_not_doubted(tmp_path):
 def test_after_an_interrupt_steps_are_right_or_refused(made, adjoint):
     X, make, _ = made
     refused = whole = 0
-    for place in range(0, 20_000, 97):
+    for place in range(0, 20_000, 197):
         master, hub = make(check=True)
         check(X, master)
         product, size = (master.rmatvec, ROWS) if adjoint else (master.matvec, COLUMNS)

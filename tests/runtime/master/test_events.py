@@ -6,6 +6,7 @@ import pytest
 import cec_mpi
 from cec_mpi.core.plan import planner as planner_module
 from cec_mpi.core.step import codec as codec_module
+from cec_mpi.errors import InfeasibleError, InputError
 
 MACHINES, RECOVERY = 6, 3
 X = np.random.default_rng(0).standard_normal((60, 20))
@@ -48,6 +49,24 @@ def test_nothing_is_worked_out_for_machines_that_were_there_before(A, made):
         assert np.allclose(A @ np.ones(20), X.sum(axis=1))
         assert np.allclose(A.T @ np.ones(60), X.sum(axis=0))
     assert set(made.values()) == {len(SETS)}
+
+
+def test_the_caller_changes_who_is_available(A):
+    def is_right():
+        return np.allclose(A @ np.ones(20), X.sum(axis=1))
+
+    for machines in ({1, 2, 3, 6}, {3, 1, 4}, (2, 3, 5), None):
+        A.available = machines
+        assert is_right()
+    assert A.available == (1, 2, 3, 4, 5, 6)
+    for wrong in ({1, 9}, {0}, 3, {"one"}):
+        with pytest.raises(InputError, match="available"):
+            A.available = wrong
+    A.available = {2}
+    with pytest.raises(InfeasibleError, match="1 machine is available"):
+        is_right()
+    A.available = {1, 2, 3}
+    assert is_right()
 
 
 def test_a_set_seen_before_is_as_accurate_as_it_was(A):

@@ -2,13 +2,8 @@
 
 import argparse
 import inspect
-import os
 import re
-import shutil
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -27,7 +22,6 @@ from cec_mpi.runtime.options.elastic import implies_elastic
 from cec_mpi.runtime.options.option import from_flags, own_options
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.options.sharing import as_speeds
-from cec_mpi.runtime.processes.launcher import without_launcher
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.scenario import RATE, Costs
 from cec_mpi.store.format.manifest import DTYPES
@@ -233,52 +227,6 @@ def store(tmp_path_factory):
     np.save(place / "X.npy", np.eye(6))
     cec_mpi.encode(place / "X.npy", place / "store", 3, 2)
     return place / "store"
-
-
-PROGRAM = """
-import inspect, sys
-import cec_mpi
-from cec_mpi.cli import main
-from cec_mpi.runtime.session.session import Session
-
-def open_noted(self, store, options, recorder, open_store=Session.open):
-    seen.append(options.made_up)
-    return open_store(self, store, options, recorder)
-
-seen, Session.open = [], open_noted
-store, out = sys.argv[1:]
-assert main(["run", store, "--out", out, "--serial", "power", "--made-up", "7"]) == 0
-with cec_mpi.open_operator(store, None, made_up=8):
-    pass
-assert "made_up" in cec_mpi.open_operator.__doc__
-seen.append(inspect.signature(cec_mpi.open_operator).parameters["made_up"].default)
-assert seen == [7, 8, 3], seen
-"""
-
-
-def test_a_new_option_is_written_in_one_place(store, tmp_path):
-    package = Path(cec_mpi.__file__).parent
-    copy = tmp_path / "cec_mpi"
-    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    elastic = copy / "runtime" / "options" / "elastic.py"
-    text = elastic.read_text()
-    new = '    made_up: int = option(3, "--made-up K", "of a test", values.whole)\n'
-    for place, more in (
-        ("    start_timeout: float | None = option(", new),
-        ("    start_timeout : float, optional", "    made_up : int\n        Of a test.\n"),
-    ):
-        assert text.count(place) == 1
-        text = text.replace(place, more + place)
-    elastic.write_text(text)
-    environment = without_launcher(os.environ) | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(store), str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

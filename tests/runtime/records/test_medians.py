@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cec_mpi.runtime.records.recorder import RunningMedian
@@ -23,6 +23,7 @@ def taken(numbers):
     return running
 
 
+@settings(max_examples=8)  # each takes 20,000 numbers
 @given(NUMBERS)
 def test_few_numbers_have_their_median_and_many_nearly(numbers):
     middle = float(np.median(numbers))

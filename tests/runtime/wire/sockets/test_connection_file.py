@@ -70,56 +70,51 @@ def test_a_run_removes_its_own_alone(file, tmp_path):
     file.remove(tmp_path / "conn")
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"format": "another"}, "is not a connection file"),
-        ({"version": 1}, "has version 1: expected 2"),
-        ({"at": []}, "is a damaged connection file"),
-        ({"at": [["node1", 0]]}, "is a damaged connection file"),
-        ({"at": [["node1", 5.5]]}, "is a damaged connection file"),
-        ({"at": [["node1", float("inf")]]}, "is a damaged connection file"),
-        ({"at": "node1"}, "is a damaged connection file"),
-        ({"at": [["", 50000]]}, "is a damaged connection file"),
-        ({"at": [["node1\n", 50000]]}, "is a damaged connection file"),
-        ({"at": [["x" * 5000, 50000]]}, "is a damaged connection file"),
-        ({"at": [["node1", 50000, 1]]}, "is a damaged connection file"),
-        ({"at": 5}, "is a damaged connection file"),
-        ({"network": None}, "is a damaged connection file"),
-        ({"local": 5}, "is a damaged connection file"),
-        ({"local": None}, "is a damaged connection file"),
-        ({"local": "relative"}, "is a damaged connection file"),
-        ({"local": f"/{'x' * 107}"}, "is a damaged connection file"),
-        ({"local": "/\0"}, "is a damaged connection file"),
-        ({"encrypted": 1}, "is a damaged connection file"),
-        ({"job": 12}, "is a damaged connection file"),
-        ({"job": "x" * 5000}, "is a damaged connection file"),
-        ({"more": 1}, "is a damaged connection file"),
-        ({"server_key": "short"}, "is a damaged connection file"),
-        ({"secret_key": "#" * 40}, "is a damaged connection file"),
-        ({"secret_key": 3}, "is a damaged connection file"),
-        ({"public_key": 40 * "~"}, "is a damaged connection file"),
-    ],
-)
-def test_what_is_none_is_refused(file, tmp_path, change, told):
-    path = tmp_path / "conn"
+NO_PLACES = (
+    [], [["node1", 0]], [["node1", 5.5]], [["node1", float("inf")]], "node1", [["", 50000]],
+    [["node1\n", 50000]], [["x" * 5000, 50000]], [["node1", 50000, 1]], 5,
+)  # fmt: skip
+DAMAGED = {
+    "at": NO_PLACES,
+    "network": (None,),
+    "local": (5, None, "relative", f"/{'x' * 107}", "/\0"),
+    "encrypted": (1,),
+    "job": (12, "x" * 5000),
+    "more": (1,),
+    "server_key": ("short",),
+    "secret_key": ("#" * 40, 3),
+    "public_key": (40 * "~",),
+}
+MISSING = object()
+
+
+def read_with(file, path, name, value):
+    """Read a file in which one field has another value, or is missing."""
     file.write(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(InputError, match=told):
-        read_connection_file(path)
+    content = json.loads(path.read_text()) | {name: value}
+    path.write_text(json.dumps({key: each for key, each in content.items() if each is not MISSING}))
+    return read_connection_file(path)
 
 
 @pytest.mark.parametrize(
-    "name", ["at", "network", "local", "encrypted", "job", "server_key", "public_key", "secret_key"]
+    ("name", "value"), [(name, value) for name in DAMAGED for value in DAMAGED[name]]
 )
-def test_a_file_without_one_of_its_fields_is_refused(file, tmp_path, name):
-    path = tmp_path / "conn"
-    file.write(path)
-    content = json.loads(path.read_text())
-    del content[name]
-    path.write_text(json.dumps(content))
+def test_a_field_that_cannot_be_is_refused(file, tmp_path, name, value):
     with pytest.raises(InputError, match="is a damaged connection file"):
-        read_connection_file(path)
+        read_with(file, tmp_path / "conn", name, value)
+
+
+@pytest.mark.parametrize("name", sorted(DAMAGED.keys() - {"more"}))
+def test_a_file_without_one_of_its_fields_is_refused(file, tmp_path, name):
+    with pytest.raises(InputError, match="is a damaged connection file"):
+        read_with(file, tmp_path / "conn", name, MISSING)
+
+
+def test_a_file_of_another_format_or_version_is_refused(file, tmp_path):
+    with pytest.raises(InputError, match="is not a connection file"):
+        read_with(file, tmp_path / "conn", "format", "another")
+    with pytest.raises(InputError, match="has version 1: expected 2"):
+        read_with(file, tmp_path / "conn", "version", 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"[" * 5000])
