@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 200  # seconds; only what hangs takes longer
-LEAVING = 20  # seconds for processes that are about to end; a lost machine looks for its run for 60
+LEAVING = 50  # seconds for processes that are about to end; a lost machine looks for its run for 60
 
 
 def wait_until(

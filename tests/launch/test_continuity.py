@@ -8,7 +8,7 @@ from helpers.killed import PROCESSES, seen, words
 from helpers.mpi_at_hand import library
 
 LIVES = 2  # seconds to live on; where all end, they have longer, so that a slow end is seen too
-ENDS = 25
+ENDS = 60
 
 
 @pytest.fixture

@@ -157,10 +157,10 @@ def test_a_killed_run_does_not_go_on_from_what_it_was_to_overwrite(
 def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     out = tmp_path / "out"
     words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
-    stopped = cec(*words, *SLOWLY, "--time-limit", 2, "--serial")
+    stopped = cec(*words, *SLOWLY, "--time-limit", 4, "--serial")
     assert stopped.returncode == 6
     assert stopped.told.count("cec-mpi: error:") == 1
-    assert "time limit of 2 seconds" in stopped.told
+    assert "time limit of 4 seconds" in stopped.told
     assert "--resume continues" in stopped.told
     steps = steps_of(out)
     assert 0 < steps < 100

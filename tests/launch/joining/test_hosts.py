@@ -35,16 +35,6 @@ def test_a_host_is_lost_and_leaves_with_all_of_its_machines(accepting, store, jo
     assert codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], told(second)
 
 
-def test_a_fault_of_one_machine_ends_its_whole_host(accepting, store, join):
-    with accepting(store, inject="kill:3@20", wait=True) as made:
-        hosts = join(2, "--machines", 2)
-        made.until(lambda: made.happened("lost"))
-        lost = made.happened("lost")
-        assert (len(lost), 3 in lost) == (2, True)
-        made.step()
-    assert sorted(codes(hosts)) == [-signal.SIGKILL, 0]
-
-
 def test_machines_of_a_host_may_be_preempted_one_by_one(accepting, store, join):
     with accepting(store, availability={1, 2, 3}) as made:
         hosts = join(2, "--machines", 2)
@@ -69,12 +59,11 @@ REFUSED = {
     ("--machines", 5): "--machines 5: expected 4 at most, because ",
     ("--machine", 5): "--machine 5: expected 1 to 4, the machines of ",
     ("--memory", "1K"): "--memory is 1.02 kB: expected at least ",
-    ("--machines", 2): "because with --stragglers answers come from",
 }
 
 
 def test_a_host_that_asks_for_too_much_is_refused(accepting, store, join):
-    with accepting(store, stragglers=1) as made:
+    with accepting(store) as made:
         others = join(3)
         made.step()
         refused = [join(1, *words, "--retry", 60)[0] for words in REFUSED]

@@ -23,7 +23,7 @@ def begin(start, store, tmp_path):
 
     def begin(ranks, *options, task=("vectors=W.npy",), launcher=("mpirun",)):
         np.save(tmp_path / "W.npy", np.random.default_rng(5).standard_normal((30, 60)))
-        words = ["cec-mpi", "run", store.path, "--out", "out", *task]
+        words = ["cec-mpi", "run", store.path, "--out", "out", *task, "--speeds", "1,1,1,1"]
         return start([*launcher, "-n", ranks, *words, "--accept", "conn", *options])
 
     return begin

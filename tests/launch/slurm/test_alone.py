@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 )
 def test_a_run_starts_its_machines_itself(run, cluster, symmetric, tmp_path, words):
     out = tmp_path / "out"
-    command = ["cec-mpi", "run", symmetric.path, "--out", out, "power"]
+    command = ["cec-mpi", "run", symmetric.path, "--out", out, "power", "--speeds", "1,1,1"]
     done = run([*words, *command, "--inject", "kill:1@2"], variables=cluster)
     assert done.returncode == 0, done.stderr
     _, steps = read_steps(out / "steps.jsonl")

@@ -8,7 +8,7 @@ from helpers.killed import PROCESSES, seen, words
 
 SRUN = ("srun", "--quiet", "--mpi=none", "-N", 2, "-n", PROCESSES)
 pytestmark = pytest.mark.any_mpi
-ENDS = 25  # seconds to live on where all end, so that a slow end is seen too
+ENDS = 60  # seconds to live on where all end, so that a slow end is seen too
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ EXAMPLES = ROOT / "scripts" / "slurm"
 pytestmark = pytest.mark.needs("slurm")
 # About 150 steps, which take long enough for something to happen meanwhile.
 SLOWLY = ("power", "tol=1e-9")
-SLOWLY += ("--emulate-speeds", "2,3,4", "--emulate-base", "400")
+SLOWLY += ("--speeds", "2,3,4", "--emulate-speeds", "2,3,4", "--emulate-base", "400")
 RUN = ("run", "store", "power", "--out", "out")
 ALL_NODES = "--nodes=4 --ntasks-per-node=1"
 # That start the ranks of a run in lockstep, for the MPIs of which they do it well.

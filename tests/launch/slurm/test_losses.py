@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 SURVIVING = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
 SPREAD = ("-N", 3, "-n", 6, "--ntasks-per-node=2")
 SRUN = ("srun", "--mpi=none", *SPREAD, *SURVIVING)
-SLOW = ("--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # 50 ms and more a step
+SPEEDS = ("--speeds", "1,1,1,1")  # with learned ones a machine may have no rows
+SLOW = (*SPEEDS, "--emulate-speeds", "1,1,1,1", "--emulate-base", 3000)  # 50 ms and more a step
 
 
 @pytest.fixture(scope="module")

@@ -229,35 +229,25 @@ def store(tmp_path_factory):
     return place / "store"
 
 
+NOT_WITH_LISTEN = {"accept": "conn", "interface": "eth0", "ports": (1, 2)}
+ELASTIC_ONLY = {"interface": "eth0", "ports": (1, 2), "encryption": False}
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"accept": 5}, "accept 5: expected the name of a file"),
-        ({"accept": ["conn"]}, "accept ['conn']: expected the name of a file"),
-        ({"accept": "a\0b"}, "accept 'a\\x00b': expected the name of a file"),
-        ({"accept": ""}, "accept '': expected the name of a file"),
+        *[({"accept": name}, f"accept {name!r}: expected the name of a file")
+          for name in (5, ["conn"], "a\0b", "")],
         ({"listen": 5555}, "listen 5555: expected 'HOST:PORT'"),
-        (
-            {"listen": "a:1", "accept": "conn"},
-            "accept and listen cannot be combined: expected one of them",
-        ),
-        (
-            {"listen": "a:1", "interface": "eth0"},
-            "interface and listen cannot be combined: expected one of them",
-        ),
-        (
-            {"listen": "a:1", "ports": (1, 2)},
-            "ports and listen cannot be combined: expected one of them",
-        ),
-        ({"local": 2, "ports": (9,)}, "ports (9,): expected the first and the last"),
-        ({"local": 2, "ports": (1, 2, 3)}, "ports (1, 2, 3): expected the first and the last"),
-        ({"local": 2, "ports": (9, 3)}, "ports (9, 3): expected the first and the last"),
-        ({"local": 2, "ports": (0, 3)}, "ports (0, 3): expected the first and the last"),
+        *[({"listen": "a:1", name: value}, f"{name} and listen cannot be combined: expected one")
+          for name, value in NOT_WITH_LISTEN.items()],
+        *[({"local": 2, "ports": ports}, f"ports {ports}: expected the first and the last")
+          for ports in ((9,), (1, 2, 3), (9, 3), (0, 3))],
         ({"local": 2, "encryption": "no"}, "encryption 'no': expected True or False"),
         ({"local": -1}, "local -1: expected at least 1 machine"),
         ({"local": "x"}, "local 'x': expected a whole number"),
     ],
-)
+)  # fmt: skip
 def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, store):
     assert expected in refusal(store, **given)
 
@@ -265,9 +255,8 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"interface": "eth0"}, "interface: this option needs an elastic run (--elastic)"),
-        ({"ports": (1, 2)}, "ports: this option needs an elastic run (--elastic)"),
-        ({"encryption": False}, "no encryption: this option needs an elastic run (--elastic)"),
+        *[({name: value}, "this option needs an elastic run (--elastic)")
+          for name, value in ELASTIC_ONLY.items()],
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
         ({"check": "parity"}, "check 'parity': it was removed; --check has no value and compares"),
         ({"check": "all"}, "check 'all': expected True or False"),
@@ -275,7 +264,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(given, expected, store):
     with pytest.raises(InputError, match=re.escape(expected)):
         SessionOptions(**given).checked(cec_mpi.open_store(store).manifest)
