@@ -29,18 +29,14 @@ def product(tmp_path, scale, columns=1):
     ):
         warnings.simplefilter("always")
         found = A @ W.T if columns > 1 else (A @ W[0])[:, np.newaxis]
-    exact = np.array(
-        [
-            [float(sum(Fraction(a) * Fraction(b) for a, b in zip(row, w, strict=True))) for w in W]
-            for row in X
-        ]
-    )
+    fractions = np.vectorize(Fraction, otypes=[object])
+    exact = (fractions(X) @ fractions(W.T)).astype(float)
     errors = np.abs(found - exact).max(axis=0) / np.abs(exact).max(axis=0)
     return errors.max(), records[-1], [each.category for each in caught]
 
 
 @pytest.mark.parametrize("columns", [1, 3])
-@pytest.mark.parametrize("exponent", [100, 140, 150, 155, 160, 200])
+@pytest.mark.parametrize("exponent", [100, 150, 155, 200])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_result_is_right_and_nothing_cancels(tmp_path, sign, exponent, columns):
     error, record, warned = product(tmp_path, 10.0 ** (sign * exponent), columns)
@@ -76,7 +72,8 @@ def test_what_meets_columns_of_zeros_does_not_count(
         open_operator(tmp_path / "store", None, recorder=Recorder(watch=records.append)) as A,
     ):
         found = A @ np.array([w] * copies).T
-    exact = [[float(sum(map(lambda a, b: Fraction(a) * Fraction(b), row, w)))] for row in X]
+    fractions = np.vectorize(Fraction, otypes=[object])
+    exact = (fractions(X) @ fractions(w)).astype(float)[:, np.newaxis]
     np.testing.assert_allclose(found, np.tile(exact, copies), rtol=1e-14, atol=0)
     assert records[-1].cancellation == pytest.approx(1, rel=1)
 

@@ -38,34 +38,27 @@ def test_machines_start_with_the_first_product(small_store):
     assert all_leave(machines)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-def test_machines_leave_when_the_operator_is_deleted(small_store, stopped):
-    X = cec_mpi.open_operator(small_store.path, local=2)
-    check_products(X, small_store.X, 1)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_machines_leave_with_the_operator_also_if_they_are_stopped(small_store, is_deleted):
+    X = cec_mpi.open_operator(small_store.path, local=2).start()
     machines = machines_here()
-    if stopped:
-        machines[0].suspend()
-    del X
-    gc.collect()
+    machines[0].suspend()
+    if is_deleted:
+        del X
+        gc.collect()
+    else:
+        X.close()
     assert all_leave(machines)
 
 
 def test_a_cell_of_a_notebook_that_runs_again_replaces_its_machines(small_store):
     machines = []
-    for _ in range(3):
+    for _ in range(2):
         X = cec_mpi.open_operator(small_store.path, local=2)
         check_products(X, small_store.X, 1)
         machines += [each for each in machines_here() if each not in machines]
     X.close()
-    assert len(machines) == 6
-    assert all_leave(machines)
-
-
-def test_closing_kills_a_machine_that_is_stopped(small_store):
-    X = cec_mpi.open_operator(small_store.path, local=2).start()
-    machines = machines_here()
-    machines[0].suspend()
-    X.close()
+    assert len(machines) == 4
     assert all_leave(machines)
 
 
@@ -126,7 +119,7 @@ def resources():
 
 @pytest.mark.parametrize(
     ("options", "rounds"),
-    [({"local": 2}, 6), ({"accept": "run.json", "local": 2}, 6), ({}, 20)],
+    [({"local": 2}, 4), ({"accept": "run.json", "local": 2}, 4), ({}, 10)],
     ids=str,
 )
 def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, options, rounds):
@@ -149,13 +142,13 @@ def test_closed_operators_release_shards_in_memory(make_store):
     store = make_store(np.ones((4000, 250)), 3, 2)  # shards of 4 MB
     memory = psutil.Process().memory_info
     kept, before = [], 0
-    for number in range(20):
+    for number in range(15):
         X = cec_mpi.open_operator(store.path, shards="ram")
         check_products(X, store.X, 1)
         X.close()
         kept.append(X)
         before = before if number else memory().rss
-    assert memory().rss - before < 100e6  # of 228 MB
+    assert memory().rss - before < 80e6  # of 168 MB
 
 
 PROGRAM = """
@@ -170,13 +163,9 @@ print("end of program", flush=True)
 BODIES = {
     "used": ("X @ np.ones(12)", 0),
     "not used": ("", 0),
-    "started": ("X.start()", 0),
-    "deleted": ("X @ np.ones(12); del X", 0),
-    "closed": ("X @ np.ones(12); X.close()", 0),
     "kept elsewhere": ("sys.kept = [X, X @ np.ones(12)]; sys.kept.append(sys.kept)", 0),
     "exception": ("X @ np.ones(12); 1 / 0", 1),
     "exit": ("X @ np.ones(12); sys.exit(3)", 3),
-    "interrupt": ("X @ np.ones(12); os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
     "interrupt in a product": (
         "X @ np.ones(12); os.kill(X.pids[1], signal.SIGSTOP); os.kill(X.pids[2], signal.SIGSTOP); "
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); X @ np.ones(12)",
@@ -193,9 +182,9 @@ BODIES = {
 
 
 LOCAL, ACCEPT, HERE = "local=2", "local=2, accept='run.json'", ""
-CASES = [(case, LOCAL) for case in BODIES]
-CASES += [(case, ACCEPT) for case in ("used", "not used", "exception", "thread")]
-CASES += [(case, HERE) for case in ("used", "exception", "thread")]
+CASES = [(case, LOCAL) for case in BODIES if case != "not used"]
+CASES += [(case, ACCEPT) for case in ("not used", "exception")]
+CASES += [(case, HERE) for case in ("exception", "thread")]
 
 
 @pytest.mark.parametrize(("case", "options"), CASES)

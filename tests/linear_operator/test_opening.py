@@ -36,18 +36,14 @@ USES = {
     "X @ w": lambda X: X @ W,
     "w @ X": lambda X: B @ X,
     "X @ list": lambda X: X @ [1.0] * 12,
-    "X * 2": lambda X: X * 2,
     "2 * X": lambda X: 2 * X,
-    "w * X": lambda X: W * X,
     "X + X": lambda X: X + X,
-    "X - 1": lambda X: X - 1,
     "-X": lambda X: -X,
     "X / 2": lambda X: X / 2,
     "X ** 2": lambda X: X**2,
     "X(w)": lambda X: X(W),
     "X[0]": lambda X: X[0],
     "len": len,
-    "list": list,
     "in": lambda X: 1 in X,
     "asarray": np.asarray,
     "np.dot": lambda X: np.dot(X, W),
@@ -120,21 +116,13 @@ def test_available_machines_may_be_assigned_before_the_first_product(store, X):
     assert records[0].available == (1, 3)
 
 
-def test_start_returns_the_operator(store, X):
-    A = cec_mpi.open_operator(store)
-    assert A.start() is A
-    with A as same:
-        assert same is A
-        np.testing.assert_allclose(A @ W, X @ W)
-    with pytest.raises(InputError, match="closed"):
-        A @ W
-
-
 @pytest.mark.parametrize("close", ["with", "close", "close within", "close unused"])
 def test_a_closed_operator_stays_closed(store, close):
     A = cec_mpi.open_operator(store)
     if close == "with":
-        with A:
+        assert A.start() is A
+        with A as same:
+            assert same is A
             A @ W
     elif close == "close within":
         with A:

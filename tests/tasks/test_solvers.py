@@ -72,6 +72,8 @@ def test_a_zero_right_hand_side():
 def test_a_matrix_that_is_not_positive_definite_is_refused(diagonal):
     with pytest.raises(InputError, match="X is not positive definite"):
         cg(aslinearoperator(np.diag(diagonal)), b=[1, 2, 3])
+    with pytest.raises(InputError, match="cg needs a square matrix, found 3 x 2"):
+        cg(aslinearoperator(np.ones((3, 2))), b=[1, 2, 3])
 
 
 # --- least squares ------------------------------------------------------------------------
@@ -136,7 +138,7 @@ def test_a_checkpoint_that_nobody_wants_makes_no_rounds(solver, counted, memory)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("steps", [1, 7, 60])
+@pytest.mark.parametrize("steps", [1, 60])
 def test_too_few_iterations_say_so(solver, steps, memory):
     matrix = with_condition((200, 120), 300)
     for checkpoint in (memory(wanted=False), memory(every=100)):
@@ -161,7 +163,7 @@ def test_a_matrix_beyond_the_largest_condition_number_says_so(solver):
 def test_many_iterations_do_not_make_convergence_easier():
     """SciPy's estimate of ||A|| grows with each iteration."""
     rng, converged = np.random.default_rng(3), 0
-    for _ in range(20):
+    for _ in range(12):
         matrix = with_condition((35, 30), 10 ** rng.uniform(6, 14), rng)
         b, tol = rng.standard_normal(35), 10 ** rng.uniform(-13, -8)
         for solver in SOLVERS:
@@ -174,7 +176,7 @@ def test_many_iterations_do_not_make_convergence_easier():
                 converged += 1
                 gradient = np.linalg.norm(matrix.T @ rest) / of_A / length
                 assert min(gradient, length / most) < 40 * tol
-    assert converged > 10
+    assert converged > 6
 
 
 # --- ridge regression ---------------------------------------------------------------------
@@ -234,11 +236,7 @@ def test_going_on_from_the_last_iterate(part, task, matrix, options, counted, me
     assert found["iterations"] > state["iterations"] - 1
     assert rest.products < operator.products
     assert np.allclose(found["result"], expected["result"], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("task", "matrix", "options"), LONG)
-def test_a_checkpoint_of_another_matrix_is_refused(task, matrix, options, memory):
-    state = {"x": np.zeros(3), "iterations": np.array(1)}
+    state["x"] = np.zeros(3)
     with pytest.raises(InputError, match=r"does not fit.*x of shape \(3,\), expected"):
         task(aslinearoperator(matrix), checkpoint=memory(state), **options)
 
@@ -299,11 +297,6 @@ def test_options_out_of_range_cost_no_product(task, options, says, counted):
     with pytest.raises(InputError, match=says):
         task(operator, **{"y" if task is ridge else "b": np.ones(3)}, **options)
     assert operator.products == 0
-
-
-def test_a_linear_system_has_a_square_matrix():
-    with pytest.raises(InputError, match="cg needs a square matrix, found 3 x 2"):
-        cg(aslinearoperator(np.ones((3, 2))), b=[1, 2, 3])
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -50,26 +50,18 @@ def test_a_larger_tolerance_takes_fewer_products(tol, counted):
     assert rough.products < exact.products
 
 
+@pytest.mark.parametrize(("iterations", "least", "most"), [(15, 1, 3), (5, 0, 0)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_has_not_converged_is_not_there(shape):
+def test_what_has_not_converged_is_not_there(shape, iterations, least, most):
     matrix = with_singular_values(np.append([9.0, 7.0], np.linspace(1, 1.01, 28)), shape)
-    found = svd(aslinearoperator(matrix), k=4, iterations=15)
+    found = svd(aslinearoperator(matrix), k=4, iterations=iterations)
     assert found["converged"] is False
-    assert found["iterations"] == 15
+    assert found["iterations"] == iterations
     number = len(found["result"])
-    assert 0 < number < 4
+    assert least <= number <= most
     assert found["u"].shape == (shape[0], number)
     assert found["vt"].shape == (number, shape[1])
     assert np.allclose(found["result"], [9, 7][:number])
-
-
-def test_nothing_may_have_converged():
-    matrix = with_singular_values(np.linspace(1, 1.01, 100), (200, 100))
-    found = svd(aslinearoperator(matrix), k=4, iterations=6)
-    assert found["converged"] is False
-    assert found["result"].shape == (0,)
-    assert found["u"].shape == (200, 0)
-    assert found["vt"].shape == (0, 100)
 
 
 @given(seed=st.integers(0, 1000), k=st.integers(2, 9), tol=st.sampled_from([0.0, 1e-3]))
@@ -210,12 +202,11 @@ def test_options_out_of_range_cost_no_product(task, shape, options, says, counte
     assert operator.products == 0
 
 
-def test_a_zero_matrix_has_singular_values_zero(memory):
-    for checkpoint in (memory(), memory(wanted=False)):
-        found = svd(aslinearoperator(np.zeros((9, 8))), k=2, checkpoint=checkpoint)
-        assert found["result"].tolist() == [0, 0]
-        assert np.allclose(found["u"].T @ found["u"], np.eye(2))
-        assert np.allclose(found["vt"] @ found["vt"].T, np.eye(2))
+def test_a_zero_matrix_has_singular_values_zero():
+    found = svd(aslinearoperator(np.zeros((9, 8))), k=2)
+    assert found["result"].tolist() == [0, 0]
+    assert np.allclose(found["u"].T @ found["u"], np.eye(2))
+    assert np.allclose(found["vt"] @ found["vt"].T, np.eye(2))
 
 
 def test_a_matrix_with_nan_has_no_singular_vectors():

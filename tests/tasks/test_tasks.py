@@ -40,13 +40,9 @@ def module(tmp_path, monkeypatch):
     return name
 
 
-def test_tasks_by_name():
-    assert find_task("matvec") is matvec
+def test_tasks_by_name_and_in_a_module_of_the_working_directory(module):
     assert find_task("power") is power
     assert all(find_task(name) is task for name, task in TASKS.items())
-
-
-def test_a_task_in_a_module_of_the_working_directory(module):
     assert find_task(f"{module}:first")(None, checkpoint=None, a=1) == {"result": [1, 2]}
 
 
