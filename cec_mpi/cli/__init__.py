@@ -193,14 +193,20 @@ def _leave_all_with(error: CecError) -> int:
 
 
 def build_parser(*names: str) -> Parser:
-    """Return the parser of all commands; only the named ones have their arguments, or else all."""
+    """Return the parser of the named commands, or of all of them.
+
+    If a name is not that of a command, all commands are listed, without their arguments.
+    """
     parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    is_known = set(names) <= _COMMANDS.keys()
     for name, (module, text) in _COMMANDS.items():
+        if names and is_known and name not in names:
+            continue
         command = parser.commands[name] = commands.add_parser(name, help=text)
-        if name in (names or _COMMANDS):
+        if is_known:
             found = importlib.import_module(f"cec_mpi.cli.commands.{module}")
             getattr(found, f"add_{name.replace('-', '_')}")(command)
     return parser

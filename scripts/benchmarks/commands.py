@@ -1,8 +1,10 @@
-"""Whole commands: run, encode and verify beside what they cannot do without.
+"""Whole commands, compared with what they cannot do without.
 
+    python scripts/benchmarks/commands.py help
     python scripts/benchmarks/commands.py run [--machines 6] [--rows 600] [--columns 600]
     python scripts/benchmarks/commands.py store --rows 1000000 --columns 256 [--directory DIR]
 
+- help: `--version` and `--help`, in CPU seconds, over a program that imports NumPy.
 - run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
   NumPy and makes a Barrier; and the memory of its largest process.
 - store: `encode` over writing as many bytes, over the products of the code alone, and over the
@@ -45,7 +47,8 @@ sys.exit(code)
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Of one part."""
-    return {"run": of_run, "store": of_store}[options.part](options, directory)
+    parts = {"help": of_help, "run": of_run, "store": of_store}
+    return parts[options.part](options, directory)
 
 
 def command(words: Sequence[object], ranks: int = 0) -> tuple[float, int]:
@@ -59,6 +62,21 @@ def cpu_seconds() -> float:
     """Of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def of_help(options: Any, directory: Path) -> list[Figure]:
+    shown = ("--version", "--help", "run --help", "encode --help", "simulate --help", "info --help")
+    programs = {"numpy": ["-c", "import numpy"]}
+    programs |= {words: ["-m", "cec_mpi", *words.split()] for words in shown}
+
+    def spent(words: list[str]) -> float:
+        before = cpu_seconds()
+        measure.run([sys.executable, *words])
+        return cpu_seconds() - before
+
+    ways = {name: lambda words=words: spent(words) for name, words in programs.items()}
+    times = in_turns(ways, options.turns)
+    return [ratio(times, name, "numpy", f"cec-mpi {name}", "import numpy") for name in shown]
 
 
 def of_run(options: Any, directory: Path) -> list[Figure]:
@@ -197,7 +215,7 @@ def multiply(options: Any) -> float:
 
 
 def add_options(parser: Any) -> None:
-    parser.add_argument("part", choices=["run", "store"])
+    parser.add_argument("part", choices=["help", "run", "store"])
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--columns", type=int, default=600)
     parser.add_argument("--machines", type=int, default=6)

@@ -29,6 +29,8 @@ sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from helpers.commands import finish, start
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+
 Times = dict[str, list[float]]
 Figure = dict[str, Any]  # name, over, better, unit, and three quartiles
 LIMIT = 24 * 3600.0  # seconds; --seconds is what ends a benchmark

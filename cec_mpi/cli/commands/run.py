@@ -97,7 +97,6 @@ def _join(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.run.ranks import (
-        preload_modules,
         print_stop_notice,
         run_alone,
         run_elastic,
@@ -129,8 +128,6 @@ def _run(arguments: argparse.Namespace) -> int:
         partial(print_stop_notice, run.out) if is_first and launcher.maker == "Open MPI" else None
     )
     with NotedSignals(second_ends=is_first, at_first=tell) as signals:
-        if is_first:
-            preload_modules()
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)

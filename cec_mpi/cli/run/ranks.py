@@ -1,7 +1,8 @@
 """Processes of a run: rank 0, which calls the task, and the machines, which serve it.
 
-Only rank 0 imports what only rank 0 needs, above all SciPy and the tasks: these imports take longer
-than everything else that a machine does before its first step.
+Only rank 0 imports what only rank 0 needs, above all SciPy and the tasks. These imports take longer
+than everything else before the first step. They come after MPI_Init, in which machines would wait
+for rank 0 in a loop that takes a whole core.
 """
 
 from __future__ import annotations
@@ -22,11 +23,6 @@ from cec_mpi.terminal import tell_terminal
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-
-def preload_modules() -> None:
-    """Import what rank 0 needs before MPI makes all ranks wait for each other."""
-    import cec_mpi.cli.run.task_run  # noqa: F401
 
 
 def print_stop_notice(out: str, received: signal.Signals) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -18,13 +18,15 @@ from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.ending import NotedSignals
 from cec_mpi.runtime.processes.places import limit_threads
 from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenReport, Stop
-from cec_mpi.runtime.wire.protocol import MachineEnd
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
+
+if TYPE_CHECKING:
+    from cec_mpi.runtime.wire.protocol import MachineEnd
 
 log = logging.getLogger(__name__)
 
