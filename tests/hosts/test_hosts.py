@@ -30,20 +30,6 @@ def test_machines_are_spread_over_the_hosts_as_the_host_file_says(multiply, made
     assert [line[-1] for line in lines[2:]] == shards
 
 
-@pytest.mark.any_mpi
-def test_power_iteration_with_preemption(start, tmp_path):
-    rng = np.random.default_rng(4)
-    basis, _ = np.linalg.qr(rng.standard_normal((60, 60)))
-    X = basis * np.append(np.linspace(-2, 2, 59), 9) @ basis.T
-    np.save(tmp_path / "X.npy", X)
-    cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 3, 2)
-    words = ["run", tmp_path / "store", "--out", tmp_path / "out", "power"]
-    done = start(*words, "--available-probability", 0.7, "--wait", "--seed", 2)
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "out" / "result.npy")
-    assert np.linalg.norm(X @ found - 9 * found) < 1e-6
-
-
 def test_a_long_vector_is_passed_on_from_host_to_host(start, tmp_path):
     rng = np.random.default_rng(5)
     X, W = rng.standard_normal((12, 30_000)), rng.standard_normal((3, 30_000))
@@ -95,13 +81,6 @@ def test_a_shard_that_a_host_does_not_have_is_one_message(hosts, multiply, own_s
     (message,) = run.messages
     assert message.startswith("cec-mpi: error: machine 3 on node3 cannot start: ")
     assert str(missing) in message
-
-
-@pytest.mark.any_mpi
-def test_speeds_of_too_few_hosts_are_one_message(multiply):
-    run = multiply("--speeds", "node1=1,node3=2", code=2)
-    (message,) = run.messages
-    assert "machine 2 runs on node2, so node2=SPEED is missing" in message
 
 
 @pytest.mark.any_mpi

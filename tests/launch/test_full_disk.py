@@ -84,17 +84,6 @@ def test_no_room_for_logs(on_small_disk, files):
     assert not (out_of(files) / "result.npy").exists()
 
 
-def test_results_of_an_earlier_run_stay(on_small_disk, files):
-    lines = ["cec vectors=few.npy", "fill 200k || true"]
-    lines += ["cec vectors=many.npy --overwrite || code=$?"]
-    done = on_small_disk("64k", *lines, ranks=0)
-    assert done.returncode == 2
-    assert done.told.count("cec-mpi: error: ") == 1
-    summary = json.loads((out_of(files) / "summary.json").read_text())
-    assert summary["steps"] == 3
-    assert np.isfinite(np.load(out_of(files) / "result.npy")).all()
-
-
 def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
     lines = ["cec vectors=few.npy", "fill 16k", "cec vectors=many.npy --overwrite || code=$?"]
     done = on_small_disk("88k", *lines, ranks=0)

@@ -119,14 +119,6 @@ def test_doctor_looks_at_threads_that_a_run_would_be_given(cec):
 
 
 @pytest.mark.any_mpi
-def test_slow_machines_that_are_emulated_are_slow_on_purpose(run, words):
-    emulated = ["--emulate-speeds", "1,2,3", "--emulate-base", 1000]
-    assert (
-        warnings_of(run([mpirun(), "-n", 4, *ONE_CORE, *words, *emulated], variables=SHOWN)) == []
-    )
-
-
-@pytest.mark.any_mpi
 def test_a_program_warns_once(run, program):
     """Other tests hide this, with PYTHONWARNINGS."""
     shown = run([mpirun(), "-n", 4, *ONE_CORE, *program], variables=SHOWN)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from cec_mpi import open_operator
 from cec_mpi.encoding.collective import WORKS
 from cec_mpi.errors import CecError, DamagedStoreError, InputError
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
-from cec_mpi.store import add_machine, decode, open_store, repair, verify
+from cec_mpi.store import add_machine, decode, repair, verify
 from helpers.stores import encode_blocks
 
 X = np.random.default_rng(0).standard_normal((997, 33))
@@ -84,18 +85,17 @@ def test_all_that_is_done_with_a_store(comm, here):
         assert error < 1e-13
 
 
-@pytest.mark.parametrize("row", [0, 500, 996])
-def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here, row):
+def test_what_one_rank_finds_is_raised_once_and_all_go_on(comm, here):
     def spoilt(runner):
         matrix = X.copy()
-        matrix[row, 7] = np.nan
+        matrix[500, 7] = np.nan
         np.save(here / "bad.npy", matrix)
         return encode_blocks(here / "bad.npy", here / "store", 5, 3, runner=runner)
 
     error = together(comm, spoilt)
     if comm.rank == 0:
         assert isinstance(error, InputError)
-        assert f"holds nan at row {row}, column 7" in str(error)
+        assert "holds nan at row 500, column 7" in str(error)
         assert [path.name for path in here.iterdir()] == ["bad.npy"]
     assert comm.allreduce(1) == comm.size
 
@@ -132,10 +132,7 @@ def test_an_unexpected_error_ends_the_work_and_not_the_ranks(comm, piece, capsys
     run_shared(comm, body, [Careless])
 
 
-@pytest.mark.parametrize("holding", ["mmap", "ram"])
-def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
-    from cec_mpi import open_operator
-
+def test_a_damaged_block_stops_the_step_that_reads_it(comm, here):
     if comm.rank == 0:
         np.save(here / "X.npy", X)
         encode_blocks(here / "X.npy", here / "store", 3, 2)
@@ -143,18 +140,15 @@ def test_a_damaged_block_stops_the_step_that_reads_it(comm, here, holding):
         shard[400, 5] += 1
         shard.flush()
     comm.Barrier()
-    options = {"shards": holding, "verify": "never"}
-    with open_operator(here / "store", comm, **options) as operator:
-        if operator is not None:
-            operator.matvec(np.ones(33))
-    problem = None
-    try:
-        with open_operator(here / "store", comm, shards=holding) as operator:
+
+    def multiply(**options):
+        with open_operator(here / "store", comm, **options) as operator:
             if operator is not None:
                 operator.matvec(np.ones(33))
-    except DamagedStoreError as error:
-        problem = str(error)
+
+    multiply(verify="never")
+    with pytest.raises(DamagedStoreError) as raised:
+        multiply()
     if comm.rank == 0:
-        assert "step 0 failed on machine 2: " in problem
-        assert "shard-0002.npy: rows 390..404 do not match their checksum" in problem
-    assert open_store(here / "store").manifest.rows == 997
+        assert "step 0 failed on machine 2: " in str(raised.value)
+        assert "shard-0002.npy: rows 390..404 do not match their checksum" in str(raised.value)

@@ -15,7 +15,7 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.runtime.wire.collective.machine_end import CollectiveMachineEnd
@@ -55,7 +55,7 @@ def test_the_plan_is_sent_only_when_it_changed(comm, store, vectors):
 
 def test_a_step_with_nothing_new_allocates_no_array(comm, store, X):
     w, y = np.ones(X.shape[1]), np.empty(X.shape[0])
-    with gathered(comm) as session:
+    with static_session(comm) as session:
         if session is not None:
             options = SessionOptions(speeds=(1.0, 1.0, 1.0))
             master = session.open(store, options, Recorder())

@@ -48,15 +48,6 @@ def test_the_last_of_six_processes_ends_the_run(start, make_store, tmp_path):
     assert len(steps[-1]["available"]) == 4
 
 
-def test_one_process_is_enough_from_the_beginning(run, store, tmp_path):
-    np.save(tmp_path / "W.npy", np.ones((2, 60)))
-    words = ["--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}", "--local", 1]
-    done = run(["cec-mpi", "run", store.path, *words, f"--adopt={SOON}"])
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "out" / "result.npy")
-    np.testing.assert_allclose(found, np.ones((2, 60)) @ store.X.T, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("leaving", "leaves_first"), [(signal.SIGTERM, "adopter"), (signal.SIGKILL, "newcomer")]
 )

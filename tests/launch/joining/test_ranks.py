@@ -53,21 +53,6 @@ def header_and_events(out):
     return header, [event for step in steps for event in step["events"]]
 
 
-@pytest.mark.any_mpi
-def test_a_run_waits_for_those_that_are_missing(begin, join, is_right, tmp_path):
-    run = begin(2)
-    lines = iter(run.stdout.readline, "")
-    assert any("waiting for 1 more machine (1 machine here)" in line for line in lines)
-    machines = join(1)
-    stderr = run.communicate(timeout=LIMIT)[1]
-    assert run.returncode == 0, stderr
-    assert codes(machines) == [0]
-    assert is_right()
-    header, _ = header_and_events(tmp_path / "out")
-    assert header["mpi_library"] == "none"
-    assert not (tmp_path / "conn").exists()
-
-
 @pytest.mark.needs("code after a signal")
 def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
     run = begin(2, task=until_told.words(store))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import time
@@ -24,23 +23,6 @@ import os, time
 write = os.pwrite
 os.pwrite = lambda *args: time.sleep(3) or write(*args)
 """
-
-
-def test_who_cannot_open_a_shard_is_followed_by_one_that_opens_another(store, start, tmp_path):
-    shutil.copytree(store.path, tmp_path / "left")
-    for number in (1, 3, 4):
-        (tmp_path / "left" / f"shard-{number:04d}.npy").unlink()
-    np.save(tmp_path / "W.npy", np.zeros((2, 60)))
-    words = ["--out", "out", "vectors=W.npy", "--accept", "conn"]
-    master = start(["cec-mpi", "run", "left", *words])
-    assert "listening" in master.stdout.readline()
-    first = start(["cec-mpi", "join", "conn"])
-    assert "machine 1 on" in told(first)
-    second = start(["cec-mpi", "join", "conn"])
-    assert "joined" in second.stdout.readline()
-    assert "this is machine 2 of" in second.stdout.readline()
-    master.terminate()
-    assert codes([master, first, second]) == [6, 3, 3]
 
 
 def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, conn, run, tmp_path):

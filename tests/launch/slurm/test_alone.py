@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
     [
         ("srun", "-n", 1),
         ("srun", "-n", 1, "--pty", "bash", "-c", '"$@"', "bash"),
-        ("salloc", "-n", 4, "srun", "-n", 1),
     ],
     ids=str,
 )
@@ -28,19 +27,6 @@ def test_a_run_starts_its_machines_itself(run, cluster, symmetric, tmp_path, wor
     _, steps = read_steps(out / "steps.jsonl")
     lost = [event["lost"] for step in steps for event in step["events"]]
     assert lost == [1]
-
-
-def test_a_run_and_a_program_in_one_process(run, cluster, symmetric, tmp_path):
-    command = ["cec-mpi", "run", symmetric.path, "--out", tmp_path / "out", "power"]
-    done = run(["srun", "-n", 1, *command, "--serial"], variables=cluster)
-    assert done.returncode == 0, done.stderr
-    program = tmp_path / "program.py"
-    program.write_text(
-        f"import cec_mpi\nwith cec_mpi.open_operator({str(symmetric.path)!r}) as X:\n"
-        "    print(X.shape)\n"
-    )
-    done = run(["srun", "-n", 1, sys.executable, program], variables=cluster)
-    assert done.stdout == f"{symmetric.X.shape}\n", done.stderr
 
 
 STOPPED = """

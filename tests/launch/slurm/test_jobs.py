@@ -119,11 +119,6 @@ def test_a_preempted_job_goes_on_where_it_was(desk, symmetric):
     check_preemption(desk, slow_script(desk, symmetric, "--launcher pmix"))
 
 
-@pytest.mark.needs("pmi2-always")
-def test_a_preempted_job_goes_on_where_it_was_with_pmi2(desk, symmetric):
-    check_preemption(desk, slow_script(desk, symmetric, "--launcher pmi2"))
-
-
 @pytest.mark.any_mpi
 def test_a_preempted_elastic_job_continues_where_it_was(desk, symmetric):
     check_preemption(desk, elastic_script(desk, symmetric, "kill:2@5"))
@@ -162,11 +157,6 @@ def check_continued(job, out, signal):
 )  # Intel MPI under pmi2 loses a rank: see the page
 def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
     check_warning(desk, slow_script(desk, symmetric, f"--launcher {launcher}"))
-
-
-@pytest.mark.any_mpi
-def test_a_warned_elastic_job_continues_where_it_was(desk, symmetric):
-    check_warning(desk, elastic_script(desk, symmetric, "kill:2@5"))
 
 
 def check_warning(desk, script):

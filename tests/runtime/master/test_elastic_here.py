@@ -256,16 +256,19 @@ def test_of_l_plus_2_products_with_the_probe_nobody_is_named(made):
 def test_the_probe_is_one_product_of_each_machine(made):
     X, make, _ = made
     master, hub = make(check=True, spares=1)
-    asked, ask = [], hub.ask
-    hub.ask = lambda rank, jobs: (asked.append((jobs[0].machine, jobs[0].step)), ask(rank, jobs))
+    sent, send_jobs = [], hub.send_jobs
+    hub.send_jobs = lambda rank, jobs: (
+        sent.append((jobs[0].machine, jobs[0].step)),
+        send_jobs(rank, jobs),
+    )
     for _ in range(2):
         np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
-    assert [step for _, step in asked] == [0] * 10 + [1] * 5
-    assert {n for n, _ in asked[:5]} == {1, 2, 3, 4, 5}
+    assert [step for _, step in sent] == [0] * 10 + [1] * 5
+    assert {n for n, _ in sent[:5]} == {1, 2, 3, 4, 5}
     hub.dying = {2}
     master.rmatvec(np.ones(ROWS))
     master.rmatvec(np.ones(ROWS))  # the spare is machine 2, whose product is known
-    assert [step for _, step in asked].count(3) == 5
+    assert [step for _, step in sent].count(3) == 5
 
 
 def test_a_machine_that_joins_computes_its_product_first(made_of_six):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.errors import InputError, MachineError
+from cec_mpi.errors import MachineError
 
 ROWS, COLUMNS = 101, 40
 RNG = np.random.default_rng(11)
@@ -93,15 +93,6 @@ def test_what_is_too_large_is_refused_and_the_next_one_is_right(operator):
         with pytest.raises(MachineError, match=r"^X' v is too large for float64, .* step \d+"):
             operator.rmatmat(np.full((ROWS, 2), [1.7e308, 1.0]))
         assert error(operator @ np.ones(COLUMNS), EXACT.sum(axis=1)) < 2e-15
-
-
-@pytest.mark.parametrize("wrong", ["float64", 1, None])
-def test_another_precision_is_refused(stores, wrong):
-    with (
-        pytest.raises(InputError, match=r"precision .*: expected double or shard"),
-        cec_mpi.open_operator(stores / "float32", None, precision=wrong),
-    ):
-        pass
 
 
 def test_rows_of_all_sizes_and_vectors_of_all_sizes(tmp_path):

@@ -328,15 +328,6 @@ def test_names_that_are_not_utf_8_are_written_as_escapes(name):
     assert msgspec.json.decode(line)["shard_files"] == json.loads(line)["shard_files"] == [shown]
 
 
-def test_what_happened_is_on_its_own_line_even_if_it_happens_again():
-    late = {"late": 2}
-    lines = lines_of(*(record(step, events=[dict(late)], changed=True) for step in range(2)))
-    assert [line["events"] for line in lines] == [[late], [late]]
-    assert [line["plan_changed"] for line in lines] == [True, True]
-    (after,) = lines_of(record(2))
-    assert not {"events", "plan_changed", "waited_ticks"} & set(after)
-
-
 def test_what_is_measured_ends_at_a_nanosecond():
     odd = replace(
         record(0),

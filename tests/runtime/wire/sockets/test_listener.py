@@ -306,17 +306,6 @@ def test_the_socket_of_another_user_is_not_used(listen, monkeypatch):
         assert connection.place.startswith("127.0.0.1, port ")
 
 
-def test_a_stale_file_is_told(listen):
-    listener, file = over("unix", listen)
-    listener.close()
-    port = file.places[0][1]
-    with pytest.raises(MasterLostError) as told:
-        Connection(file)
-    assert str(told.value) == (
-        f"the master cannot be reached: tried port {port} of 127.0.0.1 (Connection refused)"
-    )
-
-
 def test_all_that_was_tried_is_told(listen, tmp_path):
     listener, file = over("unix", listen)
     listener.close()
