@@ -178,17 +178,6 @@ def test_a_late_answer_in_the_very_first_step_is_forgotten_after_the_second():
     assert run.tuples[2] == pytest.approx(relative(TRUE), rel=1e-9)
 
 
-def test_a_late_answer_among_noise_hardly_matters():
-    costs = []
-    for seed in range(10):
-        late, usual = (Run(Cluster(TRUE, 0.1, seed), estimator()).steps(15) for _ in range(2))
-        late.steps(15, late=seed % 6)
-        usual.steps(15)
-        costs.append(excess(late, usual, 16, 30))
-    assert np.mean(costs) < 0.01
-    assert max(costs) < 0.03
-
-
 @pytest.mark.parametrize("kinds", [("matvec",), ("matvec", "block")])
 def test_when_all_machines_slow_down_predictions_follow_and_the_plan_stays(kinds):
     run = taught().steps(10, kinds=kinds)
@@ -246,16 +235,13 @@ def test_nothing_is_predicted_of_a_kind_that_was_never_seen():
 # --- machines that come and go ------------------------------------------------------------
 
 
-def test_a_machine_never_seen_starts_at_the_median_of_the_others():
+@pytest.mark.parametrize(
+    "steps",
+    [[[200, 200, 300, 0, 400, 400]], [[200, 200, 300, 0, 0, 0], [0, 0, 300, 0, 400, 400]]],
+)
+def test_a_machine_never_seen_starts_at_the_median_of_all_seen_so_far(steps):
     speeds = estimator()
-    speeds.plan_speeds((1, 2, 3, 5, 6))
-    speeds.observe("matvec", [200, 200, 300, 0, 400, 400], [1.0, 1.0, 1.0, 0.0, 1.0, 1.0])
-    assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([2, 2, 3, 3, 4, 4]))
-
-
-def test_the_median_that_an_unseen_machine_starts_at_is_that_of_all_seen_so_far():
-    speeds = estimator()
-    for seen in ([200, 200, 300, 0, 0, 0], [0, 0, 300, 0, 400, 400]):
+    for seen in steps:
         speeds.observe("matvec", seen, np.sign(seen))
     assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([2, 2, 3, 3, 4, 4]))
 
@@ -440,8 +426,7 @@ def test_no_plan_beats_the_bound_with_overheads_and_its_own_comes_close():
     )
 
 
-@pytest.mark.parametrize("probability", [1.0, 0.6])
-@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize(("noise", "probability"), [(0.0, 0.6), (0.1, 1.0), (0.3, 0.6)])
 def test_noise_alone_is_not_taken_for_an_overhead(probability, noise):
     run = Run(Cluster(TRUE, noise, 1), estimator()).steps(150, probability=probability)
     assert is_proportional(run.speeds)

@@ -194,21 +194,18 @@ def test_what_was_abandoned_before_it_had_its_name_is_removed(here):
     assert left == ["456", "789", "precious"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_encode_with_one_line(tmp_path, number):
+def test_ctrl_c_ends_encode_with_one_line(tmp_path):
     source = HeldSource(tmp_path)
     words = ["encode", source.path, tmp_path / "store", "--machines", "6", "--recovery", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cec_mpi", *map(str, words)], stderr=subprocess.PIPE, text=True
     )
     pipe = source.await_reader()
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     source.let_go(pipe)
     _, said = process.communicate(timeout=LIMIT)
-    assert process.returncode == 128 + number
-    [line] = [
-        line for line in said.splitlines() if " lacks 1 of " not in line
-    ]  # a pipe is no chunk
+    assert process.returncode == 130
+    [line] = [each for each in said.splitlines() if " lacks 1 of " not in each]  # a pipe, no chunk
     assert "is incomplete, resume with: cec-mpi encode" in line
 
 
@@ -241,10 +238,6 @@ def test_a_disk_that_fills_up(tmp_path):
         (disk / "other").write_bytes(bytes(1 << 20))
         words = [tmp_path / "X.npy", disk / "store", "--machines", "5", "--recovery", "3"]
         command = [sys.executable, "-m", "cec_mpi", "encode", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-        assert done.returncode == 2
-        assert "bytes free" in done.stderr
-        assert sorted(path.name for path in disk.iterdir()) == ["other"]
         program = (
             "import shutil, sys; from cec_mpi.cli import main;"
             "usage = type(shutil.disk_usage('/'));"

@@ -93,21 +93,6 @@ def test_under_a_launcher_its_processes_need_to_find_the_master(small_store, mon
         pass
 
 
-def test_an_error_in_the_block_ends_the_machines(small_store):
-    machines = []
-
-    def fail():
-        with cec_mpi.open_operator(small_store.path, local=2) as operator:
-            check_products(operator, small_store.X, 1)
-            machines.extend(machines_here())
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert len(machines) == 2
-    assert psutil.wait_procs(machines, 60)[1] == []
-
-
 def test_a_forked_process_leaves_the_machines_alone(small_store):
     with cec_mpi.open_operator(small_store.path, local=2) as operator:
         child = os.fork()

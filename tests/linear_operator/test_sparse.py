@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.sparse.linalg import spsolve
 
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
-from cec_mpi.tasks import pagerank
 from helpers.elastic_here import Kept, master_of, opened_here
 from helpers.sparse import sparse
 
@@ -104,13 +102,6 @@ def test_four_copies_tell_which_machine_is_wrong(adjoint, tmp_path):
     check_elastic(master)
 
 
-def test_speeds_are_learned_in_nonzeros(store):
-    master, _, recorder = elastic(store, speeds=None)
-    for _ in range(3):
-        check_elastic(master)
-    assert recorder.records[-1].available == (1, 2, 3, 4, 5)
-
-
 def test_a_check_needs_two_copies(tmp_path):
     encode(X, tmp_path / "S", 3, copies=1)
     with pytest.raises(InputError, match="a row has only 1 answer: encode with more copies"):
@@ -125,23 +116,6 @@ def test_what_a_compared_step_needs_is_said(tmp_path):
     hub.dying = {1}
     with pytest.raises(InfeasibleError, match=r"rows \d+\.\.\d+ need 2 of the machines 1 or \d"):
         master.matmat(W)
-
-
-@pytest.mark.parametrize("links", ["rows", "columns"])
-def test_pagerank_of_a_graph_with_dangling_nodes(links, tmp_path):
-    graph = abs(sparse(80, 80, 0.05, seed=3))
-    graph = sp.csr_array(graph.multiply((np.arange(80) % 7 > 0)[:, None]))
-    encode(graph if links == "rows" else graph.T, tmp_path / "S", 4, copies=2)
-    with open_operator(tmp_path / "S") as A:
-        found = pagerank(A, tol=1e-12, links=links)
-    sums = graph.sum(axis=1)
-    share = np.divide(1, sums, out=np.zeros(80), where=sums > 0)
-    followed = (sp.diags_array(share) @ graph).T
-    dangling = sp.csr_array(np.outer(np.full(80, 1 / 80), sums == 0))
-    system = sp.eye_array(80) - 0.85 * (followed + dangling)
-    expected = spsolve(sp.csc_array(system), np.full(80, 0.15 / 80))
-    assert found["dangling"] == (sums == 0).sum() > 0
-    np.testing.assert_allclose(found["result"], expected, atol=1e-10)
 
 
 def test_a_machine_without_rows_has_no_speed(tmp_path):

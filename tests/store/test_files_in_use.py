@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,15 +196,6 @@ def test_in_memory_nothing_is_looked_at_again(path):
     overwrite(path / "shard-0002.npy")
     assert not opened.changed()
     assert np.array_equal(opened.rows, right)
-
-
-def test_shards_let_go_of_their_files(path):
-    store = open_store(path)
-    before = sorted(Path("/proc/self/fd").iterdir())
-    shards = [store.open_shard(n) for n in range(1, MACHINES + 1)]
-    assert len(sorted(Path("/proc/self/fd").iterdir())) > len(before)
-    del shards
-    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 MANY = """

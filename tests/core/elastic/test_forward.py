@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi import make_code
-from cec_mpi.core.checks.finite import NotFinite
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.elastic.events import (
@@ -21,8 +20,6 @@ from cec_mpi.core.elastic.events import (
 from cec_mpi.core.elastic.forward import RowLedger
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.answers import Decoders, RowAnswers
-
-ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 
 
 class Step:
@@ -145,41 +142,6 @@ def test_a_wrong_machine_is_named_and_done_without(size, wrong, factor, order):
     assert step.error() < 1e-11
     assert step.named <= {wrong}
     assert step.named or not has_rows
-
-
-@given(
-    size=st.sampled_from([(6, 3), (3, 2), (4, 1), (12, 8)]),
-    data=st.data(),
-    compares=st.booleans(),
-    order=st.randoms(use_true_random=False),
-)
-def test_a_machine_that_is_not_finite_is_done_without(size, data, compares, order):
-    """As a step does it: also where nothing is compared, and with one machine to spare."""
-    machines, recovery = size
-    wrong = data.draw(st.integers(1, machines), "wrong")
-    row, odd = data.draw(st.integers(0, 29), "row"), data.draw(ODD, "value")
-    compares = compares and machines > recovery + 1  # a right one more than L
-    step = Step(*size, 30, 2, check=compares)
-    step.plan(recovery + compares)
-    seen, alive = NotFinite(2), set(step.machines)
-    requests = step.requests(alive)
-    order.shuffle(requests)
-    while not step.ledger.is_done:
-        request = requests.pop()
-        is_wrong = request.machine == wrong and any(a <= row < b for a, b in request.intervals)
-        if is_wrong:
-            k, size = 2, sum(b - a for a, b in request.intervals)
-            found = seen.take(wrong, request.intervals, np.full(size * k, odd))
-            assert (found.machine, found.other) == (wrong, None)
-            alive.discard(wrong)
-            step.ledger.drop(wrong)
-            requests = [each for each in requests if each.machine != wrong]
-            step.follow()
-        else:
-            step.answer(request)
-        requests += step.requests(alive)
-    assert step.error() <= 1e-12 * step.ledger.condition
-    assert step.named == set()
 
 
 def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():

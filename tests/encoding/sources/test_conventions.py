@@ -235,11 +235,6 @@ def test_other_formats_refuse_the_options(tmp_path, option):
             encode(source, tmp_path / "store", 3, 2, **{option: True})
 
 
-def test_only_one_of_the_options(tmp_path):
-    with pytest.raises(InputError, match="raw_values=True and decode_cf=True: expected one"):
-        encode(hdf5(tmp_path), tmp_path / "store", 3, 2, raw_values=True, decode_cf=True)
-
-
 def test_decoding_needs_xarray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(InputError, match=r"cannot be decoded without xarray: pip install .*xarray"):

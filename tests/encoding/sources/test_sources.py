@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -178,23 +177,6 @@ def test_a_sparse_matrix_is_taken_with_a_warning(tmp_path):
         encode(tmp_path / "S.mtx", tmp_path / "store", 4, 2)
     decode(tmp_path / "store", tmp_path / "out.npy")
     assert np.allclose(np.load(tmp_path / "out.npy"), sparse.toarray(), rtol=0, atol=1e-14)
-
-
-def test_symmetric_and_pattern_matrices_are_filled_in(tmp_path):
-    (tmp_path / "S.mtx").write_text(
-        "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1 1\n2 1\n3 2\n"
-    )
-    _, out = matrix_in(tmp_path / "S.mtx")
-    assert out.tolist() == [[1, 1, 0], [1, 0, 1], [0, 1, 0]]
-
-
-def test_a_table_may_have_a_byte_order_mark_quotes_and_empty_lines(tmp_path):
-    (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf1,2\n\n"3", 4.5e1\n\n')
-    _, out = matrix_in(tmp_path / "t.csv")
-    assert out.tolist() == [[1, 2], [3, 45]]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        encode(tmp_path / "t.csv", tmp_path / "store", 2, 1)
 
 
 def test_a_wide_table(tmp_path):

@@ -100,13 +100,6 @@ def test_a_first_row_like_numbers_of_columns_is_pointed_out(table, tmp_path, fir
     assert encode(path, tmp_path / "data", 2, 1, header=False).rows == 2
 
 
-def test_the_store_keeps_the_names(table, tmp_path):
-    encode(table("a,größe\n1,2\n3,4\n"), tmp_path / "store", 2, 1)
-    assert open_store(tmp_path / "store").manifest.column_names == ("a", "größe")
-    encode(table("1,2\n3,4\n", "u.csv"), tmp_path / "plain", 2, 1)
-    assert "column_names" not in (tmp_path / "plain" / "manifest.json").read_text()
-
-
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 def test_the_index_of_a_data_frame_is_pointed_out(table, tmp_path, name):
     path = table(f"{name},a\n0,5\n1,6\n")
@@ -304,19 +297,6 @@ def test_some_columns_of_a_long_table(table):
     assert np.array_equal(out, X[:, [4, 0, 1, 2]])
 
 
-def test_a_table_that_is_written_to_meanwhile_is_refused(table, tmp_path):
-    path = table("1,2\n" * 1000)
-
-    class Writing(LocalRunner):
-        def run(self, work):
-            path.write_text("1,2\n" * 500 + "1,22\n12\n" * 250)
-            return super().run(work)
-
-    with pytest.raises(InputError, match=r"t\.csv changed during the encode"):
-        encode(path, tmp_path / "store", 2, 1, runner=Writing())
-    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
-
-
 # What pandas reads as a number, and what it does not, is not to change with its version.
 NUMBERS = ["1", " 2 ", "+3", "-1.5e3", ".5", "5.", "1E5", "00012", '"3"', "4.9e-324", "1e-400"]
 OTHERS = [
@@ -439,15 +419,6 @@ def test_a_target_leaves_X_and_gets_a_file(table, tmp_path):
     decode(tmp_path / "store", tmp_path / "out.npy")
     assert np.allclose(np.load(tmp_path / "out.npy"), X[:, [0, 2]], rtol=0, atol=1e-13)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_target_that_is_no_number_leaves_nothing_behind(table, tmp_path):
-    path = table("a,b\n1,2\n3,yes\n")
-    with pytest.raises(
-        InputError, match=r"line 3, column 2 \(b\) is 'yes', expected a number; drop=2 "
-    ):
-        encode(path, tmp_path / "store", 2, 1, target={"b": tmp_path / "y.npy"})
-    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_a_target_replaces_no_file(table, tmp_path):
