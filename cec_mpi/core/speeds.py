@@ -209,14 +209,14 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
 
 
 class _Sums:
-    """The sums of times of steps in which nothing happened.
+    """The times of steps in which nothing happened.
 
     Attributes
     ----------
     rows : array_like
         As given to `Speeds.observe`.
     steps, most : int
-        How many steps were added up, and at the most.
+        How many steps were kept, and at the most.
     """
 
     def __init__(
@@ -227,21 +227,22 @@ class _Sums:
         seconds = np.exp(expected)
         self._earliest = np.minimum(np.exp(expected - far), seconds - _SECONDS / 2)
         self._latest = np.maximum(np.exp(expected + far), seconds + _SECONDS / 2)
-        self._sums = np.zeros(which.size)
+        self._seconds = np.empty((most, which.size))
 
     def take(self, seconds: Floats) -> bool:
-        """Add the times of a step; False if one is so far from what is expected that it matters."""
+        """Keep the times of a step; False if one is too far from what is expected."""
         times = seconds if self._which.size == seconds.size else seconds[self._which]
-        if not ((times >= self._earliest) & (times <= self._latest)).all():
+        if np.logical_or.reduce((times < self._earliest) | (times > self._latest)):
             return False
-        differences = np.log(np.maximum(times, _SHORTEST)) - self._expected
-        self._sums += np.minimum(np.maximum(differences, -self._far), self._far)
+        self._seconds[self.steps] = times
         self.steps += 1
         return True
 
     def taken(self) -> tuple[Ints, Floats, Floats]:
         """Return the machines, their rows, and the means of the logs of their times."""
-        return self._which, self._counts, self._expected + self._sums / self.steps
+        times = np.log(np.maximum(self._seconds[: self.steps], _SHORTEST))
+        near = np.clip(times, self._expected - self._far, self._expected + self._far)
+        return self._which, self._counts, near.mean(axis=0)
 
 
 class SpeedEstimator:

@@ -78,10 +78,10 @@ class Scales:
     >>> scales = Scales([1.0, 2.0], np.float32)
     >>> w, sent = np.array([[1e39, 0.0, 0.0], [-1e39, 1e-46, 0.0]]), np.empty((3, 2), np.float32)
     >>> exponents, terms = scales.take(w, sent)
-    >>> exponents.tolist(), np.frexp(np.abs(sent) @ [1.0, 2.0])[1].tolist()
+    >>> exponents, np.frexp(np.abs(sent) @ [1.0, 2.0])[1].tolist()
     ([84, -199, 0], [48, 48, 0])
     >>> Scales([4.0, 1.0], np.float64).take(np.array([[3.0], [-5.0]]), np.empty((1, 2)))
-    (array([0]), [13.0])
+    ([0], [13.0])
     """
 
     rows: Ints | None = None
@@ -115,7 +115,7 @@ class Scales:
             self._are_far_apart = self._above - int(used.min(initial=self._above)) > _FAR_APART
             self._relative = np.ldexp(1.0, found - self._above)[:, np.newaxis]
 
-    def take(self, W: NDArray[Any], out: NDArray[Any]) -> tuple[Ints, list[float]]:
+    def take(self, W: NDArray[Any], out: NDArray[Any]) -> tuple[list[int], list[float]]:
         """Copy W as it is sent for Z W, and measure its terms.
 
         Parameters
@@ -127,7 +127,7 @@ class Scales:
 
         Returns
         -------
-        exponents : (k,) ndarray of int64
+        exponents : list of int
             e; 0 for a vector of zeros, or if w needs no scaling.
         terms : list of float
             ``norm(c * w)`` of each vector in `out`.
@@ -144,14 +144,13 @@ class Scales:
                 for w, row, exponent in zip(W.T, out, exponents, strict=True):
                     for part in _parts(len(row)):
                         numbers = np.asarray(w[part], np.float64)
-                        if exponent:
-                            numbers = self._without_unused(numbers, part)
+                        numbers = self._without_unused(numbers, part)
                         multiplied(numbers, np.array(-exponent), row[part])
                 lengths = [_length(row, self._weights) for row in out]
         terms = [math.ldexp(length, self._power) for length in lengths]
-        return np.array(exponents or [0] * len(out)), terms
+        return exponents or [0] * len(out), terms
 
-    def take_adjoint(self, V: NDArray[Any], out: Floats) -> tuple[Ints, list[float]]:
+    def take_adjoint(self, V: NDArray[Any], out: Floats) -> tuple[list[int], list[float]]:
         """Copy V as it is coded for X' V, and measure its terms.
 
         Parameters
@@ -163,7 +162,7 @@ class Scales:
 
         Returns
         -------
-        exponents : (k,) ndarray of int64
+        exponents : list of int
             e, see `take`.
         terms : list of float
             ``max(c) * norm(v)`` of each vector in `out`.
@@ -178,10 +177,10 @@ class Scales:
             if lengths is None:
                 exponents = [self._exponent_of_adjoint(v) for v in V.T]
                 np.copyto(out, V, casting="unsafe")
-                self.with_rows(out, -np.array(exponents), out)
+                self.with_rows(out, [-exponent for exponent in exponents], out)
                 lengths = [_length(v, None) for v in out.T]
         terms = [self._most_of_columns * length for length in lengths]
-        return np.array(exponents or [0] * len(terms)), terms
+        return exponents or [0] * len(terms), terms
 
     def _taken(
         self, W: NDArray[Any], out: NDArray[Any], weights: Floats | None, power: int
@@ -197,13 +196,13 @@ class Scales:
         if low >= high:
             return None
         squares, parts = [0.0] * columns, _parts(length, columns)
-        work = np.empty((columns, parts[0].stop))
+        work = np.empty(parts[0].stop)
         for part in parts:
             copied = out[:, part]
             np.copyto(copied, W[part].T, casting="unsafe")
-            if weights is not None:
-                copied = np.multiply(copied, weights[part], out=work[:, : copied.shape[1]])
             for column, numbers in enumerate(copied):
+                if weights is not None:
+                    numbers = np.multiply(numbers, weights[part], out=work[: len(numbers)])
                 squares[column] += _square(numbers)
         lengths = list(map(math.sqrt, squares))
         least, most = math.ldexp(1.0, low), math.ldexp(1.0, high)
@@ -268,13 +267,15 @@ class Scales:
         total = float(np.ldexp(np.abs(digits), np.maximum(weighed - most, -_LARGEST_POWER)).sum())
         return max(largest - self._most, most + math.frexp(total)[1] - self._aim)
 
-    def with_rows(self, values: Floats, exponents: Ints, out: Floats | None = None) -> Floats:
+    def with_rows(
+        self, values: Floats, exponents: Sequence[int], out: Floats | None = None
+    ) -> Floats:
         """Multiply numbers of vectors as long as a column of X with 2 to both powers at once.
 
         Parameters
         ----------
         values : (n, k) ndarray of float64
-        exponents : (k,) ndarray of int64
+        exponents : (k,) sequence of int
         out : (n, k) ndarray of float64, optional
             May be `values`.
 
@@ -282,16 +283,17 @@ class Scales:
         -------
         (n, k) ndarray of float64
         """
+        powers = np.array(exponents)
         if self.rows is None:
-            return multiplied(values, exponents, out)
+            return multiplied(values, powers, out)
         rows = self.rows[: len(values), np.newaxis]
-        if self._are_far_apart or abs(exponents).max() + self._size_of_rows > _LARGEST_POWER:
-            return multiplied(values, rows + exponents, out)
+        if self._are_far_apart or max(map(abs, exponents)) + self._size_of_rows > _LARGEST_POWER:
+            return multiplied(values, rows + powers, out)
         found = np.empty_like(values) if out is None else out
-        powers = np.ldexp(1.0, exponents + self._above)
+        factors = np.ldexp(1.0, powers + self._above)
         with np.errstate(over="ignore", under="ignore"):
             for part in _parts(len(values), len(exponents)):
-                np.multiply(values[part], self._relative[part] * powers, out=found[part])
+                np.multiply(values[part], self._relative[part] * factors, out=found[part])
         return found
 
 
@@ -337,11 +339,11 @@ def largest_of(columns: Floats) -> list[float]:
     """
     if columns.shape[1] != 1:
         return np.maximum(columns.max(axis=0), -columns.min(axis=0)).tolist()  # type: ignore[no-any-return]
-    found = []
+    found: list[float] = []
     for part in _parts(len(columns)):
         numbers = columns[part, 0]  # which NumPy reduces faster than a matrix of one column
-        found += [np.maximum.reduce(numbers), -np.minimum.reduce(numbers)]
-    return [float(np.max(found))]
+        found += np.maximum.reduce(numbers).item(), -np.minimum.reduce(numbers).item()
+    return [max(found) if all(each == each for each in found) else math.nan]
 
 
 def cancellation(

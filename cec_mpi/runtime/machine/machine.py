@@ -84,6 +84,7 @@ class Machine:
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
         self._answers = self._forward  # to the last step
+        self._rows = self._forward.reshape(0, 1)  # the same, of X W
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._loaded = True
         self.count = 0
@@ -113,7 +114,7 @@ class Machine:
             Rows do not match their checksum.
         """
         shard = self._shard
-        if shard is None or not (shard.changed() or not self._loaded):
+        if shard is None or (self._loaded and not shard.changed()):
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
         self._loaded = True
@@ -168,6 +169,7 @@ class Machine:
             if out is None and self._forward.size < size:
                 self._forward = np.empty(size, self._forward.dtype)
             self._answers = self._forward[:size] if out is None else out
+            self._rows = self._answers.reshape(self.count, product.columns)
             return
         if self._adjoint.shape[1] != product.columns:
             self._adjoint = np.empty((len(self._adjoint), product.columns))
@@ -239,8 +241,7 @@ class Machine:
         if product.adjoint:
             shard.multiply_transposed(values, self._intervals, self._adjoint)
         else:
-            out = self._answers.reshape(self.count, product.columns)
-            shard.multiply(values, self._intervals, out)
+            shard.multiply(values, self._intervals, self._rows)
 
 
 def _describe_error(error: Exception) -> str:

@@ -35,7 +35,7 @@ class Buffers:
     ----------
     shared : (k, r) ndarray
         W as it is sent, divided by powers of two.
-    exponents : (k,) ndarray of int64
+    exponents : list of int
         Exponents of these powers, one for each column of W or V.
     is_scaled : bool
         Whether one of them is not 0, for X W.
@@ -58,7 +58,7 @@ class Buffers:
         size = recovery * rows * columns
         self._columns = columns
         self.shared = np.empty((columns, manifest.columns), arithmetic)
-        self.exponents = np.zeros(columns, dtype=np.int64)
+        self.exponents = [0] * columns
         self.is_scaled = False
         self.coded = np.empty(size, arithmetic)
         self._shape = recovery, rows * columns
@@ -80,7 +80,7 @@ class Buffers:
             self.exponents, terms = scales.take(W, self.shared)
         except NotFiniteError:
             raise _not_finite(name, W) from None
-        self.is_scaled = bool(self.exponents.any())
+        self.is_scaled = any(self.exponents)
         return terms
 
     def take_adjoint(self, name: str, V: NDArray[Any], scales: Scales) -> list[float]:

@@ -141,8 +141,8 @@ class LockstepExecutor:
 
 def _last_delay(answers: Answers) -> dict[int, float]:
     """Return the machine that finished last, and how long after all others."""
-    done = answers.load_seconds + answers.seconds
-    last = int(done.argmax())
-    seconds, done[last] = done.item(last), 0.0
-    seconds -= float(done.max())
+    done = (answers.load_seconds + answers.seconds).tolist()
+    *_, before, seconds = sorted([0.0, *done])
+    last = done.index(seconds) if seconds else 0
+    seconds -= before
     return {last + 1: seconds} if seconds > 0 else {}

@@ -251,26 +251,28 @@ class Master:
         result = out if out is None else out.reshape(-1, 1)
         exponents, parts = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
-            result = multiplied(done.answers.values.reshape(-1, columns), exponents, result)
+            values = done.answers.values.reshape(-1, columns)
+            result = multiplied(values, np.array(exponents), result)
         else:
             values = buffers.product[: self.shape[0]]
             if result is None and self.scales.rows is None and not buffers.is_scaled:
                 buffers.renew_product()
                 result = values
-            result = self.scales.with_rows(values, exponents, result)
-            exponents = exponents + self.scales.most_of_rows
+            else:
+                result = self.scales.with_rows(values, exponents, result)
+                exponents = [each + self.scales.most_of_rows for each in exponents]
         largest = largest_of(result)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, done)
-        self._record_step(step, done, cancellation(terms, exponents.tolist(), largest))
+        self._record_step(step, done, cancellation(terms, exponents, largest))
         self._note_size(step, largest[0] if columns == 1 else float(np.max(largest)), parts)
         if not is_finite:
             raise MachineError(
                 f"{step.name} is too large for float64, so the product is not finite: {self._huge}"
             )
         if not adjoint:
-            self._warn_of_underflow(largest, exponents.tolist())
+            self._warn_of_underflow(largest, exponents)
         return result
 
     def _note_size(self, step: Step, size: float, parts: Floats | None) -> None:

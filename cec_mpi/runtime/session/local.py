@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -227,6 +228,7 @@ class LocalMasterEnd:
         self._step = 0
         self._product = Product()
         self._values = AnswerBuffers(manifest, arithmetic)
+        self._parts: list[slice] = []  # of the answers, by machine
         self._shared = np.empty(0, arithmetic)
         self._problems: dict[int, str] = {}
 
@@ -234,14 +236,25 @@ class LocalMasterEnd:
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
         """Begin a step."""
-        self._step, self._product = step, product
-        if assignment is not self._assignment:
-            self._assignment = None  # until all machines have it: an interrupt may come in between
-            intervals = assignment.intervals_of_all()
-            for machine in self._machines:
-                machine.assign(intervals.get(machine.number, ()))
-            self._assignment = assignment
+        self._step = step
+        if assignment is not self._assignment or product != self._product:
+            self._prepare(product, assignment)
         return 0
+
+    def _prepare(self, product: Product, assignment: Assignment) -> None:
+        """Assign rows and arrays for the answers."""
+        intervals = {} if assignment is self._assignment else assignment.intervals_of_all()
+        self._assignment = None  # until all machines have it: an interrupt may come in between
+        answers = None if product.adjoint else self._values.of(product)
+        self._parts, begin = [], 0
+        for machine in self._machines:
+            if intervals:
+                machine.assign(intervals.get(machine.number, ()))
+            part = slice(begin, begin + machine.count * product.columns)
+            machine.prepare(product, None if answers is None else answers[part])
+            self._parts.append(part)
+            begin = part.stop
+        self._product, self._assignment = product, assignment
 
     def share(self, values: NDArray[Any]) -> int:
         """Keep the values for the computation."""
@@ -251,24 +264,17 @@ class LocalMasterEnd:
     def collect(self) -> Answers:
         """Make the machines compute one after the other."""
         adjoint, columns = product = self._product
-        values = self._values.of(product)
+        shared, values = self._shared, self._values.of(product)
         if adjoint:
             values.fill(0)
-        position = 0
         seconds = [0.0] * self._count
         loaded = np.zeros((2, self._count))
-        failed, damaged = [], []
+        failed, damaged, not_finite = [], [], []
         with Machine.ignore_fp_warnings():
-            for machine in self._machines:
-                n, begin = machine.number, position
-                position += machine.count * columns
-                shared = self._shared
-                if adjoint:
-                    machine.prepare(product)
-                    shared = shared[begin:position].reshape(-1, columns)
-                else:
-                    machine.prepare(product, values[begin:position])
-                done = machine.work(product, shared, self._step)
+            for machine, part in zip(self._machines, self._parts, strict=True):
+                given = shared[part].reshape(-1, columns) if adjoint else shared
+                done = machine.work(product, given, self._step)
+                n = machine.number
                 seconds[n - 1] = done.seconds
                 if done.problem:
                     self._problems[n] = done.problem
@@ -278,10 +284,8 @@ class LocalMasterEnd:
                     loaded[:, n - 1] = done.loaded
                 if adjoint:
                     values += machine.values
-        not_finite = []
-        if adjoint and not failed and not is_finite(values):
-            parts = ((machine.number, machine.values) for machine in self._machines)
-            not_finite = [n for n, part in parts if not is_finite(part)]
+            if adjoint and not failed and not math.isfinite(np.add.reduce(values)):
+                not_finite = [m.number for m in self._machines if not is_finite(m.values)]
         answers = values, np.array(seconds), loaded[0], loaded[1], failed
         return Answers(*answers, not_finite=not_finite, damaged=damaged)
 
