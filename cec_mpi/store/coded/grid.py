@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BLOCK_BYTES = 1 << 20
 """At most, of a block: large enough for disks and BLAS, small enough for caches."""
@@ -19,8 +20,7 @@ _LEAST_BLOCK_BYTES = 1 << 12
 _TOGETHER_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Rows ``start..stop`` and columns ``left..right`` of a shard (ends excluded).
 
     Attributes

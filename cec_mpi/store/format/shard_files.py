@@ -73,9 +73,24 @@ def problem_of(descriptor: int, manifest: Manifest, machine: int) -> str:
 
 
 def read_block(
-    descriptor: int, path: Path, manifest: Manifest, machine: int, number: int
+    descriptor: int,
+    path: Path,
+    manifest: Manifest,
+    machine: int,
+    number: int,
+    buffer: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8] | None:
     """Return the bytes of a block from an open shard file, or None if they cannot be read.
+
+    Parameters
+    ----------
+    descriptor : int
+    path : Path
+    manifest : Manifest
+    machine, number : int
+        Of the file, and of the block.
+    buffer : (block_bytes,) ndarray of uint8, optional
+        Receives the bytes. By default a new array, whose memory takes as long as the reading.
 
     Raises
     ------
@@ -83,7 +98,7 @@ def read_block(
         The process or the computer lacks a resource.
     """
     place, size = manifest.place_of(number, machine)
-    data = np.empty(size, np.uint8)
+    data = np.empty(size, np.uint8) if buffer is None else buffer[:size]
     try:
         got = read_at(descriptor, data, place)
     except OSError as error:

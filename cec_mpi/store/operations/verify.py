@@ -181,9 +181,8 @@ class Reading:
     pieces: list[tuple[int, int, int]]
 
     def size(self, piece: tuple[int, int, int]) -> int:
-        """Bytes that are read."""
-        machine, *_ = piece
-        return sum(self.manifest.place_of(k, machine)[1] for k in self._numbers(piece))
+        """Bytes that are read, at most."""
+        return len(self._numbers(piece)) * self.manifest.block_bytes
 
     def do(self, piece: tuple[int, int, int]) -> tuple[int, int, list[int]]:
         """Return checksums of some blocks; 0 for those that are not held or cannot be read.
@@ -194,7 +193,7 @@ class Reading:
             The process or the computer lacks a resource.
         """
         machine, first, last = piece
-        sums = [0] * (last - first)
+        sums, buffer = [0] * (last - first), np.empty(self.manifest.block_bytes, np.uint8)
         path = self.directory / self.manifest.shards[machine - 1].file
         try:
             descriptor = open_regular(path)
@@ -202,7 +201,7 @@ class Reading:
             return machine, first, sums
         try:
             for number in self._numbers(piece):
-                data = read_block(descriptor, path, self.manifest, machine, number)
+                data = read_block(descriptor, path, self.manifest, machine, number, buffer)
                 sums[number - first] = 0 if data is None else block_sum(data)
         finally:
             os.close(descriptor)
