@@ -17,6 +17,7 @@ from cec_mpi.store.files.regular import open_regular, refuse_shortage
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import read_block
+from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.work import fit_memory
 
 M = TypeVar("M", bound=Manifest)
@@ -73,7 +74,7 @@ class Outcome:
 
 
 class Values(NamedTuple):
-    """Computed contents of a block.
+    """Computed contents of a block, valid until this thread computes another one.
 
     Attributes
     ----------
@@ -87,7 +88,7 @@ class Values(NamedTuple):
 
 
 class Blocks(Generic[M]):
-    """The blocks of a store; can be pickled, and threads may share it.
+    """The blocks of a store, which threads may share.
 
     Parameters
     ----------
@@ -99,6 +100,7 @@ class Blocks(Generic[M]):
 
     def __init__(self, directory: Path, manifest: M, sums: Sums) -> None:
         self.directory, self.manifest, self.sums = directory, manifest, sums
+        self._scratch = Scratch()
 
     def blocks(self) -> range:
         """Return the numbers of all blocks."""
@@ -112,22 +114,34 @@ class Blocks(Generic[M]):
     def read(self, block: int) -> dict[int, NDArray[np.uint8]]:
         """Return the good contents of a block by machine, or as many as are needed.
 
+        They are valid until this thread reads another block.
+
         Raises
         ------
         ShortageError
             The process or the computer lacks a resource.
         """
         found: dict[int, NDArray[np.uint8]] = {}
-        for machine in self.sources_of(block):
-            data = self.read_from(machine, block)
+        sources, size = self.sources_of(block), self.manifest.block_bytes
+        buffers = self._scratch.of("blocks", (len(sources), size), np.dtype(np.uint8))
+        for machine, buffer in zip(sources, buffers, strict=True):
+            data = self.read_from(machine, block, buffer)
             if data is not None:
                 found[machine] = data
             if not self.manifest.compares and len(found) == self.manifest.code.recovery:
                 break
         return found
 
-    def read_from(self, machine: int, block: int) -> NDArray[np.uint8] | None:
+    def read_from(
+        self, machine: int, block: int, buffer: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8] | None:
         """Return the content of a block in the file of a machine; None if it is damaged.
+
+        Parameters
+        ----------
+        machine, block : int
+        buffer : (block_bytes,) ndarray of uint8, optional
+            See `read_block`.
 
         Raises
         ------
@@ -141,7 +155,7 @@ class Blocks(Generic[M]):
             refuse_shortage(error, path)
             return None
         try:
-            data = read_block(descriptor, path, self.manifest, machine, block)
+            data = read_block(descriptor, path, self.manifest, machine, block, buffer)
         finally:
             os.close(descriptor)
         return None if data is None or block_sum(data) != self.sums[machine - 1, block] else data

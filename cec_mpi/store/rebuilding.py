@@ -20,6 +20,8 @@ from cec_mpi.store.kinds import open_blocks
 from cec_mpi.store.manifest_files import publish_generation
 from cec_mpi.store.work import Runner
 
+_MOST_UNSYNCED = 64 << 20  # bytes; the disk writes while other threads compute
+
 
 @dataclass
 class Rebuilding:
@@ -56,6 +58,7 @@ class Rebuilding:
         self.blocks = open_blocks(self.directory, self.manifest, self.sums)
         self.pieces = self.blocks.pieces(self.numbers)
         self.threads = self.blocks.threads(self.memory, self.threads)
+        self._unsynced = 0  # bytes, approximately, because threads count without a lock
 
     def size(self, piece: list[int]) -> int:
         """Bytes that are read."""
@@ -65,6 +68,9 @@ class Rebuilding:
         """Compare and rebuild some blocks; return what there is to say of them."""
         with input_errors(self.directory), WriteHandles(self.directory) as files:
             found = [self._do(number, files) for number in piece]
+            if self._unsynced > _MOST_UNSYNCED:
+                self._unsynced = 0
+                self.flush()
         return [outcome for outcome in found if outcome != Outcome(outcome.block)]
 
     def flush(self) -> None:
@@ -88,6 +94,7 @@ class Rebuilding:
         for n, data, bound in zip(wanted, *self.blocks.rebuild(found, wanted), strict=True):
             files.write(manifest.file_of(n), data, manifest.place_of(block, n)[0])
             rebuilt.append((n, block_sum(data), bound))
+            self._unsynced += data.nbytes
         return Outcome(block, tuple(rebuilt), found.wrong)
 
 

@@ -95,10 +95,11 @@ class MirrorOutput:
 
     def write(self, blocks, partial, memory, runner):
         manifest = blocks.manifest
-        found = [blocks.read(block) for block in blocks.blocks()]
-        if lost := [block for block, copies in enumerate(found) if not copies]:
-            raise DamagedStoreError(manifest.describe_lost(lost))
-        parts = [next(iter(copies.values())).view(manifest.dtype) for copies in found]
+        parts = []
+        for block in blocks.blocks():
+            if not (copies := blocks.read(block)):
+                raise DamagedStoreError(manifest.describe_lost([block]))
+            parts.append(next(iter(copies.values())).view(manifest.dtype).copy())
         with partial.open("wb") as file:
             np.save(file, np.concatenate(parts).reshape(manifest.rows, manifest.columns))
         return 0.0

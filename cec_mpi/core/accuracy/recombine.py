@@ -103,21 +103,30 @@ class Recombination:
         total: Floats = exact + rounding
         return total
 
-    def scale(self, shards: Floats) -> Floats:
+    def scale(
+        self, sizes: NDArray[np.floating], work: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
         """Bound the largest of the L entries of X at each place.
 
         Parameters
         ----------
-        shards : (L, w) ndarray of float
-            Numbers of the shards of the basis.
+        sizes : (L, w) ndarray of float
+            Absolute values of the shards of the basis.
+        work : (L, w) ndarray of float
+            Scratch, which receives the result.
 
         Returns
         -------
         (w,) ndarray of float
+            In the dtype of the sizes.
         """
-        entries = np.abs(self._inverse) @ np.abs(shards)
-        largest: Floats = entries.max(axis=0)
-        return largest
+        rounding = 1 + 2 * gamma(len(self.basis) + 2, sizes.dtype)
+        weights = (np.abs(self._inverse) * rounding).astype(sizes.dtype)
+        largest, *others = np.matmul(weights, sizes, out=work)
+        for entries in others:
+            np.maximum(largest, entries, out=largest)
+        scale: NDArray[np.floating] = largest
+        return scale
 
 
 class Recombiner:

@@ -135,7 +135,11 @@ class ParityChecker:
         return checks, (np.linalg.norm(errors, axis=1) + computing)[:, np.newaxis]
 
     def disagree(
-        self, machines: Sequence[int], answers: NDArray[np.floating], scale: ArrayLike
+        self,
+        machines: Sequence[int],
+        answers: NDArray[np.floating],
+        scale: ArrayLike,
+        work: Floats | None = None,
     ) -> bool:
         """Whether the answers to some row are not those of one X.
 
@@ -146,13 +150,22 @@ class ParityChecker:
         answers : (m, numbers) ndarray of float
         scale : float or (numbers,) array_like of float
             S of each number, or a bound of it.
+        work : (2, m - L, numbers) ndarray of float, optional
+            Scratch.
 
         Returns
         -------
         bool
             True also if an answer is NaN or infinite.
         """
-        return bool((~(self._excess(tuple(machines), answers, scale) <= 1)).any())
+        checks, tolerances = self.checks(tuple(machines))
+        left, limits = np.empty((2, len(checks), answers.shape[1])) if work is None else work
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.matmul(checks, answers.astype(np.float64, copy=False), out=left)
+            np.multiply(tolerances, scale, out=limits)
+            limits += self._least
+            agree = (np.abs(left, out=left) <= limits).all() and left.max(initial=0) < np.inf
+        return not agree
 
     def _excess(
         self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
@@ -20,6 +20,7 @@ from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.format.manifest import Sums
 
 _KEPT = 64  # recombinations of a thread
+_PANEL = 1 << 16  # numbers of each shard that are compared or multiplied at a time
 
 
 class CodedBlocks(Blocks[CodedManifest]):
@@ -40,14 +41,17 @@ class CodedBlocks(Blocks[CodedManifest]):
     def agree(self, block: int, blamed: int | None = None) -> Agreement:
         """As `Blocks.agree`: compares shards if there are more than L."""
         left = {n: data.view(self.manifest.dtype) for n, data in self.read(block).items()}
+        errors = np.maximum(self._exact, self._marks(block))
+        if self._is_consistent(left, errors):
+            return Agreement(block, left)
         wrong = [n for n, rows in left.items() if not np.isfinite(rows).all()]
         for n in wrong:
             del left[n]
-        errors = np.maximum(self._exact, self._marks(block))
         while len(left) > self.manifest.code.recovery:
             machines = tuple(sorted(left))
             values = np.stack([left[n] for n in machines]).astype(np.float64)
-            verdict = self._checker(errors).find_wrong(machines, values, self._scale(left))
+            scale = self._scale(left)
+            verdict = self._checker(errors).find_wrong(machines, values, scale)
             if verdict.agree:
                 break
             if not verdict.wrong and blamed not in left:
@@ -106,14 +110,44 @@ class CodedBlocks(Blocks[CodedManifest]):
             self._kept.checker = kept
         return kept[1]
 
-    def _scale(self, shards: dict[int, NDArray[Any]]) -> NDArray[np.float64]:
-        """Bound the largest entry of X at each place, from shards of which one may be wrong."""
-        basis = self._recombiner.basis(tuple(sorted(shards)))
-        known = np.stack([shards[n] for n in basis]).astype(np.float64)
+    def _is_consistent(self, shards: dict[int, NDArray[Any]], errors: NDArray[np.float64]) -> bool:
+        """Whether contents are finite and, if there are more than L, agree."""
+        if len(shards) <= self.manifest.recovery:
+            return all(bool(np.isfinite(rows).all()) for rows in shards.values())
+        machines, checker = tuple(sorted(shards)), self._checker(errors)
+        for some, values in self._panels([shards[n] for n in machines]):
+            shape = 2, len(machines) - self.manifest.recovery, values.shape[1]
+            work, scale = self._array("work", shape, np.float64), self._scale(shards, some)
+            if checker.disagree(machines, values, scale, work):
+                return False
+        return True
+
+    def _panels(self, shards: list[NDArray[Any]]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield some numbers of all shards at a time, in float64, that fit into a cache."""
+        for start in range(0, shards[0].size, _PANEL):
+            some = slice(start, min(start + _PANEL, shards[0].size))
+            panel = self._array("panel", (len(shards), some.stop - start), np.float64)
+            for row, numbers in zip(panel, shards, strict=True):
+                np.copyto(row, numbers[some])
+            yield some, panel
+
+    def _scale(
+        self, shards: dict[int, NDArray[Any]], some: slice = slice(None)
+    ) -> NDArray[np.floating]:
+        """Bound the largest entry of X at some places, from shards of which one may be wrong."""
+        basis, dtype = self._recombiner.basis(tuple(sorted(shards))), self.manifest.dtype
+        shape = len(basis), shards[basis[0]][some].size
+        sizes, work = self._array("sizes", shape, dtype), self._array("entries", shape, dtype)
+        for row, n in zip(sizes, basis, strict=True):
+            np.abs(shards[n][some], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            scale = self._recombiner.toward(basis, ()).scale(known)
-        most = float(np.finfo(self.manifest.dtype).max)
-        return np.where(scale <= most, scale, most)
+            scale = self._recombiner.toward(basis, ()).scale(sizes, work)
+        np.fmin(scale, np.finfo(dtype).max, out=scale)
+        return scale
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Return an array of this thread: new memory takes longer than what is computed in it."""
+        return self._scratch.of(name, shape, np.dtype(dtype))
 
     def _compute(
         self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
@@ -136,9 +170,12 @@ class CodedBlocks(Blocks[CodedManifest]):
             bounds = recombination.errors(given, self.manifest.dtype)
             ways.append((float(bounds.max()), basis, recombination, bounds))
         _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
-        known = np.stack([found.shards[n] for n in basis]).astype(np.float64)
+        known = [found.shards[n] for n in basis]
+        values = self._array("values", (len(bounds), known[0].size), self.manifest.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = (recombination.coefficients @ known).astype(self.manifest.dtype)
+            for some, panel in self._panels(known):
+                sums = self._array("sums", (len(bounds), panel.shape[1]), np.float64)
+                values[:, some] = np.matmul(recombination.coefficients, panel, out=sums)
         if not np.isfinite(values).all():
             raise DamagedStoreError(
                 f"{self.directory}: a shard is wrong at "
