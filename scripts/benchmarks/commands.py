@@ -8,8 +8,10 @@
 - run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
   NumPy and makes a Barrier; and the memory of its largest process.
 - store: `encode` over writing as many bytes, over the products of the code alone, and over the
-  slower of both; `verify` over reading the same files, neither from the page cache. Writing and
-  reading have one thread, or one for each core, whatever is faster. And the peak memory of encode.
+  slower of both; `verify` over reading the same files, from the page cache and from the disk;
+  `repair` of one shard over reading L shards from the page cache and writing one. The start of
+  verify, as of a store of few rows, is subtracted. Writing and reading have one thread, or one for
+  each core, whatever is faster. And the peak memory of encode.
 """
 
 from __future__ import annotations
@@ -121,11 +123,15 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
         peaks.append(peak)
         return seconds
 
-    def verify() -> float:
-        forget(files)
-        return command(["verify", store])[0]
+    def verify(of: Path = store) -> float:
+        return command(["verify", of])[0]
+
+    def repair() -> float:
+        files[-1].unlink()
+        return command(["repair", store])[0]
 
     encode()
+    small = measure.store_of(directory, 60, 60, options.machines, options.recovery)
     files = sorted(store.glob("shard-*"))
     size = files[0].stat().st_size
     written = [directory / file.name for file in files]
@@ -133,17 +139,31 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
         "encode": encode,
         "writing": lambda: fastest(lambda path: write(path, size), written),
         "products": lambda: multiply(options),
+        "start": lambda: verify(small),
+        "reading": lambda: fastest(read, files),
         "verify": verify,
-        "reading": lambda: forget(files) or fastest(read, files),
+        "reading from the disk": lambda: forget(files) or fastest(read, files),
+        "verify from the disk": lambda: forget(files) or verify(),
+        "reading L": lambda: fastest(read, files[: options.recovery]),
+        "writing one": lambda: fastest(lambda path: write(path, size), written[:1]),
+        "repair": repair,
     }
     times = in_turns(ways, options.turns)
-    times["slower"] = [max(both) for both in zip(times["writing"], times["products"], strict=True)]
+    both = zip(times["writing"], times["products"], strict=True)
+    times["slower"] = [max(seconds) for seconds in both]
+    both = zip(times["reading L"], times["writing one"], strict=True)
+    times["one shard"] = [sum(seconds) for seconds in both]
+    for name in "verify", "verify from the disk":
+        several = zip(times[name], times["start"], strict=True)
+        times[name] = [seconds - start for seconds, start in several]
     total = size * len(files)
     return [
         ratio(times, "encode", "slower", over="the slower of writing and products"),
         ratio(times, "encode", "writing", over="writing as many bytes"),
         ratio(times, "encode", "products", over="its products alone"),
-        ratio(times, "verify", "reading", over="reading the same files"),
+        ratio(times, "verify", "reading", over="reading the same files in the page cache"),
+        ratio(times, "verify from the disk", "reading from the disk", "verify", "reading the disk"),
+        ratio(times, "repair", "one shard", over="reading L shards and writing one"),
         *(
             measure.figure(name, [total / each for each in times[name]], "bytes/s", speed=True)
             for name in ("encode", "writing", "verify", "reading")
