@@ -274,134 +274,112 @@ def held(X, **changed):
     return found
 
 
+def npz(given=X, form="csr", **changed):
+    return lambda d: write_npz(d / "X.npz", given, form, **changed)
+
+
+def h5(given=X, kind="csr_matrix", **changed):
+    return lambda d: write_group(d / "X.h5", given, kind, **changed)
+
+
+def mtx(*lines, head="real general"):
+    return lambda d: text(d, *lines, first=f"%%MatrixMarket matrix coordinate {head}")
+
+
+def in_memory(matrix):
+    return lambda d: matrix
+
+
+def slices(give, whole=X):
+    return in_memory(Sliced(whole, give))
+
+
+def twice(value, dtype, shape=(4, 4)):
+    return sp.coo_array((np.full(2, value, dtype), ([1, 1], [2, 2])), shape=shape)
+
+
 NAN, INF = at(X.data, 3, np.nan), at(X.data, 3, -np.inf)
 ROW, COLUMN = (int(each[3]) for each in X.tocoo().coords)
 HIGH, LOW = at(X.indices, 4, 17), at(X.indices, 4, -1)
-C = X.tocsc()
+C, COO = X.tocsc(), X.tocoo()
 COMPLEX = "complex numbers (complex128), which are not supported"
 BAD = {
-    "NaN": (lambda d: held(X, data=NAN), f"holds nan at row {ROW}, column {COLUMN} "),
-    "NaN npz": (lambda d: write_npz(d / "X.npz", X, data=NAN), f"nan at row {ROW}, column"),
-    "infinity h5": (lambda d: write_group(d / "X.h5", X, data=INF), f"-inf at row {ROW}, col"),
-    "NaN mtx": (lambda d: text(d, "2 2 1", "2 1 nan"), "line 3 is '2 1 nan', expected a row"),
-    "a sum that overflows": (
-        lambda d: sp.coo_array(([1e308, 1e308], ([1, 1], [2, 2])), shape=(4, 4)),
-        "holds inf at row 1, column 2",
-    ),
-    "high": (
-        lambda d: held(X, indices=HIGH),
-        "csr_array is not a valid sparse matrix: ind",
-    ),
-    "high csc": (lambda d: held(C, indices=at(C.indices, 4, 10**6)), "indices must be < 60"),
-    "negative": (lambda d: held(X, indices=LOW), "indices must be >= 0"),
+    "NaN": (in_memory(held(X, data=NAN)), f"holds nan at row {ROW}, column {COLUMN} "),
+    "NaN npz": (npz(data=NAN), f"nan at row {ROW}, column"),
+    "infinity h5": (h5(data=INF), f"-inf at row {ROW}, col"),
+    "NaN mtx": (mtx("2 2 1", "2 1 nan"), "line 3 is '2 1 nan', expected a row"),
+    "a sum that overflows": (in_memory(twice(1e308, float)), "holds inf at row 1, column 2"),
+    "high": (in_memory(held(X, indices=HIGH)), "csr_array is not a valid sparse matrix: ind"),
+    "high csc": (in_memory(held(C, indices=at(C.indices, 4, 10**6))), "indices must be < 60"),
+    "negative": (in_memory(held(X, indices=LOW)), "indices must be >= 0"),
     "high coo": (
-        lambda d: held(X.tocoo(), coords=(at(X.tocoo().row, 0, 10**6), X.tocoo().col)),
+        in_memory(held(COO, coords=(at(COO.row, 0, 10**6), COO.col))),
         "axis 0 index 1000000 exceeds matrix dimension 60",
     ),
-    "high npz": (
-        lambda d: write_npz(d / "X.npz", X, indices=HIGH),
-        "indices must be < 17",
-    ),
-    "huge npz": (
-        lambda d: write_npz(d / "X.npz", X, indices=at(X.indices.astype(np.int64), 4, 2**40)),
-        "indices must be < 17",
-    ),
+    "high npz": (npz(indices=HIGH), "indices must be < 17"),
+    "huge npz": (npz(indices=at(X.indices.astype(np.int64), 4, 2**40)), "indices must be < 17"),
     "high csc h5": (
-        lambda d: write_group(d / "X.h5", C, "csc_matrix", indices=at(C.indices, 4, 60)),
+        h5(C, "csc_matrix", indices=at(C.indices, 4, 60)),
         "X.h5::/X is not a valid sparse matrix: indices must be < 60",
     ),
-    "row of coo": (
-        lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", row=at(X.tocoo().row, 0, -1)),
-        "negative axis 0 index: -1",
-    ),
-    "row 0 mtx": (lambda d: text(d, "2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
-    "column 3 mtx": (lambda d: text(d, "2 2 1", "1 3 3"), "expected a column from 1 to 2"),
-    "few mtx": (lambda d: text(d, "2 2 3", "1 1 3"), "has 1 entry, expected 3, as its header says"),
-    "many mtx": (lambda d: text(d, "2 2 1", "1 1 3", "2 2 1"), "has more entries, expected 1"),
-    "words mtx": (lambda d: text(d, "2 2 1", "1 one 3"), "line 3 is '1 one 3', expected a row"),
-    "fraction mtx": (lambda d: text(d, "2 2 1", "1.5 1 3"), "line 3 is '1.5 1 3', expected a row"),
-    "four numbers mtx": (
-        lambda d: text(d, "2 2 2", "1 1 3", "1 2 3 4"),
-        "line 4 is '1 2 3 4'",
-    ),
-    "huge mtx": (lambda d: text(d, "2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
+    "row of coo": (npz(COO, "coo", row=at(COO.row, 0, -1)), "negative axis 0 index: -1"),
+    "row 0 mtx": (mtx("2 2 1", "0 1 3"), "'0 1 3', expected a row from 1 to 2"),
+    "column 3 mtx": (mtx("2 2 1", "1 3 3"), "expected a column from 1 to 2"),
+    "few mtx": (mtx("2 2 3", "1 1 3"), "has 1 entry, expected 3, as its header says"),
+    "many mtx": (mtx("2 2 1", "1 1 3", "2 2 1"), "has more entries, expected 1"),
+    "words mtx": (mtx("2 2 1", "1 one 3"), "line 3 is '1 one 3', expected a row"),
+    "fraction mtx": (mtx("2 2 1", "1.5 1 3"), "line 3 is '1.5 1 3', expected a row"),
+    "four numbers mtx": (mtx("2 2 2", "1 1 3", "1 2 3 4"), "line 4 is '1 2 3 4'"),
+    "huge mtx": (mtx("2 2 1", f"{10**30} 1 3"), "expected a row from 1 to 2"),
     "half an mtx": (lambda d: half(market(d / "X.mtx", X)), "X.mtx"),
-    "an mtx of 2^60 rows": (lambda d: text(d, f"{2**60} 2 1", "1 1 3"), "there is no memory"),
-    "complex": (lambda d: X * 1j, COMPLEX),
-    "complex h5": (lambda d: write_group(d / "X.h5", X, data=X.data * 1j), COMPLEX),
+    "an mtx of 2^60 rows": (mtx(f"{2**60} 2 1", "1 1 3"), "there is no memory"),
+    "complex": (in_memory(X * 1j), COMPLEX),
+    "complex h5": (h5(data=X.data * 1j), COMPLEX),
     "complex mtx": (
-        lambda d: text(
-            d, "2 2 1", "1 1 3 1", first="%%MatrixMarket matrix coordinate complex general"
-        ),
+        mtx("2 2 1", "1 1 3 1", head="complex general"),
         "holds complex numbers, which are not supported",
     ),
-    "text npz": (lambda d: write_npz(d / "X.npz", X, data=X.data.astype(str)), "real numbers"),
-    "pointers that descend": (
-        lambda d: write_npz(d / "X.npz", X, indptr=at(X.indptr, 5, 10**6)),
-        "expected them to ascend",
-    ),
-    "pointers beyond the end": (
-        lambda d: write_group(d / "X.h5", X, indptr=at(X.indptr, -1, 10**6)),
-        "expected them to ascend",
-    ),
-    "few pointers": (
-        lambda d: write_npz(d / "X.npz", X, indptr=X.indptr[:-2]),
-        "size 59 should be 61",
-    ),
-    "no pointers": (lambda d: write_npz(d / "X.npz", X, indptr=None), "X.npz cannot be read"),
+    "text npz": (npz(data=X.data.astype(str)), "real numbers"),
+    "pointers that descend": (npz(indptr=at(X.indptr, 5, 10**6)), "expected them to ascend"),
+    "pointers beyond the end": (h5(indptr=at(X.indptr, -1, 10**6)), "expected them to ascend"),
+    "few pointers": (npz(indptr=X.indptr[:-2]), "size 59 should be 61"),
+    "no pointers": (npz(indptr=None), "X.npz cannot be read"),
     "pointers of floats": (
-        lambda d: write_npz(d / "X.npz", X, indptr=X.indptr * 1.0),
+        npz(indptr=X.indptr * 1.0),
         "has indices of float64: expected whole numbers",
     ),
-    "few indices": (
-        lambda d: write_group(d / "X.h5", X, indices=X.indices[:-3]),
-        "expected an index for each value",
-    ),
+    "few indices": (h5(indices=X.indices[:-3]), "expected an index for each value"),
     "many columns of coo": (
-        lambda d: write_npz(d / "X.npz", X.tocoo(), "coo", col=np.append(X.indices, 1)),
+        npz(COO, "coo", col=np.append(X.indices, 1)),
         "all index and data arrays must have the same length",
     ),
     "no indices h5": (
-        lambda d: write_group(d / "X.h5", X, indices=None),
+        h5(indices=None),
         "is not a sparse matrix (a group with data, indices and indptr)",
     ),
-    "no shape h5": (lambda d: write_group(d / "X.h5", X, shape=None), "has no attribute shape"),
-    "one length": (lambda d: write_npz(d / "X.npz", X, shape=np.array([60])), "expected (q, r)"),
-    "another kind h5": (lambda d: write_group(d / "X.h5", X, "array"), "holds array: expected csr"),
-    "columns beyond memory": (
-        lambda d: write_npz(d / "X.npz", X, shape=np.array([60, 2**60])),
-        "there is no memory",
-    ),
-    "another format": (
-        lambda d: write_npz(d / "X.npz", X, format=np.array(b"xyz")),
-        "has format 'xyz': expected one of csr",
-    ),
-    "a fill value npz": (
-        lambda d: write_npz(d / "X.npz", X, fill_value=np.array(7.0)),
-        "has the fill value 7.0, expected 0",
-    ),
+    "no shape h5": (h5(shape=None), "has no attribute shape"),
+    "one length": (npz(shape=np.array([60])), "expected (q, r)"),
+    "another kind h5": (h5(X, "array"), "holds array: expected csr"),
+    "columns beyond memory": (npz(shape=np.array([60, 2**60])), "there is no memory"),
+    "another format": (npz(format=np.array(b"xyz")), "has format 'xyz': expected one of csr"),
+    "a fill value npz": (npz(fill_value=np.array(7.0)), "has the fill value 7.0, expected 0"),
     "both triangles mtx": (
-        lambda d: text(d, "2 2 2", "2 1 5", "1 2 5", first=MARKET.replace("general", "symmetric")),
+        mtx("2 2 2", "2 1 5", "1 2 5", head="real symmetric"),
         "is symmetric and has entries at 2, 1 and at 1, 2",
     ),
     "a diagonal of a skew mtx": (
-        lambda d: text(d, "2 2 1", "2 2 5", first=MARKET.replace("general", "skew-symmetric")),
+        mtx("2 2 1", "2 2 5", head="real skew-symmetric"),
         "is skew-symmetric and has 5.0 at 2, 2: expected 0",
     ),
     "wide skew mtx": (
-        lambda d: text(d, "2 3 1", "2 1 5", first=MARKET.replace("general", "skew-symmetric")),
+        mtx("2 3 1", "2 1 5", head="real skew-symmetric"),
         "line 2 is '2 3 1', expected as many rows as columns",
     ),
-    "NUL mtx": (lambda d: text(d, "2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
-    "digits after a NUL of a size mtx": (
-        lambda d: text(d, "2\0 2 1", "1 1 3"),
-        "line 2 is '2\\x00",
-    ),
+    "NUL mtx": (mtx("2 2 1", "1 1 3\0" + "99"), "line 3 is '1 1 3\\x0099', exp"),
+    "digits after a NUL of a size mtx": (mtx("2\0 2 1", "1 1 3"), "line 2 is '2\\x00"),
     **{
         f"{field} {number} mtx": (
-            lambda d, field=field, number=number: text(
-                d, "2 2 1", f"1 1 {number}", first=MARKET.replace("real", field)
-            ),
+            mtx("2 2 1", f"1 1 {number}", head=f"{field} general"),
             f"line 3 is '1 1 {number}', expected a row, a column and ",
         )
         for field, number in (
@@ -417,10 +395,10 @@ BAD = {
     "half an npz": (lambda d: half(saved(d / "X.npz", X)), "X.npz cannot be read"),
     "half an h5": (lambda d: half(write_group(d / "X.h5", X)), "cannot be read"),
     "no file": (lambda d: str(d / "X.npz"), "X.npz does not exist"),
-    "no rows": (lambda d: sp.csr_array((0, 5)), "has shape (0, 5): expected at least one"),
-    "no entry": (lambda d: sp.csr_array((5, 5)), "has no nonzero entry"),
+    "no rows": (in_memory(sp.csr_array((0, 5))), "has shape (0, 5): expected at least one"),
+    "no entry": (in_memory(sp.csr_array((5, 5))), "has no nonzero entry"),
     "no value mtx": (
-        lambda d: lines(d / "X.mtx", "3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
+        mtx("3 3 2", "", "1 1 0.5", "% a comment", "2 3"),
         "X.mtx: line 6 is '2 3', expected a row, a column and a finite number",
     ),
     "another group": (
@@ -428,42 +406,40 @@ BAD = {
         "X.h5ad::/raw is not a sparse matrix (a group with data, indices and indptr); expected "
         "one of ",
     ),
-    "one dimension": (lambda d: sp.coo_array(np.array([0, 1.0])), "has shape (2,): expected"),
-    "dense": (lambda d: X.toarray(), "a dense X needs a recovery threshold (recovery=L)"),
+    "one dimension": (in_memory(sp.coo_array(np.array([0, 1.0]))), "has shape (2,): expected"),
+    "dense": (in_memory(X.toarray()), "a dense X needs a recovery threshold (recovery=L)"),
     "dense npy": (
         lambda d: np.save(d / "X.npy", X.toarray()) or str(d / "X.npy"),
         "X.npy is not a sparse matrix",
     ),
-    "slices that raise": (lambda d: Sliced(X, lambda rows: 1 / 0), "ZeroDivisionError"),
-    "dense slices": (lambda d: Sliced(X, X.toarray().__getitem__), "gives rows as ndarray"),
+    "slices that raise": (slices(lambda rows: 1 / 0), "ZeroDivisionError"),
+    "dense slices": (slices(X.toarray().__getitem__), "gives rows as ndarray"),
     "few rows": (
-        lambda d: Sliced(X, lambda rows: X[:3]),
+        slices(lambda rows: X[:3]),
         "gives rows of shape (3, 17) from row 0 on: expected (60, 17)",
     ),
     "wide slices": (
-        lambda d: Sliced(X, lambda rows: sparse(60, 18)),
+        slices(lambda rows: sparse(60, 18)),
         "(60, 18) from row 0 on: expected (60, 17)",
     ),
     "other slices": (
-        lambda d: Sliced(X, lambda rows: X[rows].astype(np.float32)),
+        slices(lambda rows: X[rows].astype(np.float32)),
         "gives float32: expected float64",
     ),
     "moved slices": (
-        lambda d: Sliced(TALL, lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1]),
+        slices(lambda rows: TALL[max(0, rows.start - 1) : rows.stop - 1], TALL),
         "gives rows of shape (",
     ),
     "a sum beyond int8": (
-        lambda d: sp.coo_array((np.full(2, 100, np.int8), ([1, 1], [2, 2])), shape=(4, 4)),
+        in_memory(twice(100, np.int8)),
         "has repeated entries whose sum int8 cannot hold",
     ),
     "a sum beyond uint8 npz": (
-        lambda d: write_npz(
-            d / "X.npz", TWICE, "coo", data=np.full(2, 200, np.uint8), row=[0, 0], col=[1, 1]
-        ),
+        npz(twice(200, np.uint8), "coo"),
         "has repeated entries whose sum uint8 cannot hold",
     ),
     "values of a pattern mtx": (
-        lambda d: text(d, "2 2 2", "1 1 3", "2 2 3", first=MARKET.replace("real", "pattern")),
+        mtx("2 2 2", "1 1 3", "2 2 3", head="pattern general"),
         "line 3 is '1 1 3', expected a row and a column",
     ),
     "an mtx of all numbers": (
@@ -478,7 +454,7 @@ BAD = {
         for name in ("npz", "mtx", "mtx.gz", "h5")
     },
     "beyond float64": (
-        lambda d: write_npz(d / "X.npz", X, data=np.full(X.nnz, np.longdouble("1e400"))),
+        npz(data=np.full(X.nnz, np.longdouble("1e400"))),
         "has numbers that float64 cannot hold",
     ),
 }

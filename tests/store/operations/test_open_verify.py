@@ -2,6 +2,7 @@
 
 import json
 import mmap
+import os
 import re
 import shutil
 
@@ -84,63 +85,40 @@ def test_a_machine_that_the_store_does_not_have(path, machine):
 # --- damaged shards -----------------------------------------------------------------------
 
 
-def missing(made, path):
-    (path / name_of(3)).unlink()
+def append(file, data):
+    with file.open("ab") as stream:
+        stream.write(data)
 
 
-def truncated(made, path):
-    file = path / name_of(3)
-    file.write_bytes(file.read_bytes()[:-1])
+def replace_by_directory(file):
+    file.unlink()
+    file.mkdir()
 
 
-def empty(made, path):
-    (path / name_of(3)).write_bytes(b"")
+# What is done to shard 3, also with a store of the same shape, and what is said of it.
+SHARD = "shard-0003.npy"
+DAMAGES = {
+    "missing": (lambda file, other: file.unlink(), "missing"),
+    "truncated": (lambda file, other: os.truncate(file, 120_127), "120127 bytes, expected 120128"),
+    "empty": (lambda file, other: os.truncate(file, 0), "0 bytes, expected 120128"),
+    "longer": (lambda file, other: append(file, b"x"), "120129 bytes, expected 120128"),
+    "foreign": (lambda file, other: shutil.copy(other / SHARD, file), "rows 0..149 do not match"),
+    "another": (
+        lambda file, other: shutil.copy(file.with_name(name_of(1)), file),
+        "rows 0..149 do not match their checksum",
+    ),
+    "a number": (lambda file, other: alter(file, 130), "rows 0..149 do not match their checksum"),
+    "the header": (
+        lambda file, other: alter(file, 0),
+        "its header differs from what was written",
+    ),
+    "a directory": (lambda file, other: replace_by_directory(file), ""),
+}
 
 
-def longer(made, path):
-    with (path / name_of(3)).open("ab") as file:
-        file.write(b"\0")
-
-
-def foreign(made, path):
-    shutil.copy(made / "other" / name_of(3), path / name_of(3))
-
-
-def another(made, path):
-    shutil.copy(path / name_of(1), path / name_of(3))
-
-
-def first_number_altered(made, path):
-    alter(path / name_of(3), 130)
-
-
-def magic_altered(made, path):
-    alter(path / name_of(3), 0)
-
-
-def a_directory(made, path):
-    (path / name_of(3)).unlink()
-    (path / name_of(3)).mkdir()
-
-
-DAMAGES = [
-    (missing, "missing"),
-    (truncated, r"120127 bytes, expected 120128"),
-    (empty, r"0 bytes, expected 120128"),
-    (longer, r"120129 bytes, expected 120128"),
-    (foreign, "rows 0..149 do not match their checksum"),
-    (another, r"rows 0..149 do not match their checksum"),
-    (first_number_altered, "rows 0..149 do not match their checksum"),
-    (magic_altered, "its header differs from what was written"),
-    (a_directory, ""),
-]
-
-
-@pytest.mark.parametrize(
-    ("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES]
-)
+@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, says):
-    damage(made, path)
+    damage(path / SHARD, made / "other")
     store = open_store(path)
     with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{says}") as refused:
         store.shard(3)
@@ -161,9 +139,9 @@ def test_shards_that_changed_places_are_both_named(path):
     }
 
 
-@pytest.mark.parametrize("damage", [missing, truncated, longer, magic_altered])
-def test_what_is_seen_without_reading_shards(made, path, damage):
-    damage(made, path)
+@pytest.mark.parametrize("name", ["missing", "truncated", "longer", "the header"])
+def test_what_is_seen_without_reading_shards(made, path, name):
+    DAMAGES[name][0](path / SHARD, made / "other")
     with pytest.raises(DamagedStoreError, match=r"shard-0003\.npy"):
         open_store(path).check_files()
 
