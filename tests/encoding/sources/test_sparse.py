@@ -22,7 +22,6 @@ from helpers.waiting import LIMIT
 
 X = sparse(60, 17)
 TALL = sparse(3000, 5000, 0.001)  # of more than one slice
-TWICE = sp.coo_array(([1.0, 1.0], ([0, 0], [1, 1])), shape=(2, 2))
 MARKET = "%%MatrixMarket matrix coordinate real general"
 
 
