@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.absences import reason_by_machine
-from cec_mpi.report.bins import listed
+from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.runtime.records.step import Away, Bounds, Ints
 
@@ -253,6 +253,6 @@ def assignment_data(held: RecordedAssignment, until: int, given: Floats | None) 
         "blocks": blocks_of(bounds),
         "loads": held.bounds.loads().tolist(),
         "moved": new_rows_by_machine(bounds, held.before.lists() if held.before else []),
-        "speeds": listed(speeds),
+        "speeds": to_json_numbers(speeds),
         "away": {str(n): why for n, why in sorted(reason_by_machine(held.away).items())},
     }

@@ -187,7 +187,7 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     {'min': [1.0, 4.0], 'mid': [2.0, 4.0], 'max': [5.0, 4.0]}
     """
     if width == 1:
-        return {"value": listed(values)}
+        return {"value": to_json_numbers(values)}
     bins = -(-len(values) // width)
     table = np.full(bins * width, np.nan)
     table[: len(values)] = values
@@ -197,12 +197,12 @@ def bin_series(values: Floats, width: int) -> dict[str, list[float | None]]:
     row = np.arange(bins)
     middle = (table[row, last // 2] + table[row, (last + 1) // 2]) / 2
     return {
-        "min": listed(table[:, 0]),
-        "mid": listed(middle),
-        "max": listed(table[row, last]),
+        "min": to_json_numbers(table[:, 0]),
+        "mid": to_json_numbers(middle),
+        "max": to_json_numbers(table[row, last]),
     }
 
 
-def listed(values: Floats) -> list[float | None]:
+def to_json_numbers(values: Floats) -> list[float | None]:
     """Return numbers rounded to six digits for JSON, None if not finite."""
     return [float(f"{value:.6g}") if value - value == 0 else None for value in values.tolist()]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.absences import DEPARTURES
-from cec_mpi.report.bins import bin_series, listed
+from cec_mpi.report.bins import bin_series, to_json_numbers
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.text import counted, duration, plural
-from cec_mpi.text import listed as listed_names
+from cec_mpi.text import listed
 
 _LONGEST = 10  # steps in the table of the longest
 _PARTS = {
@@ -91,7 +91,7 @@ def _waiting_note(run: Run) -> str:
         missing = run.waits[at]
         gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in DEPARTURES]
         text += f", which needed {plural(missing.missing, 'more machine')}"
-        text += f"; without machine {listed_names(gone, 5)}" if gone else ""
+        text += f"; without machine {listed(gone, 5)}" if gone else ""
     return text
 
 
@@ -139,7 +139,7 @@ def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]
     """
     parts = step_parts(run)
     if width == 1 or not run.steps:
-        return {name: {"value": listed(values)} for name, values in parts.items()}
+        return {name: {"value": to_json_numbers(values)} for name, values in parts.items()}
     total = sum(parts.values(), np.zeros(run.steps))
     bins = -(-run.steps // width)
     padded = np.full(bins * width, -1.0)
@@ -147,7 +147,7 @@ def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
     found = {}
     for name, values in parts.items():
-        found[name] = {"mid": bin_series(values, width)["mid"], "top": listed(values[longest])}
+        found[name] = {"mid": bin_series(values, width)["mid"], "top": to_json_numbers(values[longest])}
     return found
 
 

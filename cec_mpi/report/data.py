@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cec_mpi.report.assignments import assignment_data
-from cec_mpi.report.bins import bin_series, listed
+from cec_mpi.report.bins import bin_series, to_json_numbers
 from cec_mpi.report.breakdown import longest_steps, parts_by_bin, time_breakdown
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import cyclic_comparison
@@ -92,7 +92,7 @@ def _run(run: Run) -> dict[str, Any]:
         "bin": width,
         "bins": run.bins.bins,
         "at": n["step"][starts].astype(int).tolist(),
-        "time": listed(n["time"][starts]),
+        "time": to_json_numbers(n["time"][starts]),
         "seconds": float(n["time"][-1]) if run.steps else None,
         "by_machine": machine_table(run) if run.steps else None,
         "series": _series(run),
@@ -140,7 +140,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = rows / seconds
-    return {"bins": edges.tolist(), "machines": [listed(sums) for sums in rates.T]}
+    return {"bins": edges.tolist(), "machines": [to_json_numbers(sums) for sums in rates.T]}
 
 
 def _too_large(run: Run) -> list[str]:
@@ -177,7 +177,7 @@ def _progress(run: Run) -> list[dict[str, Any]]:
                 "name": name[:80],
                 "log": name in _LOGARITHMIC and min(values) > 0,
                 "step": [steps[at] for at in kept],
-                "value": listed(np.array([values[at] for at in kept])),
+                "value": to_json_numbers(np.array([values[at] for at in kept])),
             }
         )
     return found
