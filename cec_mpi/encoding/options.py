@@ -402,7 +402,7 @@ def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
         split = [(column, file) for column, file in pairs]
     except (TypeError, ValueError):
         raise InputError(
-            f"target {shown(given)}: expected columns and their files, such as {{'age': 'age.npy'}}"
+            f"target {shown(given)}: expected columns with files, such as {{'age': 'age.npy'}}"
         ) from None
     found = tuple((column, as_path(file)) for column, file in split)
     for column, file in found:

@@ -11,8 +11,7 @@ from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.bins import bin_series, to_json_numbers
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.text import counted, duration, plural
-from cec_mpi.text import listed
+from cec_mpi.text import counted, duration, listed, plural
 
 _LONGEST = 10  # steps in the table of the longest
 _PARTS = {
@@ -147,7 +146,8 @@ def parts_by_bin(run: Run, width: int) -> dict[str, dict[str, list[float | None]
     longest = padded.reshape(bins, width).argmax(axis=1) + np.arange(bins) * width
     found = {}
     for name, values in parts.items():
-        found[name] = {"mid": bin_series(values, width)["mid"], "top": to_json_numbers(values[longest])}
+        top = to_json_numbers(values[longest])
+        found[name] = {"mid": bin_series(values, width)["mid"], "top": top}
     return found
 
 

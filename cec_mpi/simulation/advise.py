@@ -756,7 +756,8 @@ def _find_alternative(question: Question, choice: Choice) -> str:
     if single and single.weighted_seconds <= step:
         return (
             f"A single machine is better: {single.description}. There a step takes "
-            f"{duration(single.seconds)} on average, and {duration(step)} with this store."
+            f"{duration(single.seconds)} on average; with this store it takes "
+            f"{duration(step)}."
         )
     speeds = [kind.speed for kind in question.machines]
     model, total = _model(question), len(speeds)
@@ -767,8 +768,8 @@ def _find_alternative(question: Question, choice: Choice) -> str:
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0)
         return (
             "No code is needed, because all machines are always available. Shares of X in "
-            f"proportion to speeds take {duration(seconds)} for a step and {size_words(size)}, "
-            f"this store {duration(step)} and {size_words(choice.storage)}."
+            f"proportion to speeds take {duration(seconds)} for a step and "
+            f"{size_words(size)}, this store {duration(step)} and {size_words(choice.storage)}."
         )
     return ""
 

@@ -65,7 +65,7 @@ def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
         ({"delimiter": 3}, "delimiter 3: expected one character"),
         ({"columns": 3}, "columns 3: expected a list of names or numbers"),
         ({"drop": "a"}, "drop 'a': expected a list of names or numbers"),
-        ({"target": "a"}, "target 'a': expected columns and their files"),
+        ({"target": "a"}, "target 'a': expected columns with files"),
         ({"shape": (4,)}, r"shape \(4,\): expected two numbers of at least 1"),
         ({"shape": "4,2", "dtype": "float64"}, "shape '4,2': expected two numbers of at least 1"),
         ({"decode_cf": True}, "decode_cf=True is only for HDF5"),

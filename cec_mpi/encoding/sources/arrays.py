@@ -213,7 +213,7 @@ def frame_source(frame: Any) -> InMemorySource:
     if others:
         columns = [f"{shown(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
         raise InputError(
-            f"{name_of(frame)} has columns that do not hold numbers, {few(columns, _LISTED)}: "
+            f"{name_of(frame)} has columns without numbers, {few(columns, _LISTED)}: "
             "leave them out with X.drop(columns=...)"
         )
     numbers = [dtype for dtype in found if dtype is not None]

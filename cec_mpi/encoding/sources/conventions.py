@@ -226,7 +226,7 @@ def make_decoder(
     if odd:
         raise InputError(
             f"{name} cannot be decoded, because CF does not define its attributes "
-            f"{few(odd, _LISTED)}: expected --raw-values, or numbers that your program has decoded"
+            f"{few(odd, _LISTED)}: expected --raw-values, or numbers that are already decoded"
         )
     values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in found}
     stored = dtype

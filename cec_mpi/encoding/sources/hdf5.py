@@ -87,8 +87,8 @@ def hdf5_view(
     codes = import_library("h5py", name).check_enum_dtype(dataset.dtype)
     if codes and not options.raw_values:
         raise InputError(
-            f"{name} is an enumeration ({few(list(codes), LISTED)}), whose numbers are codes: "
-            "expected numbers, or --raw-values, which encodes the codes"
+            f"{name} is an enumeration ({few(list(codes), LISTED)}): "
+            "expected numbers, or --raw-values, which encodes the codes of its members"
         )
     _check_filters(dataset, name)
     files, missing = _stored_elsewhere(dataset, name), _unwritten_part(dataset)

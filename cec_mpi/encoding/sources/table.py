@@ -432,7 +432,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         and _is_sequence(text, between) > _is_sequence(below, between)
     ):
         warning = (
-            f"{path}: the first row ({few(cells, _LISTED)}) looks like names of columns, but "
+            f"{path}: the first row ({few(cells, _LISTED)}) looks like column names, but "
             "becomes a row of X: use --header yes if it has names, --header no if it is data"
         )
     files = (Path(file) for _, file in options.target)

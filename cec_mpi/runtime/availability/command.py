@@ -102,7 +102,7 @@ def _run_program(name: str, words: list[str], environment: dict[str, str], limit
                 raise InputError(f"{name} has not ended after {limit:g} seconds") from None
             if isinstance(error, _OutputTooLongError):
                 raise InputError(
-                    f"{name} printed more than {_MOST_PRINTED} bytes, expected numbers of machines"
+                    f"{name} printed more than {_MOST_PRINTED} bytes: expected machine numbers"
                 ) from None
             raise
     if process.returncode:

@@ -110,8 +110,10 @@ def maker_of(text: str) -> str:
 
     Examples
     --------
-    >>> maker_of("mpirun (Open MPI) 5.0.11"), maker_of("HYDRA build details:")
-    ('Open MPI', 'MPICH')
+    >>> maker_of("mpirun (Open MPI) 5.0.11")
+    'Open MPI'
+    >>> maker_of("HYDRA build details:")
+    'MPICH'
     """
     words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
     words |= {"HYDRA": MPICH, "MPICH": MPICH}

@@ -37,7 +37,7 @@ def as_path(given: str | os.PathLike[str]) -> Path:
         text = os.fsdecode(given)
     except TypeError:
         raise InputError(
-            f"{shown(given)} has type {type(given).__name__}: expected a path, a str or os.PathLike"
+            f"{shown(given)} has type {type(given).__name__}: expected a str or os.PathLike"
         ) from None
     if not text:  # a variable of a shell that is not set; Path takes it for the working directory
         raise InputError("'': expected the name of a file or directory")

@@ -343,7 +343,7 @@ BAD = {
     "a group": (group(), r"X is a h5py.*File, expected a path"),
     "columns of text": (
         text_frame(),
-        r"the DataFrame has columns that do not hold numbers, 'b' \(.*\), 'day' \(datetime64.*\): "
+        r"the DataFrame has columns without numbers, 'b' \(.*\), 'day' \(datetime64.*\): "
         r"leave them out with X\.drop\(columns=\.\.\.\)",
     ),
     "NaN": (changed(150, 3, np.nan), r"the ndarray holds nan at row 150, column 3 \(counted f"),

@@ -299,7 +299,7 @@ def test_what_a_command_may_print(tmp_path, printed, expected):
         ("echo 1 7", r"printed '1 7': it has machine 7, expected numbers from 1\.\.6"),
         ("echo 0", r"has machine 0, expected numbers from 1\.\.6"),
         ("echo -1", "expected numbers of machines"),
-        ("yes 1", "printed more than 1048576 bytes, expected numbers of machines"),
+        ("yes 1", "printed more than 1048576 bytes: expected machine numbers"),
         ("false", "failed with exit code 1 and printed nothing"),
         ("sh -c 'echo 1; echo no luck >&2; exit 3'", "code 3 and printed 'no luck'"),
         ("sh -c 'kill $$'", "failed with exit code -15"),
