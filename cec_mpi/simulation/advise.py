@@ -769,7 +769,8 @@ def _find_alternative(question: Question, choice: Choice) -> str:
         return (
             "No code is needed, because all machines are always available. Shares of X in "
             f"proportion to speeds take {duration(seconds)} for a step and "
-            f"{size_words(size)}, this store {duration(step)} and {size_words(choice.storage)}."
+            f"{size_words(size)}, this store {duration(step)} and "
+            f"{size_words(choice.storage)}."
         )
     return ""
 

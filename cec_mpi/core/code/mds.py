@@ -108,8 +108,8 @@ class MDSCode:
         if not loss < _LEAST_ACCURACY:
             raise InputError(
                 f"{np.dtype(dtype)} shards of the {self.family} code would decode to noise: "
-                f"machines {few(self.conditioning.worst_machines, 10)} have condition "
-                f"number {self.conditioning.worst:.1e}; use float64, another code, or fewer machines"
+                f"machines {few(self.conditioning.worst_machines, 10)} have the condition "
+                f"number {self.conditioning.worst:.1e}; use float64, another code or fewer machines"
             )
 
     def encode(self, parts: NDArray[np.floating], out: NDArray[np.floating]) -> None:

@@ -339,7 +339,7 @@ def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
     several = "s" if len(machines) > 1 else ""
     return (
         f"machine{several} {listed(machines)} on {listed(machines.values())} cannot see "
-        f"the shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system that "
-        "all nodes share, or a copy under the same path on each node; each rank looks for a "
+        f"the shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system "
+        "that all nodes share, or a copy under the same path on each node; each rank looks for a "
         "relative path in the directory in which it starts"
     )

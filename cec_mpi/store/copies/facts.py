@@ -58,7 +58,7 @@ class CopiesFacts(Facts):
             balance_of(spread.slower, spread.slowest, spread.away),
             (
                 "shards",
-                f"{size_words(size)} in all, in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+                f"{size_words(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
             ),
         ]
 
