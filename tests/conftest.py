@@ -18,9 +18,9 @@ from cec_mpi.runtime.processes.launcher import detect_launcher, without_launcher
 from helpers import ROOT, bad_inputs
 from helpers.commands import finish, run_to_end
 from helpers.commands import start as start_command
+from helpers.endless_task import ENOUGH
 from helpers.needs import NEEDS, reason_to_skip
 from helpers.stores import SmallStore
-from helpers.until_told import ENOUGH
 from helpers.waiting import LEAVING, LIMIT
 
 # How fast something is, is no assertion; with CEC_REPEATABLE every run has the same examples.
@@ -95,18 +95,18 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def until_told(tmp_path):
-    """Give words of a task that makes steps until it is told that it is enough, and tell it."""
-    shutil.copy(ROOT / "tests" / "helpers" / "until_told.py", tmp_path)
+def endless_task(tmp_path):
+    """Words of a task that makes steps until `stop` is called."""
+    shutil.copy(ROOT / "tests" / "helpers" / "endless_task.py", tmp_path)
 
     def words(store):
         np.save(tmp_path / "X.npy", store.X)
-        return ["until_told:products"]
+        return ["endless_task:products"]
 
-    def tell():
+    def stop():
         (tmp_path / ENOUGH).touch()
 
-    return SimpleNamespace(words=words, tell=tell)
+    return SimpleNamespace(words=words, stop=stop)
 
 
 @pytest.fixture(scope="session")

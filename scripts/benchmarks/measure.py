@@ -131,7 +131,7 @@ def run(words: Sequence[object], ranks: int = 0, package: Path = Path()) -> str:
         shutil.rmtree(started.scratch, ignore_errors=True)
         raise
     if done.returncode != 0:
-        raise SystemExit(f"{words[:3]} ended with {done.returncode}: {done.told}")
+        raise SystemExit(f"{words[:3]} ended with {done.returncode}: {done.errors}")
     return done.stdout
 
 

@@ -112,7 +112,7 @@ def command(words: list[object], directory: Path, seconds: float, ranks: int = 0
     program = [sys.executable, "-m", "cec_mpi", *words, "-q"]
     done = run_to_end([*launcher, *program], cwd=directory, limit=seconds)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, words))}: {done.told}")
+        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
 
 
 def seconds_of(found: Lines) -> float:

@@ -203,7 +203,7 @@ class Campaign:
             self._complain(f"left: {done.left}")
         elif done.returncode not in codes:
             self._complain(f"exit code {done.returncode}")
-        elif "Traceback" in done.told or len(errors_of(done)) > 1:
+        elif "Traceback" in done.errors or len(errors_of(done)) > 1:
             self._complain("more than one message")
         else:
             return
@@ -413,7 +413,7 @@ class Run:
 
 def errors_of(done: Done) -> set[str]:
     """The messages of a command; two ranks may say that their master is gone."""
-    return {line for line in done.told.splitlines() if line.startswith("cec-mpi: error:")}
+    return {line for line in done.errors.splitlines() if line.startswith("cec-mpi: error:")}
 
 
 def ended(started: Started, due: float) -> Done:

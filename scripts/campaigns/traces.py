@@ -171,7 +171,7 @@ def command(words: list[object], directory: Path, seconds: float) -> str:
     program = [sys.executable, "-m", "cec_mpi", *map(str, words)]
     done = run_to_end(program, cwd=directory, limit=seconds)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, words))}: {done.told}")
+        sys.exit(f"{' '.join(map(str, words))}: {done.errors}")
     return done.stdout
 
 

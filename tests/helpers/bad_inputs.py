@@ -86,13 +86,13 @@ def judge(done: Done, code: int) -> str | None:
     """What is wrong with how a command failed, or None."""
     if done.returncode is None:
         running = "; ".join(done.left)
-        return f"no end within {LIMIT} s of {running}, having said {done.told[-400:]!r}"
+        return f"no end within {LIMIT} s of {running}, having said {done.errors[-400:]!r}"
     if done.left:
         return f"left processes behind: {'; '.join(done.left)}"
     if done.returncode != code:
-        return f"exit code {done.returncode}, expected {code}: {done.told[-400:]}"
-    if not re.fullmatch(r"cec-mpi: error: [^\n]+", done.told):
-        return f"exit code {code}, but not one message: {done.told[-400:]}"
+        return f"exit code {done.returncode}, expected {code}: {done.errors[-400:]}"
+    if not re.fullmatch(r"cec-mpi: error: [^\n]+", done.errors):
+        return f"exit code {code}, but not one message: {done.errors[-400:]}"
     return None
 
 

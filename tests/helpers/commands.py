@@ -68,7 +68,7 @@ class Done:
     left: tuple[str, ...]  # command lines of what was stopped, or outlived it
 
     @property
-    def told(self) -> str:
+    def errors(self) -> str:
         """What was printed to standard error, without what the launcher adds of its own."""
         return _NOISE.sub("", _BANNER.sub("", self.stderr)).strip()
 
@@ -127,7 +127,7 @@ def code_of(returncode: int, stderr: str) -> int:
 
 
 def reported_code(stderr: str) -> int | None:
-    """How a job ended, as Open MPI's mpirun has told it."""
+    """How a job ended, as Open MPI's mpirun has printed it."""
     ended = _ENDED.search(stderr)
     if not ended:
         return None
@@ -138,7 +138,7 @@ def reported_code(stderr: str) -> int | None:
 def finish(started: Started, limit: float = LIMIT) -> Done:
     """Wait for the end of a command, and end it when the time is up.
 
-    Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has told how the job
+    Open MPI 5.0's mpirun sometimes does not crash there but hangs, when it has printed how the job
     ended, and none of its processes is left: in 2 of 240 jobs of a rank that ended all others.
     """
     process = started.process
@@ -173,7 +173,7 @@ def run_to_end(
     busy box: it says nothing and leaves with a code of its own. Then it is started again.
     """
     done = finish(start(command, cwd=cwd, variables=variables), limit)
-    if done.returncode == _DID_NOT_START and not done.stdout and not done.told:
+    if done.returncode == _DID_NOT_START and not done.stdout and not done.errors:
         done = finish(start(command, cwd=cwd, variables=variables), limit)
     return done
 

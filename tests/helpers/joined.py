@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from helpers.waiting import LIMIT
 
 
-def codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
+def exit_codes(processes: Iterable[subprocess.Popen[str]]) -> list[int]:
     """Their exit codes, once they have ended."""
     return [process.wait(LIMIT) for process in processes]
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def error_of(process: subprocess.Popen[str]) -> str:
     """What a process that has ended, or is about to, has said was wrong."""
     _, stderr = process.communicate(timeout=LIMIT)
     return stderr.removeprefix("cec-mpi: error: ")

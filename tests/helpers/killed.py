@@ -23,7 +23,7 @@ PROCESSES = 3
 
 
 def words(directory: Path, seconds: float) -> list[object]:
-    """What a launcher is told to start."""
+    """The words of the program, for a launcher."""
     directory.mkdir(exist_ok=True)
     return [sys.executable, Path(__file__).resolve(), directory, seconds]
 

@@ -176,7 +176,7 @@ def when(is_so, do):
 
 @pytest.mark.needs("ulfm")
 def test_a_host_that_goes_dark_with_launched_machines_is_missed(hosts, multiply, made, tmp_path):
-    """The launcher on it is told of the end when it can be reached again."""
+    """The launcher on it learns of the end when it can be reached again."""
     out = tmp_path / "out"
     slowly = ("--emulate-speeds", "1,1,1", "--emulate-base", 800)
     threads = [

@@ -41,7 +41,7 @@ def multiply(cec, store, whole, tmp_path):
         assert "Traceback" not in done.stderr
         if not code:
             assert np.allclose(np.load(out / "result.npy"), W @ whole.X.T, atol=1e-9)
-        return done.told
+        return done.errors
 
     return multiply
 
@@ -66,9 +66,9 @@ def test_an_elastic_run_continues_without_machines_whose_shards_are_damaged(
 ):
     alter(shard(store, 2))
     shard(store, 3).unlink()
-    told = multiply("--local", 5, "--shards", "ram" if check else "mmap", *check)
-    assert f"shard-0002.npy: {BLOCK} do not match their checksum (cec-mpi repair {store}" in told
-    assert "--elastic" not in told
+    message = multiply("--local", 5, "--shards", "ram" if check else "mmap", *check)
+    assert f"shard-0002.npy: {BLOCK} do not match their checksum (cec-mpi repair {store}" in message
+    assert "--elastic" not in message
     lost = [event for event in events(tmp_path / "out") if "lost" in event]
     assert {event["lost"] for event in lost} == {2, 3}
     for event in lost:
@@ -79,17 +79,17 @@ def test_an_elastic_run_continues_without_machines_whose_shards_are_damaged(
 
 def test_in_lockstep_damage_ends_the_run_with_5(multiply, store):
     alter(shard(store, 4))
-    told = multiply("--serial", code=5)
-    assert told.startswith("cec-mpi: error: ")
-    assert len(told.splitlines()) == 1
+    message = multiply("--serial", code=5)
+    assert message.startswith("cec-mpi: error: ")
+    assert len(message.splitlines()) == 1
     says = f"shard-0004.npy: {BLOCK} do not match their checksum"
     for words in (says, f"cec-mpi repair {store}", "--elastic"):
-        assert words in told
+        assert words in message
 
 
 def test_where_too_few_shards_are_good_the_message_names_the_rows(multiply, store):
     for machine in (1, 2, 3, 5):
         alter(shard(store, machine))
-    told = multiply("--local", 5, code=4)
-    assert "cec-mpi: error: step 0 cannot end" in told
-    assert f"{BLOCK} do not match their checksum (cec-mpi repair {store}" in told
+    message = multiply("--local", 5, code=4)
+    assert "cec-mpi: error: step 0 cannot end" in message
+    assert f"{BLOCK} do not match their checksum (cec-mpi repair {store}" in message

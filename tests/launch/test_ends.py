@@ -68,13 +68,13 @@ def test_an_exception_ends_a_program_with_its_code(program, case):
 
 def test_a_program_that_exits_in_the_block_ends_with_its_code(program):
     done = program(block="sys.exit(3)")
-    assert (done.returncode, done.told) == (3, "")
+    assert (done.returncode, done.errors) == (3, "")
 
 
 def test_a_rank_that_exits_before_opening_ends_the_job(program):
     done = program(after=ONE.format("sys.exit(5)"))
     expected = "cec-mpi: error: rank 2 has left with exit code 5, and other ranks wait for it"
-    assert (done.returncode, done.told) == (5, expected)
+    assert (done.returncode, done.errors) == (5, expected)
 
 
 ELASTIC = [

@@ -69,8 +69,8 @@ def broken_store(small_store, tmp_path):
 
 def message(done):
     """The one message of a run that ended with an error on purpose."""
-    found = re.fullmatch(r"cec-mpi: error: ([^\n]+)", done.told)
-    assert found, f"expected one message, found {done.told}"
+    found = re.fullmatch(r"cec-mpi: error: ([^\n]+)", done.errors)
+    assert found, f"expected one message, found {done.errors}"
     return found[1]
 
 
@@ -90,9 +90,9 @@ def test_an_exception_in_a_step_names_the_machine(multiply, faulty, tmp_path):
 def test_an_exception_outside_a_computation_ends_the_job(multiply, faulty):
     done = multiply(**faulty("raise LookupError('lost')", method="assign", when="True"))
     assert done.returncode == 3
-    assert "rank 3" in done.told
-    assert done.told.count("Traceback") == 1
-    assert "LookupError: lost" in done.told
+    assert "rank 3" in done.errors
+    assert done.errors.count("Traceback") == 1
+    assert "LookupError: lost" in done.errors
 
 
 @pytest.mark.needs("openmpi")

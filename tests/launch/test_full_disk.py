@@ -53,33 +53,33 @@ def out_of(files):
     return files / "kept" / "out"
 
 
-def test_no_room_for_records_in_mid_run(on_small_disk, files):
+def test_no_space_for_records_in_mid_run(on_small_disk, files):
     done = on_small_disk("60k", "cec vectors=many.npy || code=$?", ranks=0)
     assert done.returncode == 3
-    assert done.told == (
-        f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space left on device"
+    assert done.errors == (
+        f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space on device"
     )
     assert "matvec ended early: " in done.stdout
     assert (out_of(files) / "steps.jsonl").stat().st_size > 1000
 
 
-def test_no_room_for_the_result(on_small_disk, files):
+def test_no_space_for_the_result(on_small_disk, files):
     done = on_small_disk("24k", "cec vectors=many.npy || code=$?", ranks=0)
     assert done.returncode == 2
-    assert done.told == (
-        f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space left on device"
+    assert done.errors == (
+        f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space on device"
     )
     assert done.stdout == ""
     assert not out_of(files).exists()
 
 
-def test_no_room_for_logs(on_small_disk, files):
+def test_no_space_for_logs(on_small_disk, files):
     lines = ["mkdir -p small/out/logs", "mount -t tmpfs -o size=4k none small/out/logs"]
     lines += ["head -c 4096 /dev/zero > small/out/logs/fill", "cec vectors=few.npy || code=$?"]
     done = on_small_disk("1m", *lines)
     assert done.returncode == 3
-    assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/logs/machine-0001.log cannot be ")
-    assert done.told.count("\n") == 0
+    assert done.errors.startswith(f"cec-mpi: error: {SMALL}/out/logs/machine-0001.log cannot be ")
+    assert done.errors.count("\n") == 0
     assert done.stdout == ""
     assert not (out_of(files) / "result.npy").exists()
 
@@ -88,12 +88,12 @@ def test_results_of_an_earlier_run_stay_in_mid_run_too(on_small_disk, files):
     lines = ["cec vectors=few.npy", "fill 16k", "cec vectors=many.npy --overwrite || code=$?"]
     done = on_small_disk("88k", *lines, ranks=0)
     assert done.returncode == 3
-    assert f"{SMALL}/out/steps.jsonl cannot be written" in done.told
+    assert f"{SMALL}/out/steps.jsonl cannot be written" in done.errors
     assert f"{SMALL}/out: unchanged" in done.stdout
     assert json.loads((out_of(files) / "summary.json").read_text())["steps"] == 3
 
 
-def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
+def test_no_space_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
     (files / "tasks.py").write_text(
         "import numpy as np\n"
         "def big(X, *, checkpoint):\n"
@@ -106,16 +106,16 @@ def test_no_room_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
     line = f"cec tasks:big {slowly} || code=$?"
     done = on_small_disk("80k", line, ranks=0)
     assert done.returncode == 3
-    assert done.told.startswith("cec-mpi: error: stopped after the time limit of 1 second, after ")
-    assert done.told.endswith(
-        f" but {SMALL}/out/checkpoint.npz cannot be written: No space left on device"
+    assert done.errors.startswith("cec-mpi: error: stopped after the time limit of 1 second, ")
+    assert done.errors.endswith(
+        f" but {SMALL}/out/checkpoint.npz cannot be written: No space on device"
     )
     assert (
         f"{SMALL}/out: no checkpoint was written: --resume starts from the beginning" in done.stdout
     )
 
 
-def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_small_disk, files):
+def test_no_space_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_small_disk, files):
     (files / "tasks.py").write_text(
         "import numpy as np\n"
         "def big(X, *, checkpoint):\n"
@@ -124,25 +124,25 @@ def test_no_room_for_an_array_leaves_a_checkpoint_and_no_part_of_the_array(on_sm
     )
     done = on_small_disk("80k", "cec tasks:big || code=$?", ranks=0)
     assert done.returncode == 3
-    assert done.told.startswith(f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: ")
-    assert done.told.count("cec-mpi: error: ") == 1
+    assert done.errors.startswith(f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: ")
+    assert done.errors.count("cec-mpi: error: ") == 1
     assert f"{SMALL}/out: a checkpoint was written: the same command with --resume" in done.stdout
     assert not (out_of(files) / "result.npy").exists()
 
 
-def test_arrays_stay_where_only_the_summary_has_no_room(on_small_disk, files):
+def test_arrays_stay_where_only_the_summary_has_no_space(on_small_disk, files):
     (files / "tasks.py").write_text(FILLS)
     few = "mount -o remount,nr_inodes=40 small"
     done = on_small_disk("1m", few, "cec tasks:fills || code=$?", ranks=0)
     assert done.returncode == 3
-    assert done.told == (
-        f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
+    assert done.errors == (
+        f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space on device"
     )
     assert f"{SMALL}/out: result.npy is saved, but not summary.json; " in done.stdout
     assert np.load(out_of(files) / "result.npy").shape == (31,)
 
 
-def test_results_of_an_earlier_run_make_room_for_the_summary(on_small_disk, files):
+def test_results_of_an_earlier_run_give_way_to_the_summary(on_small_disk, files):
     (files / "tasks.py").write_text(FILLS)
     lines = ["cec vectors=few.npy", "mount -o remount,nr_inodes=40 small"]
     lines += ["cec tasks:fills --overwrite || code=$?"]
@@ -153,14 +153,14 @@ def test_results_of_an_earlier_run_make_room_for_the_summary(on_small_disk, file
 
 
 @pytest.mark.parametrize("files_more", [1, 16])
-def test_encode_names_the_store_that_has_no_room(run, files, files_more):
+def test_encode_names_the_store_that_has_no_space(run, files, files_more):
     text = f"""
         mount -t tmpfs -o nr_inodes={1 + files_more} none {SMALL}
         cec-mpi encode few.npy {SMALL}/store --machines 3 --recovery 2"""
     done = run(["unshare", "--mount", "bash", "-c", text], cwd=files)
     assert done.returncode == 2
-    assert done.told.startswith(f"cec-mpi: error: {SMALL}/store cannot be written: No space left ")
-    assert done.told.count("cec-mpi: error: ") == 1
+    assert done.errors.startswith(f"cec-mpi: error: {SMALL}/store cannot be written: No space ")
+    assert done.errors.count("cec-mpi: error: ") == 1
 
 
 def test_a_directory_that_cannot_be_written(on_small_disk):
@@ -168,4 +168,4 @@ def test_a_directory_that_cannot_be_written(on_small_disk):
     done = on_small_disk("1m", *lines, "cec vectors=few.npy || code=$?", ranks=0)
     assert done.returncode == 2
     says = "cannot be used for results: it cannot be written"
-    assert done.told == f"cec-mpi: error: {SMALL}/out {says}"
+    assert done.errors == f"cec-mpi: error: {SMALL}/out {says}"

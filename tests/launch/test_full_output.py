@@ -17,5 +17,5 @@ def test_a_run_is_done(run, small_store, tmp_path):
     words = ["run", small_store.path, "--out", tmp_path / "out", f"vectors={tmp_path / 'W.npy'}"]
     done = run(["mpirun", "-n", 4, *FULL, *words])
     warning = "cec-mpi: warning: standard output cannot be written: No space left on device"
-    assert (done.returncode, done.told) == (0, warning)
+    assert (done.returncode, done.errors) == (0, warning)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["steps"] == 3

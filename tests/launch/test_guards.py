@@ -45,7 +45,7 @@ with cec_mpi.open_operator({str(small_store.path)!r}, MPI.COMM_WORLD) as X:
 def the_error(done, code=2):
     """The one message of a command that failed in order."""
     assert done.returncode == code, done.stderr
-    lines = [line for line in done.told.splitlines() if line.startswith("cec-mpi: ")]
+    lines = [line for line in done.errors.splitlines() if line.startswith("cec-mpi: ")]
     assert len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
     return lines[0].removeprefix("cec-mpi: error: ")
@@ -54,9 +54,9 @@ def the_error(done, code=2):
 def raised(done):
     """The message of an exception that a program has shown once."""
     assert done.returncode != 0
-    assert done.told.count("Traceback") == 1, done.stderr
+    assert done.errors.count("Traceback") == 1, done.stderr
     assert "shape" not in done.stdout
-    return done.told
+    return done.errors
 
 
 # --- launchers that do not fit ----------------------------------------------------------------
@@ -75,10 +75,10 @@ def foreign(request):
 
 
 def test_the_mpirun_of_another_mpi(run, words, foreign):
-    told = the_error(run([foreign, "-n", 4, *words]))
-    assert "started 4 processes, but " in told
-    assert "runs each of them alone: start them with /" in told
-    own = Path(told.rpartition(" with ")[2])
+    printed = the_error(run([foreign, "-n", 4, *words]))
+    assert "started 4 processes, but " in printed
+    assert "runs each of them alone: start them with /" in printed
+    own = Path(printed.rpartition(" with ")[2])
     assert own.samefile(mpirun()) or own.parent == Path(mpirun()).parent
 
 
@@ -95,7 +95,7 @@ def test_the_mpirun_of_another_mpi_for_a_program(run, program, foreign):
 
 def warnings_of(done):
     assert done.returncode == 0, done.stderr
-    return [line.removeprefix("cec-mpi: warning: ") for line in done.told.splitlines()]
+    return [line.removeprefix("cec-mpi: warning: ") for line in done.errors.splitlines()]
 
 
 @pytest.mark.any_mpi
@@ -123,12 +123,12 @@ def test_a_program_warns_once(run, program):
     """Other tests hide this, with PYTHONWARNINGS."""
     shown = run([mpirun(), "-n", 4, *ONE_CORE, *program], variables=SHOWN)
     assert shown.returncode == 0
-    assert shown.told.count("SlowWarning: oversubscribed: more machines than cores") == 1
+    assert shown.errors.count("SlowWarning: oversubscribed: more machines than cores") == 1
 
 
 def test_too_few_ranks(run, words):
-    told = the_error(run([mpirun(), "-n", 2, *words]))
-    assert told.startswith("2 ranks were started: the store needs 4")
+    printed = the_error(run([mpirun(), "-n", 2, *words]))
+    assert printed.startswith("2 ranks were started: the store needs 4")
 
 
 # --- nodes that are not alike -----------------------------------------------------------------
@@ -147,9 +147,9 @@ def elsewhere(small_store, tmp_path, command):
 def test_shards_that_a_node_does_not_see(run, small_store, tmp_path):
     np.save(tmp_path / "W.npy", np.ones((3, small_store.columns)))
     command = ["cec-mpi", "run", "store", "--out", tmp_path / "o", f"vectors={tmp_path / 'W.npy'}"]
-    told = the_error(run(elsewhere(small_store, tmp_path, command)))
-    assert told.startswith("machines 2 and 3 on ")
-    assert f"sees {tmp_path}/here/store/shard-0002.npy" in told
+    printed = the_error(run(elsewhere(small_store, tmp_path, command)))
+    assert printed.startswith("machines 2 and 3 on ")
+    assert f"sees {tmp_path}/here/store/shard-0002.npy" in printed
 
 
 @pytest.mark.any_mpi
@@ -186,8 +186,8 @@ def test_a_file_that_was_changed_in_one_place(run, tmp_path):
     """Also where neither the version nor the size of a file tells."""
     changed = changed_copy(tmp_path, "errors.py", "exit_code = 6", "exit_code = 7")
     command = ["cec-mpi", "doctor"]
-    told = the_error(run([mpirun(), "-n", 1, *command, ":", "-n", 1, *changed, *command]))
-    assert told.count(f"{cec_mpi.__version__} (files ") == 2
+    printed = the_error(run([mpirun(), "-n", 1, *command, ":", "-n", 1, *changed, *command]))
+    assert printed.count(f"{cec_mpi.__version__} (files ") == 2
 
 
 # --- doctor -----------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_file_that_was_changed_in_one_place(run, tmp_path):
 def test_doctor_has_values_of_each_rank(cec, small_store):
     done = cec("doctor", small_store.path, "--json", ranks=4)
     assert done.returncode == 0, done.stderr
-    assert done.told == ""
+    assert done.errors == ""
     found = json.loads(done.stdout)
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     assert all(rank["threads"] > 0 for rank in found["ranks"])
@@ -205,12 +205,12 @@ def test_doctor_has_values_of_each_rank(cec, small_store):
 
 def test_doctor_alone(cec, run, small_store):
     done = run(["cec-mpi", "doctor", small_store.path])
-    assert (done.returncode, done.told) == (0, "")
+    assert (done.returncode, done.errors) == (0, "")
     assert "No problems were found." in done.stdout
-    told = r"To check several, run mpirun( --oversubscribe)? -n 4 cec-mpi doctor"
-    assert re.search(told, done.stdout)
+    printed = r"To check several, run mpirun( --oversubscribe)? -n 4 cec-mpi doctor"
+    assert re.search(printed, done.stdout)
     single = cec("doctor", ranks=1)
-    assert (single.returncode, single.told) == (0, "")
+    assert (single.returncode, single.errors) == (0, "")
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: none is left idle")
@@ -218,9 +218,9 @@ def test_doctor_finds_cores_that_binding_leaves_idle(run):
     done = run([mpirun(), "-n", 2, *ONE_CORE, "cec-mpi", "doctor", "--json"])
     found = json.loads(done.stdout)
     assert [rank["cores"] for rank in found["ranks"]] == [1, 1]
-    told = [f["text"] for f in found["findings"] if f["kind"] == "advice"]
-    assert len(told) == 1
-    assert told[0].startswith("ranks are bound to one core, and other cores are idle on ")
+    printed = [f["text"] for f in found["findings"] if f["kind"] == "advice"]
+    assert len(printed) == 1
+    assert printed[0].startswith("ranks are bound to one core, and other cores are idle on ")
     # Open MPI 4 binds one or two ranks to a core each; other MPIs take no notice. A run sets the
     # threads of its machines, whatever the environment says.
     unbound = {"OMPI_MCA_hwloc_base_binding_policy": "none"}

@@ -1,4 +1,4 @@
-"""Processes that die, hang or are told to leave, as on a real cluster: elastic runs continue."""
+"""Processes that die, hang or get a signal, as on a real cluster: elastic runs continue."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def events(out):
 @anyhow
 def test_killed_machines_are_left_out_from_the_very_step(multiply, tmp_path, launched):
     done = multiply("--inject", "kill:1@10,kill:3@20", launched=launched)
-    assert done.told.splitlines() == [
+    assert done.errors.splitlines() == [
         "cec-mpi: warning: machines 1 and 3 were lost. The results are complete. The reason is in "
         f"{tmp_path}/out/logs/master.log"
     ]
@@ -109,8 +109,8 @@ def test_too_few_machines_leave_a_checkpoint_and_code_4(multiply, tmp_path, laun
     kills = "kill:1@5,kill:2@10,kill:3@12"
     options = ("--checkpoint-every", 4, "--inject", kills)
     done = multiply(*options, launched=launched, code=4)
-    assert done.told.count("cec-mpi: error: ") == 1
-    assert "cec-mpi: error: step 12 cannot end: 1 of its machines are left (4)" in done.told
+    assert done.errors.count("cec-mpi: error: ") == 1
+    assert "cec-mpi: error: step 12 cannot end: 1 of its machines are left (4)" in done.errors
     assert (tmp_path / "out" / "checkpoint.npz").exists()
     if not launched:
         multiply("--checkpoint-every", 4, "--resume", "--machines", "2,3", machines=2)
@@ -179,7 +179,7 @@ def test_machines_leave_when_the_master_is_killed(start, run, store, tmp_path, l
         assert not (out / "connection.json").exists()
 
 
-# --- stopped, continued, told to leave --------------------------------------------------------
+# --- stopped, continued, ended by a signal ----------------------------------------------------
 
 
 @ulfm
@@ -190,11 +190,11 @@ def test_a_stopped_machine_is_given_up_and_ended_with_the_run(multiply, tmp_path
 
 
 @pytest.fixture
-def begun(start, store, until_told, tmp_path):
-    """Start a run that goes on until it is told; its process, and what waits for its steps."""
+def begun(start, store, endless_task, tmp_path):
+    """Start a run of the endless task; its process, and what waits for its steps."""
 
     def begun(*options, before=(), how=("--local", 4), variables=None):
-        words = ["cec-mpi", "run", store.path, "--out", "out", *until_told.words(store)]
+        words = ["cec-mpi", "run", store.path, "--out", "out", *endless_task.words(store)]
         process = start([*before, *words, *how, *SLOWLY, *options], variables=variables)
 
         def await_steps(condition):
@@ -215,7 +215,7 @@ def assert_right(out):
 
 @pytest.mark.any_mpi
 def test_a_machine_is_killed_one_wakes_up_and_comes_back_and_one_does_not_and_is_given_up(
-    begun, start, until_told, tmp_path
+    begun, start, endless_task, tmp_path
 ):
     process, await_steps = begun("--deadline", 0.5)
     await_steps(lambda steps: {1, 2, 3, 4} == set(steps[-1]["available"]))
@@ -230,7 +230,7 @@ def test_a_machine_is_killed_one_wakes_up_and_comes_back_and_one_does_not_and_is
     await_steps(lambda steps: 3 in steps[-1]["available"])
     dead.suspend()
     await_steps(lambda steps: any("given up" in event for s in steps for event in s["events"]))
-    until_told.tell()
+    endless_task.stop()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
     found = [event for _, event in events(tmp_path / "out")]
     assert {"late": 3} in found
@@ -243,7 +243,7 @@ def test_a_machine_is_killed_one_wakes_up_and_comes_back_and_one_does_not_and_is
 
 @pytest.mark.any_mpi
 def test_a_machine_and_the_master_are_stopped_for_longer_than_heartbeats(
-    begun, start, until_told, tmp_path
+    begun, start, endless_task, tmp_path
 ):
     """Over TCP, with machines that know an address and a key and no file."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -260,13 +260,13 @@ def test_a_machine_and_the_master_are_stopped_for_longer_than_heartbeats(
     await_steps(lambda steps: 2 not in steps[-1]["available"])
     machine.resume()
     await_steps(lambda steps: len(steps[-1]["available"]) == 4)
-    until_told.tell()
+    endless_task.stop()
     assert process.wait(LIMIT) == joined.wait(LIMIT) == 0
     assert_right(tmp_path / "out")
     assert not (tmp_path / "conn").exists()
 
 
-def test_a_launched_machine_that_is_told_to_leave_is_no_failure(begun, until_told, tmp_path):
+def test_a_launched_machine_that_a_signal_ends_is_no_failure(begun, endless_task, tmp_path):
     process, await_steps = begun(before=["mpirun", "-n", 6], how=["--elastic"])
     await_steps(lambda steps: 4 in steps[-1]["available"])
     ranks = ranks_of(process)
@@ -275,7 +275,7 @@ def test_a_launched_machine_that_is_told_to_leave_is_no_failure(begun, until_tol
     psutil.wait_procs([ranks[4]], timeout=LIMIT)
     ranks[2].send_signal(signal.SIGUSR1)
     await_steps(lambda steps: 2 not in steps[-1]["available"])
-    until_told.tell()
+    endless_task.stop()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
     assert "cec-mpi: error: " not in stderr

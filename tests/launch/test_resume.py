@@ -62,7 +62,7 @@ def test_a_killed_run_goes_on_with_other_machines(start, cec, slow_store, tmp_pa
 
     refused = cec(*words, "--serial")
     assert refused.returncode == 2
-    assert "--resume" in refused.told
+    assert "--resume" in refused.errors
 
     done = cec(*words, "--resume", "--machines", "2,3", ranks=3)
     assert done.returncode == 0, done.stderr
@@ -97,9 +97,9 @@ def test_the_terminal_says_how_to_continue(start, slow_store, tmp_path, end):
         process.stdin.flush()
     else:
         ranks_of(process)[3].kill()
-    told = process.communicate(timeout=LIMIT)[0]
-    assert f"has a checkpoint in {out}: the same command with --resume continues" in told
-    assert "mpirun --with-ft ulfm with --elastic" in told
+    text = process.communicate(timeout=LIMIT)[0]
+    assert f"has a checkpoint in {out}: the same command with --resume continues" in text
+    assert "mpirun --with-ft ulfm with --elastic" in text
 
 
 @pytest.mark.any_mpi
@@ -127,7 +127,7 @@ def test_products_go_on_at_the_next_row(start, cec, small_store, tmp_path):
     ):
         refused = cec(*other, "--resume", "--serial")
         assert refused.returncode == 2
-        assert says in refused.told
+        assert says in refused.errors
     again = cec(*words, "--resume", "--serial")
     assert again.returncode == 0
     assert "nothing to resume" in again.stdout
@@ -159,9 +159,9 @@ def test_a_time_limit_leaves_a_checkpoint_and_code_6(cec, slow_store, tmp_path):
     words = ["run", slow_store.path, "--out", out, "power", "tol=1e-9"]
     stopped = cec(*words, *SLOWLY, "--time-limit", 4, "--serial")
     assert stopped.returncode == 6
-    assert stopped.told.count("cec-mpi: error:") == 1
-    assert "time limit of 4 seconds" in stopped.told
-    assert "--resume continues" in stopped.told
+    assert stopped.errors.count("cec-mpi: error:") == 1
+    assert "time limit of 4 seconds" in stopped.errors
+    assert "--resume continues" in stopped.errors
     steps = steps_of(out)
     assert 0 < steps < 100
     done = cec(*words, "--resume", "--serial")
@@ -177,7 +177,7 @@ def test_the_end_of_a_slurm_job_is_a_time_limit(cec, slow_store, tmp_path):
     end = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3)}
     done = cec(*words, *SLOWLY, "tol=1e-12", "--serial", variables=end)
     assert done.returncode == 6
-    assert "time limit of the job is near" in done.told
+    assert "time limit of the job is near" in done.errors
 
 
 def warn_launcher(process):
@@ -232,16 +232,16 @@ def test_a_signal_leaves_a_checkpoint_and_code_6(start, cec, slow_store, tmp_pat
     assert summary["steps"] == summary["iterations"] > before  # none was made again
 
 
-def test_a_signal_to_a_machine_alone_does_not_end_the_run(start, small_store, until_told, tmp_path):
+def test_a_signal_to_a_machine_does_not_end_the_run(start, small_store, endless_task, tmp_path):
     out = tmp_path / "out"
-    words = ["run", small_store.path, "--out", out, *until_told.words(small_store)]
+    words = ["run", small_store.path, "--out", out, *endless_task.words(small_store)]
     process = start(["mpirun", "-n", 4, "cec-mpi", *words])
     wait_for_steps(process, out, 5)
     ranks = ranks_of(process)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
         ranks[2].send_signal(number)
         wait_for_steps(process, out, steps_of(out) + 5)
-    until_told.tell()
+    endless_task.stop()
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, stderr
     assert json.loads((out / "summary.json").read_text())["wrong"] == 0
@@ -332,13 +332,13 @@ def test_a_checkpoint_of_something_else_is_refused(cec, slow_store, make_store, 
     ):
         refused = cec(*others, "--resume", "--serial")
         assert refused.returncode == 2
-        assert says in refused.told
+        assert says in refused.errors
         assert (out / "checkpoint.npz").read_bytes() == kept
     (out / "checkpoint.npz").write_bytes(kept[: len(kept) // 2])
     refused = cec("run", slow_store.path, *words, "--resume", "--serial")
-    assert refused.told.count("cec-mpi: error: ") == 1
+    assert refused.errors.count("cec-mpi: error: ") == 1
     assert refused.returncode == 2
-    assert "checkpoint.npz cannot be read as a checkpoint" in refused.told
+    assert "checkpoint.npz cannot be read as a checkpoint" in refused.errors
 
 
 @pytest.mark.any_mpi
@@ -356,8 +356,8 @@ def test_products_after_a_damaged_checkpoint_are_made_again(cec, large_store, tm
     (out / "checkpoint.npz").write_bytes(content)
     done = cec(*words, "--resume")
     assert done.returncode == 0, done.stderr
-    assert done.told.count("cec-mpi: warning: ") == 1
-    for shown in done.told, (out / "logs" / "master.log").read_text():
+    assert done.errors.count("cec-mpi: warning: ") == 1
+    for shown in done.errors, (out / "logs" / "master.log").read_text():
         assert f"{out / 'checkpoint.npz'} cannot be read as a checkpoint" in shown
         assert "continues from checkpoint.previous.npz" in shown
     assert not list(out.glob("checkpoint*"))

@@ -96,7 +96,7 @@ def test_other_commands_print_once(cec, small_store):
     assert verify.returncode == 0
     assert verify.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]
 
-    told = cec("run", "--help", ranks=2)
-    assert told.returncode == 0
-    assert told.stdout.count("usage: cec-mpi") == 1
-    assert all(done.told == "" for done in (info, verify, told))
+    text = cec("run", "--help", ranks=2)
+    assert text.returncode == 0
+    assert text.stdout.count("usage: cec-mpi") == 1
+    assert all(done.errors == "" for done in (info, verify, text))

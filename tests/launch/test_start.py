@@ -247,9 +247,9 @@ def test_machines_leave_when_rank_0_never_arrives(run, command, struck, tmp_path
         file.write(SLOW_STDERR)
     done = run(words, variables=variables)
     assert done.returncode not in (0, None)
-    told = f"the master has not begun to listen within {LIMIT} s"
-    assert 1 <= done.stderr.count(told) <= 2, done.stderr
-    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(told)
+    message = f"the master has not begun to listen within {LIMIT} s"
+    assert 1 <= done.stderr.count(message) <= 2, done.stderr
+    assert done.stderr.count("cec-mpi: error: ") == done.stderr.count(message)
 
 
 @pytest.mark.any_mpi
@@ -258,8 +258,8 @@ def test_a_run_that_too_few_machines_come_to_ends_with_one_message(run, command,
     words = [*CONTINUING, "-n", 3, *command("run", "--elastic", "--start-timeout", 20)]
     done = run(words, variables=struck("2", "KILL"))
     assert done.returncode == code_with_kills(4), done.stderr
-    told = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
-    assert done.stderr.count("cec-mpi: ") == done.stderr.count(told) == 1, done.stderr
+    message = "cec-mpi: error: 1 machine is available at tick 0 (1): a step needs 2; "
+    assert done.stderr.count("cec-mpi: ") == done.stderr.count(message) == 1, done.stderr
 
 
 @pytest.mark.needs("ulfm")
@@ -268,6 +268,6 @@ def test_what_rank_0_refuses_ends_all_with_one_message(run, tmp_path):
     words = ["cec-mpi", "run", "no/such", "--out", "out", "power", "--elastic"]
     done = run([*CONTINUING, "-n", 3, *words], cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert done.told.count("\n") == 0
-    assert done.told.startswith("cec-mpi: error: no/such does not exist")
+    assert done.errors.count("\n") == 0
+    assert done.errors.startswith("cec-mpi: error: no/such does not exist")
     assert not list(tmp_path.iterdir())

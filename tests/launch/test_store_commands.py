@@ -144,8 +144,8 @@ def test_rate_and_time_left_on_a_terminal(start, matrix, tmp_path, ranks):
     terminal.close()
     # The bar has gone, and the answer stands alone.
     # A pipe is no chunk, which a warning says.
-    *told, last = (line for line in terminal.lines if line and " lacks 1 of " not in line)
-    assert all(line.startswith("cec-mpi: encoding ") for line in told)
-    assert bool(told) == bool(ranks)
+    *message, last = (line for line in terminal.lines if line and " lacks 1 of " not in line)
+    assert all(line.startswith("cec-mpi: encoding ") for line in message)
+    assert bool(message) == bool(ranks)
     assert last.startswith(f"{tmp_path / 'store'}: {source.rows} x 4 float64")
     assert last.endswith(")")

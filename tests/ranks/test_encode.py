@@ -95,7 +95,7 @@ def refused(comm, here, says, source, **options):
         (None, r"X is a NoneType, expected a path, or an array .* \(on rank 2\)"),
     ],
 )
-def test_ranks_that_do_not_agree_are_told_so(comm, here, other, says):
+def test_ranks_that_do_not_agree_are_refused(comm, here, other, says):
     refused(comm, here, says, other if comm.rank == 2 else X)
 
 

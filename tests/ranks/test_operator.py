@@ -76,7 +76,7 @@ def test_parts_of_the_ranks_have_an_operator_each(comm, shared_directory):
     part.Free()
 
 
-def test_an_exception_of_a_module_that_only_rank_0_has_is_told_in_words(comm, store, tmp_path):
+def test_an_exception_of_a_module_that_only_rank_0_has_crosses_as_text(comm, store, tmp_path):
     if comm.rank == 0:
         (tmp_path / "only_here.py").write_text("class Own(Exception): pass\n")
         sys.path.insert(0, str(tmp_path))
@@ -89,14 +89,14 @@ def test_an_exception_of_a_module_that_only_rank_0_has_is_told_in_words(comm, st
 
 
 def test_what_a_machine_does_itself_in_the_block_is_its_own(comm, store):
-    told = ""
+    text = ""
     try:
         with open_operator(store, comm) as operator:
             if operator is None and comm.rank == 2:
                 np.ones((2, 3)) @ np.ones(12)
     except ValueError as error:
-        told = str(error)
-    assert bool(told) == (comm.rank == 2)
+        text = str(error)
+    assert bool(text) == (comm.rank == 2)
 
 
 def test_an_operator_is_opened_by_hand_and_closed_twice(comm, store, X):

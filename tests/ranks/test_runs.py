@@ -51,8 +51,8 @@ def run(comm, here, capsys):
             code = run_in_lockstep(comm, run_options(arguments), options, signals)
         comm.Barrier()  # all look at the results
         assert code == 0
-        told = capsys.readouterr().err
-        assert (warns in told if comm.rank == 0 else told == "") if warns else told == ""
+        shown = capsys.readouterr().err
+        assert (warns in shown if comm.rank == 0 else shown == "") if warns else shown == ""
         return here / out
 
     return run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 SOON = 0.2
@@ -39,7 +39,7 @@ def test_the_last_of_six_processes_ends_the_run(start, make_store, tmp_path):
     words = ["--out", "out", "vectors=W.npy", "--local", 6, "--adopt", SOON, "--inject", gone]
     words += ["--speeds", "1,1,1,1,1,1"]  # with learned ones a machine may have no rows
     run = start(["cec-mpi", "run", six.path, *map(str, words)])
-    assert codes([run]) == [0], told(run)
+    assert exit_codes([run]) == [0], error_of(run)
     np.testing.assert_allclose(np.load(tmp_path / "out" / "result.npy"), W @ six.X.T, atol=1e-10)
     header, steps = read_steps(tmp_path / "out" / "steps.jsonl")
     last = header["machine_of_rank"].index(5)
@@ -72,7 +72,7 @@ def test_machines_are_given_back_and_hosts_leave_in_any_order(
         made.until(lambda: carried(made).keys() == {3, 4} and len(carried(made)[3]) != 0)
         made.step()
     code = 6 if leaving is signal.SIGTERM else -leaving
-    assert codes([leaver, stayer, *others]) == [code, code, 0, 0], told(others[0])
+    assert exit_codes([leaver, stayer, *others]) == [code, code, 0, 0], error_of(others[0])
 
 
 def test_a_host_carries_no_more_than_its_memory_is_for(accepting, store, join):
@@ -84,7 +84,7 @@ def test_a_host_carries_no_more_than_its_memory_is_for(accepting, store, join):
         made.until(lambda: len(made.happened("joined")) == 4)
         made.step()
         assert sorted(map(len, carried(made).values())) == [1, 1, 1]
-    assert codes([*first, *second]) == [-signal.SIGKILL, 0, 0, 0]
+    assert exit_codes([*first, *second]) == [-signal.SIGKILL, 0, 0, 0]
 
 
 def test_a_machine_is_given_back_to_a_process_that_was_stopped(accepting, store, join):
@@ -95,4 +95,4 @@ def test_a_machine_is_given_back_to_a_process_that_was_stopped(accepting, store,
         made.until(lambda: len(carried(made)) == 2)
         processes[0].send_signal(signal.SIGCONT)
         made.until(lambda: len(carried(made)) == 3)
-    assert codes(processes) == [0] * 3
+    assert exit_codes(processes) == [0] * 3

@@ -15,7 +15,7 @@ from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.messages import HELLO, STATUS, Hello, package_fingerprint
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 from helpers.waiting import wait_for_file
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -37,13 +37,13 @@ def test_a_reason_that_cannot_be_written_ends_nothing(accepting, store, join, co
         made.until(lambda: made.happened("lost") == [3])
         connection.close()
         made.step()
-    assert codes(processes) == [0] * 2
+    assert exit_codes(processes) == [0] * 2
 
 
-def test_strangers_cost_the_others_nothing(start, store, join, conn, until_told, tmp_path):
+def test_strangers_cost_the_others_nothing(start, store, join, conn, endless_task, tmp_path):
     """200 that say nothing, say what nobody understands, or hang up: more than files were open."""
     run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    run += [*until_told.words(store), "--checkpoint-every", 20]
+    run += [*endless_task.words(store), "--checkpoint-every", 20]
     master = start(["sh", "-c", 'ulimit -S -n 100 && exec "$@"', "sh", *run])
     assert "listening" in master.stdout.readline()
     machines = join(2)
@@ -56,8 +56,8 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, until_told,
             callers[-1].send(np.random.default_rng(number).bytes(1 + 40 * (number % 50)))
     for caller in callers[::5]:
         caller.close()
-    until_told.tell()
-    assert codes([master, *machines]) == [0] * 3, told(master)
+    endless_task.stop()
+    assert exit_codes([master, *machines]) == [0] * 3, error_of(master)
     for caller in callers:
         caller.close()
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
@@ -83,7 +83,7 @@ def test_who_opens_no_shard_holds_up_no_step(
         made.step()
         for connection in callers:
             connection.close()
-    assert codes(processes) == [0] * others
+    assert exit_codes(processes) == [0] * others
 
 
 def test_nothing_grows_with_machines_that_come_and_go(accepting, store, join, conn):

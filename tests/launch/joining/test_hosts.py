@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -31,8 +31,10 @@ def test_a_host_is_lost_and_leaves_with_all_of_its_machines(accepting, store, jo
         second.send_signal(signal.SIGTERM)
         made.until(lambda: len(made.happened("joined")) == 10)
         assert sorted(made.happened("left")) == sorted(made.happened("lost"))
-        made.until(lambda: second.poll() is not None)  # before the end of the run tells it to leave
-    assert codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], told(second)
+        made.until(lambda: second.poll() is not None)  # before the run ends
+    assert exit_codes([first, single, second, spare]) == [-signal.SIGKILL, 0, 6, 0], error_of(
+        second
+    )
 
 
 def test_machines_of_a_host_may_be_preempted_one_by_one(accepting, store, join):
@@ -42,7 +44,7 @@ def test_machines_of_a_host_may_be_preempted_one_by_one(accepting, store, join):
         for available in ({1, 2}, {2, 4}, {1, 3, 4}, {1, 2, 3, 4}):
             made.operator.available = available
             made.step()
-    assert codes(hosts) == [0, 0]
+    assert exit_codes(hosts) == [0, 0]
 
 
 HOST = "import sys, cec_mpi; cec_mpi.join(sys.argv[1], machines=2, retry=60.0)"
@@ -52,7 +54,7 @@ def test_a_program_can_carry_machines(accepting, store, start, conn):
     with accepting(store) as made:
         host = start([sys.executable, "-c", HOST, conn])
         made.until(lambda: len(made.happened("joined")) == 2)
-    assert codes([host]) == [0], told(host)
+    assert exit_codes([host]) == [0], error_of(host)
 
 
 REFUSED = {
@@ -68,10 +70,10 @@ def test_a_host_that_asks_for_too_much_is_refused(accepting, store, join):
         made.step()
         refused = [join(1, *words, "--retry", 60)[0] for words in REFUSED]
         made.until(lambda: all(process.poll() is not None for process in refused))
-        assert codes(refused) == [2] * len(refused)
+        assert exit_codes(refused) == [2] * len(refused)
         for process, expected in zip(refused, REFUSED.values(), strict=True):
-            message = told(process)
+            message = error_of(process)
             assert expected in message
             assert message.count("\n") == 1
         made.step()
-    assert codes(others) == [0] * 3
+    assert exit_codes(others) == [0] * 3

@@ -1,4 +1,4 @@
-"""A machine that joins where no run serves it: refusals, and leaving when it is told."""
+"""A machine that joins where no run serves it: refusals, and signals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -25,7 +25,7 @@ STALE = {
 }
 
 
-def test_a_machine_that_is_told_to_leave_waits_for_no_other_run(join, conn):
+def test_a_machine_that_a_signal_ends_waits_for_no_other_run(join, conn):
     master = Listener(["127.0.0.1"], None)
     master.file.write(conn)
     (machine,) = join(1, "--retry", 10 * LIMIT)
@@ -34,10 +34,10 @@ def test_a_machine_that_is_told_to_leave_waits_for_no_other_run(join, conn):
         assert kind_and_head(heard[1][0])[0] == kind
         machine.terminate()
     master.close()  # which lets nobody go before
-    assert machine.wait(LIMIT) == 6, told(machine)
+    assert machine.wait(LIMIT) == 6, error_of(machine)
 
 
-def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
+def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
     """As to a master that is stopped: its port takes connections, and nothing is said there."""
     with socket.create_server(("", 0)) as silent:
         port = silent.getsockname()[1]
@@ -46,7 +46,7 @@ def test_a_machine_leaves_when_it_is_told_while_it_connects(start, tmp_path):
         machine = start(["cec-mpi", "join", "conn"])
         silent.accept()[0].close()
         machine.terminate()
-        assert codes([machine]) == [6], told(machine)
+        assert exit_codes([machine]) == [6], error_of(machine)
 
 
 @pytest.mark.parametrize(

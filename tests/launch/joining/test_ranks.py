@@ -10,7 +10,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.runtime.records.recorder import read_steps
-from helpers.joined import codes
+from helpers.joined import exit_codes
 from helpers.killing import CONTINUING, code_with_kills
 from helpers.ranks import ranks_of
 from helpers.recording import Kept
@@ -54,8 +54,8 @@ def header_and_events(out):
 
 
 @pytest.mark.needs("code after a signal")
-def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_path):
-    run = begin(2, task=until_told.words(store))
+def test_a_run_that_is_stopped_lets_all_go(begin, join, store, endless_task, tmp_path):
+    run = begin(2, task=endless_task.words(store))
     machines = join(1)
     wait_for_file(tmp_path / "out" / "steps.jsonl", '"step":5', run)
     ranks_of(run)[0].send_signal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_a_run_that_is_stopped_lets_all_go(begin, join, store, until_told, tmp_p
     assert stderr.count("cec-mpi: error: ") == stderr.count("stopped by the signal SIGTERM") == 1
     for machine in machines:
         machine.terminate()  # which waits for the run to be resumed
-    assert codes(machines) == [6]
+    assert exit_codes(machines) == [6]
 
 
 @pytest.mark.needs("ulfm")
@@ -75,7 +75,7 @@ def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, is_right, tm
     machines = join(2, "-q")
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == code_with_kills(0), stderr
-    assert codes(machines) == [0, 0]
+    assert exit_codes(machines) == [0, 0]
     assert is_right()
     _, events = header_and_events(tmp_path / "out")
     assert [event["lost"] for event in events if "lost" in event] == [1]
@@ -83,15 +83,15 @@ def test_lost_ranks_are_replaced_by_machines_that_join(begin, join, is_right, tm
 
 @pytest.mark.any_mpi
 @pytest.mark.needs("ulfm")
-def test_ranks_go_on_without_machines_that_joined(begin, join, store, until_told, tmp_path):
-    run = begin(3, task=until_told.words(store), launcher=CONTINUING)
+def test_ranks_go_on_without_machines_that_joined(begin, join, store, endless_task, tmp_path):
+    run = begin(3, task=endless_task.words(store), launcher=CONTINUING)
     (machine,) = join(1)
     assert any("this is machine 3" in line for line in iter(machine.stdout.readline, ""))
     steps = tmp_path / "out" / "steps.jsonl"
     wait_for_file(steps, '"kind":"step"', run)
     machine.kill()
     wait_for_file(steps, '"lost":3', run)
-    until_told.tell()
+    endless_task.stop()
     stderr = run.communicate(timeout=LIMIT)[1]
     assert run.returncode == 0, stderr
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0

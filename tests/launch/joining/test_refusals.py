@@ -41,7 +41,7 @@ def test_what_a_run_refuses(call, store, tmp_path, words, expected):
     assert not (tmp_path / "conn").exists()
 
 
-def test_a_key_that_is_too_short_is_told(call, store, tmp_path, monkeypatch):
+def test_a_key_that_is_too_short_is_refused(call, store, tmp_path, monkeypatch):
     np.save(tmp_path / "W.npy", np.zeros((2, 60)))
     monkeypatch.setenv("CEC_MPI_KEY", "short")
     words = ["run", store.path, "--out", "out", "vectors=W.npy", *LISTEN]
@@ -51,7 +51,7 @@ def test_a_key_that_is_too_short_is_told(call, store, tmp_path, monkeypatch):
         assert "CEC_MPI_KEY has 5 characters: expected at least 16" in stderr
 
 
-def test_a_machine_without_the_key_is_told(call, tmp_path, monkeypatch):
+def test_a_machine_without_the_key_is_refused(call, tmp_path, monkeypatch):
     monkeypatch.delenv("CEC_MPI_KEY", raising=False)
     code, _, stderr = call(["join", "node1:5555"], tmp_path)
     assert code == 2, stderr
@@ -65,9 +65,9 @@ def test_a_run_with_too_few_file_descriptors_to_listen(run, store, conn, tmp_pat
     done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2
     says = f"this process uses all {most} of its file descriptors"
-    assert done.told.startswith("cec-mpi: error: the sockets that machines use cannot be opened: ")
-    assert says in done.told
-    assert done.told.count("\n") == 0
+    assert done.errors.startswith("cec-mpi: error: the sockets that machines use cannot be opened")
+    assert says in done.errors
+    assert done.errors.count("\n") == 0
 
 
 @pytest.mark.parametrize("most", [8, 14])
@@ -76,5 +76,5 @@ def test_a_machine_with_too_few_file_descriptors_to_join(accepting, run, store, 
         words = ["cec-mpi", "join", conn]
         done = run(["sh", "-c", f'ulimit -n {most} && exec "$@"', "sh", *words])
     assert done.returncode == 2
-    assert done.told.startswith("cec-mpi: error: a connection to the master cannot be opened: ")
-    assert done.told.count("\n") == 0
+    assert done.errors.startswith("cec-mpi: error: a connection to the master cannot be opened: ")
+    assert done.errors.count("\n") == 0

@@ -1,4 +1,4 @@
-"""Runs that machines join, from beginning to end: the connection file, and what is told."""
+"""Runs that machines join, from beginning to end: the connection file, and messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi.runtime.records.recorder import read_steps
 from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 from helpers.waiting import LIMIT, wait_for_file, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -34,7 +34,7 @@ def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, co
         assert done.returncode == 2, done.stderr
         assert "another run listens there; each run needs a file of its own" in done.stderr
         made.step()
-    assert codes(processes) == [0] * 2
+    assert exit_codes(processes) == [0] * 2
 
 
 def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
@@ -46,13 +46,13 @@ def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp
     assert (tmp_path / "out" / "connection.json").exists()
     time.sleep(0.5)
     run.send_signal(signal.SIGINT)
-    assert codes([run]) == [130]
+    assert exit_codes([run]) == [130]
     assert not (tmp_path / "out" / "connection.json").exists()
 
 
 @pytest.mark.parametrize("way", ["file", "address"])
 def test_machines_come_back_whenever_the_master_is_killed(
-    start, store, join, conn, until_told, tmp_path, way
+    start, store, join, conn, endless_task, tmp_path, way
 ):
     there, elsewhere = os.path.relpath(store.path, tmp_path), store.path.parent
     records, source, variables = tmp_path / "out" / "steps.jsonl", conn, {}
@@ -62,7 +62,7 @@ def test_machines_come_back_whenever_the_master_is_killed(
             source = f"127.0.0.1:{free.getsockname()[1]}"
         variables = {KEY_VARIABLE: "k" * 16}
         run[-2:] = ["--listen", source]
-    run += ["--wait", *until_told.words(store), "--checkpoint-every", 10]
+    run += ["--wait", *endless_task.words(store), "--checkpoint-every", 10]
     where = {"file": source, "cwd": elsewhere, "variables": variables}  # of machines
     master = start(run, variables=variables)
     hosts, carried = (1, 2) if way == "address" else (2, 1)
@@ -79,8 +79,8 @@ def test_machines_come_back_whenever_the_master_is_killed(
         if moment < 3:
             master.kill()
             master.wait()
-    until_told.tell()
-    assert codes([master, *patient]) == [0] * (1 + hosts), told(master)
+    endless_task.stop()
+    assert exit_codes([master, *patient]) == [0] * (1 + hosts), error_of(master)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["wrong"] == 0
     header, _ = read_steps(records)
     assert header["mpi_library"] == "none"
@@ -96,10 +96,10 @@ def test_a_run_that_is_stopped_lets_its_machines_go(start, store, join, conn, tm
     process.terminate()
     assert process.wait(LIMIT) == 6
     machines[0].terminate()
-    assert codes(machines[:1]) == [6], told(machines[0])
+    assert exit_codes(machines[:1]) == [6], error_of(machines[0])
     assert not conn.exists()
     machines[1].send_signal(signal.SIGUSR1)
-    assert codes(machines[1:]) == [6], told(machines[1])
+    assert exit_codes(machines[1:]) == [6], error_of(machines[1])
 
 
 @pytest.mark.parametrize("leaves", ["machine", "master"])
@@ -119,17 +119,15 @@ def test_a_machine_that_copies_its_shard_can_leave(start, make_store, join, conn
     if leaves == "machine":
         for machine in machines:
             machine.terminate()
-        assert codes(machines) == [6, 6], told(machines[0])
+        assert exit_codes(machines) == [6, 6], error_of(machines[0])
     master.kill()
     if leaves == "master":
-        assert codes(machines) == [3, 3], told(machines[0])
+        assert exit_codes(machines) == [3, 3], error_of(machines[0])
     assert not list((tmp_path / "disk").rglob("*shard-*"))
     assert master.wait(LIMIT) == -signal.SIGKILL
 
 
-def test_why_no_machine_can_join_is_told_where_the_run_waits(
-    start, make_store, join, conn, tmp_path
-):
+def test_a_waiting_run_prints_why_no_machine_can_join(start, make_store, join, conn, tmp_path):
     store = make_store(np.eye(60), 3, 2)
     for n in (1, 2):
         (store.path / f"shard-000{n}.npy").unlink()
@@ -137,7 +135,7 @@ def test_why_no_machine_can_join_is_told_where_the_run_waits(
     master = start([*run, "power", "--wait"])
     for _ in range(2):
         (machine,) = join(1, "--retry", 30)
-        assert codes([machine]) == [3], told(machine)
+        assert exit_codes([machine]) == [3], error_of(machine)
     master.terminate()
     assert master.wait(LIMIT) == 6
     lines = [line for line in master.stdout if "cannot join" in line]
@@ -155,8 +153,8 @@ def test_a_run_that_is_interrupted_says_so_to_its_machines(start, store, join, c
     assert "joined the run of" in machine.stdout.readline()
     assert "this is machine 1" in machine.stdout.readline()
     process.send_signal(signal.SIGINT)
-    assert codes([process, machine]) == [130, 3]
-    assert told(machine) == "the master has left: stopped by Ctrl-C\n"
+    assert exit_codes([process, machine]) == [130, 3]
+    assert error_of(machine) == "the master has left: stopped by Ctrl-C\n"
 
 
 def _has_joined(machine):
@@ -172,7 +170,7 @@ def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(start, stor
     assert any("waiting for 3 more machines (0 machines" in line for line in process.stdout)
     machines = join(2, "-q")
     assert any("waiting for 1 more machine (2 machines" in line for line in process.stdout)
-    assert codes([process, *machines, *join(1, "-q")]) == [0] * 4
+    assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
 def test_a_machine_says_what_it_waits_for(start, store, join, conn, tmp_path):
@@ -183,4 +181,4 @@ def test_a_machine_says_what_it_waits_for(start, store, join, conn, tmp_path):
     process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
     others = join(1, "--retry", 30, "-q")
     assert machine.stdout.readline().startswith("joined the run of")
-    assert codes([process, machine, *others]) == [0] * 3
+    assert exit_codes([process, machine, *others]) == [0] * 3

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from helpers.joined import codes, told
+from helpers.joined import error_of, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
 
@@ -33,9 +33,9 @@ def test_machines_join_and_leave_and_each_product_is_right(accepting, store, joi
         first[2].send_signal(signal.SIGUSR1)
         made.until(lambda: len(made.happened("joined")) == 7)
         assert made.happened("joined")[6:] == made.happened("left")[1:]
-        assert codes(first[2:3]) == [6]
-    assert codes(first) == [-signal.SIGKILL, 6, 6, 0]
-    assert codes(second) == [0] * 4
+        assert exit_codes(first[2:3]) == [6]
+    assert exit_codes(first) == [-signal.SIGKILL, 6, 6, 0]
+    assert exit_codes(second) == [0] * 4
     assert not conn.exists()
     assert "listening for machines at" in capsys.readouterr().out
 
@@ -47,7 +47,7 @@ def test_who_comes_after_the_last_step_ends_as_the_others_do(accepting, store, j
         late = join(1)[0]
         assert "joined" in late.stdout.readline()
         time.sleep(0.5)  # it says who it is, and nobody listens now
-    assert codes([*first, late]) == [0] * 3, told(late)
+    assert exit_codes([*first, late]) == [0] * 3, error_of(late)
 
 
 def test_a_step_waits_for_machines_that_come_back(accepting, store, join):
@@ -94,12 +94,12 @@ def test_a_machine_whose_answers_are_wrong_has_to_leave(accepting, make_store, j
         made.until(lambda: len(made.happened("joined")) == 3)
         bad = start([sys.executable, "-c", WRONG, conn])
         made.until(lambda: made.happened("excluded"))
-        assert codes([bad]) == [7]
+        assert exit_codes([bad]) == [7]
         says = r"the master has excluded this machine: wrong in step \d+\n"
-        assert re.fullmatch(says, told(bad))
+        assert re.fullmatch(says, error_of(bad))
         assert len(made.happened("wrong")) == 1
         made.step()
-    assert codes(good) == [0] * 3
+    assert exit_codes(good) == [0] * 3
 
 
 FAILS = """
@@ -119,8 +119,10 @@ def test_a_machine_that_fails_says_so_and_may_come_back(accepting, store, join, 
         made.until(lambda: len(made.happened("joined")) == 2)
         failing = start([sys.executable, "-c", FAILS, conn])
         made.until(lambda: made.happened("lost"))
-        assert codes([failing]) == [3]
-        assert told(failing) == "the master has excluded this machine: ArithmeticError: no luck\n"
+        assert exit_codes([failing]) == [3]
+        assert (
+            error_of(failing) == "the master has excluded this machine: ArithmeticError: no luck\n"
+        )
         (lost,) = [event for event in made.recorder.happened if "lost" in event]
         assert lost["reason"] == "ArithmeticError: no luck"
-    assert codes(good) == [0] * 2
+    assert exit_codes(good) == [0] * 2

@@ -11,8 +11,8 @@ import pytest
 
 from cec_mpi.runtime.records.reading import read_lines
 from helpers import ROOT
+from helpers.endless_task import ENOUGH, vector
 from helpers.jobs import Job
-from helpers.until_told import ENOUGH, vector
 from helpers.waiting import LIMIT, wait_until
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
@@ -31,10 +31,10 @@ class Story:
 
     def __init__(self, desk, store):
         self.desk, self.out = desk, desk.directory / "out"
-        for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "until_told.py"):
+        for file in (store.path.parent / "X.npy", ROOT / "tests" / "helpers" / "endless_task.py"):
             shutil.copy(file, desk.directory)
         own = "--cpus-per-task 2 --sbatch exclude=n1 --time 10"
-        task = f"until_told:products --checkpoint-every 5 {SLOWLY}"
+        task = f"endless_task:products --checkpoint-every 5 {SLOWLY}"
         said = desk.run(
             "cec-mpi",
             "slurm",

@@ -96,7 +96,7 @@ def test_counts_of_several_groups_are_added(tmp_path):
     assert added.at(1) == (1, 2, 3, 4)
 
 
-def test_groups_that_are_repeated_start_again_together(tmp_path):
+def test_groups_that_are_repeated_start_again_at_the_same_tick(tmp_path):
     paths = [
         written(tmp_path, counts([1, 2, 3]), "long.json"),
         written(tmp_path, counts([0, 1]), "short.json"),
@@ -167,7 +167,7 @@ def test_only_counts_can_be_added(tmp_path):
         (b"1,1,\xff\n", "cannot be read"),
     ],
 )
-def test_files_that_say_nothing_usable_are_refused_by_name(tmp_path, content, says):
+def test_files_of_no_known_format_are_refused_by_name(tmp_path, content, says):
     path = written(tmp_path, content, "who")
     with pytest.raises(InputError, match=f"who.*{says}"):
         read_availability([path], 3)
@@ -208,7 +208,7 @@ def test_a_seed_gives_the_same_sets_in_any_order():
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.3, 0.9])
-def test_each_machine_is_up_about_as_often_as_asked(probability):
+def test_each_machine_is_available_about_as_often_as_its_probability(probability):
     number, machines = 4000, 8
     model = RandomAvailability(machines, probability, seed=1)
     up = np.zeros((number, machines))
@@ -309,7 +309,7 @@ def test_what_a_command_may_print(tmp_path, printed, expected):
         ("sh -c 'sleep 30 & sleep 30'", "has not ended after 0.3 seconds"),
     ],
 )
-def test_a_command_that_gives_no_answer_is_named_with_what_it_said(command, says):
+def test_a_command_that_gives_no_answer_is_named_with_its_output(command, says):
     availability = from_command(command, 6, limit=0.3 if "sleep" in command else 10)
     with pytest.raises(InputError, match=says) as refused:
         availability.at(3)
@@ -323,9 +323,9 @@ def test_a_command_without_words(command):
         from_command(command, 6)
 
 
-def test_a_command_is_told_the_tick_and_starts_no_shell():
-    told = from_command("printenv CEC_TICK", 6, every=0)
-    assert [told.at(tick) for tick in (1, 2, 3)] == [(1,), (2,), (3,)]
+def test_a_command_gets_the_tick_and_starts_no_shell():
+    message = from_command("printenv CEC_TICK", 6, every=0)
+    assert [message.at(tick) for tick in (1, 2, 3)] == [(1,), (2,), (3,)]
     with pytest.raises(InputError, match=r"printed '\$CEC_TICK'"):
         from_command("echo $CEC_TICK", 6).at(1)
 

@@ -53,7 +53,7 @@ def test_a_machine_that_is_late_in_an_earlier_step_is_waited_for(store, X, adjoi
             np.testing.assert_allclose(operator @ w, X @ w, atol=1e-10)
 
 
-def test_with_a_check_one_machine_to_spare_beside_it_is_enough(replicated, X):
+def test_with_a_check_one_more_machine_to_spare_is_enough(replicated, X):
     recorder = Kept()
     with opened_here(replicated, recorder=recorder, check=True, inject="nan:2@0") as operator:
         for _ in range(2):

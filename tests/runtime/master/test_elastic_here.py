@@ -123,7 +123,7 @@ def test_records_say_who_is_away_why_and_since_when(made):
     assert recorder.records[-1].away == {"lost": {2: 3}}
 
 
-def test_a_late_machine_is_asked_again_when_it_has_answered(made):
+def test_a_late_machine_gets_rows_again_when_it_has_answered(made):
     X, make, recorder = made
     master, hub = make(deadline=0.05)
     hub.silent = {4}

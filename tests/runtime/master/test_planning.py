@@ -123,7 +123,7 @@ def test_stragglers_have_rows_computed_more_often_where_machines_are_there():
         steps.next(2)
 
 
-def test_nothing_is_said_in_hindsight_where_answers_do_not_count():
+def test_there_is_no_hindsight_if_answers_do_not_count():
     """Machines that were too late have shown no speed, and the best assignment would use them."""
     steps = planner_of([EVERYONE])
     steps.uses_all_answers = False

@@ -23,7 +23,7 @@ def test_what_shows_errors_is_taken(tmp_path):
         SessionOptions(check=True).checked(manifest)
 
 
-def test_what_does_not_is_refused_and_told_what_helps(tmp_path):
+def test_what_does_not_is_refused_with_what_helps(tmp_path):
     manifest = manifest_of(tmp_path / "store", 16, 8, "float32", columns=100, code="fourier")
     says = (
         r"check: with this code \(fourier, N = 16, L = 8\) in float32, "

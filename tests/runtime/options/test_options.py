@@ -105,15 +105,15 @@ def test_help_in_python_says_what_each_keyword_is():
 
 
 def refusal(store, **options):
-    """What a program is told that opens an operator with these options."""
+    """The message of a program that opens an operator with these options."""
     with pytest.raises(InputError) as error, cec_mpi.open_operator(store, **options):
         pass
     return str(error.value)
 
 
 def test_a_keyword_that_there_is_not_is_refused(tmp_path):
-    told = refusal(tmp_path, spare=1)
-    assert told == "open_operator got an unexpected keyword argument 'spare'"
+    printed = refusal(tmp_path, spare=1)
+    assert printed == "open_operator got an unexpected keyword argument 'spare'"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
     ],
 )
 def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instead, store, capsys):
-    told = refusal(store, **{name: value})
-    assert f"unexpected keyword argument '{name}': it was removed; " in told
-    assert instead in told
+    printed = refusal(store, **{name: value})
+    assert f"unexpected keyword argument '{name}': it was removed; " in printed
+    assert instead in printed
     flag = f"--{name.replace('_', '-')}"
     for words in ([flag, value], [f"{flag}={value}", "--serial"]):
         assert main(["run", str(store), "--out", "out", *words]) == 2
@@ -159,7 +159,7 @@ def test_an_option_that_was_removed_says_what_to_use_instead(name, value, instea
         ("inject", {}, {}),
     ],
 )
-def test_a_value_of_another_type_is_told_with_its_name(store, name, value, others):
+def test_a_value_of_another_type_is_refused_with_its_name(store, name, value, others):
     options = SessionOptions(**others, **{name: value})
     with pytest.raises(InputError, match=f"^{name} {re.escape(repr(value))}: expected "):
         options.checked(cec_mpi.open_store(store).manifest)
@@ -284,7 +284,7 @@ def test_options_that_do_not_fit_copies_are_refused(given, expected, tmp_path):
         SessionOptions(**given).checked(manifest)
 
 
-def test_an_elastic_run_waits_patiently_for_answers_unless_it_is_told_how_long(store):
+def test_an_elastic_run_has_a_long_deadline_by_default(store):
     manifest = cec_mpi.open_store(store).manifest
     assert SessionOptions().checked(manifest).deadline is None
     patient = SessionOptions(elastic=True).checked(manifest).deadline

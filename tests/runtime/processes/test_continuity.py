@@ -75,11 +75,11 @@ def test_what_srun_shows(variables, settings, continues):
     assert found.remedy == ("" if continues else EXPORT)
 
 
-def test_it_is_said_in_one_sentence():
+def test_it_is_one_sentence():
     assert str(of(INTEL)) == "if a process is killed, the others continue"
     assert str(of(HYDRA)).startswith("if a process is killed, all end: MPICH's mpiexec has ")
-    told = str(of(OPEN_MPI_5))
-    assert told.startswith("cannot tell whether the others continue if a process is killed: start ")
+    text = str(of(OPEN_MPI_5))
+    assert text.startswith("cannot tell whether the others continue if a process is killed: start ")
 
 
 @pytest.mark.parametrize(

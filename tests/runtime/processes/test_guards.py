@@ -65,25 +65,26 @@ def test_more_ranks_than_cores():
 
 
 def test_a_hundred_ranks_on_twenty_nodes_are_one_message():
-    (told,) = crowds(nodes(*[5] * 20))
+    (message,) = crowds(nodes(*[5] * 20))
     assert (
-        "more machines than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)" in told
+        "more machines than cores on n2, n3, n4 and 16 more (5 machines on 4 cores on n2)"
+        in message
     )
-    assert len(told) < 250
+    assert len(message) < 250
 
 
 def test_more_threads_than_cores():
     assert crowds(nodes(3), 2) == []
-    (told,) = crowds(nodes(4), 2)
-    assert "more threads than cores on n1 (3 machines of 2 threads on 4 cores)" in told
-    assert "fewer --threads" in told
+    (message,) = crowds(nodes(4), 2)
+    assert "more threads than cores on n1 (3 machines of 2 threads on 4 cores)" in message
+    assert "fewer --threads" in message
 
 
 def test_more_threads_than_a_rank_is_bound_to():
-    (told,) = crowds(nodes(2, own=1), 4)
-    assert "more threads than cores on n1 (4 threads bound to 1 core)" in told
-    (told,) = crowds(nodes(2, own=1), 5)
-    assert "more threads than cores on n1 (1 machine of 5 threads on 2 cores)" in told
+    (message,) = crowds(nodes(2, own=1), 4)
+    assert "more threads than cores on n1 (4 threads bound to 1 core)" in message
+    (message,) = crowds(nodes(2, own=1), 5)
+    assert "more threads than cores on n1 (1 machine of 5 threads on 2 cores)" in message
     assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
 
 
@@ -97,11 +98,11 @@ def test_more_threads_than_a_rank_is_bound_to():
         ("a launcher", "no binding"),
     ],
 )
-def test_each_launcher_is_told_in_its_own_words_to_bind_to_no_core(maker, option):
-    (told,) = crowds(nodes(2, own=1), 4, maker)
-    assert told.endswith(f"use fewer --threads, or start with {option}")
-    (told,) = binding(nodes(2, own=1), maker)
-    assert told.endswith(f": start them with {option}")
+def test_each_launcher_has_its_own_option_to_bind_to_no_core(maker, option):
+    (message,) = crowds(nodes(2, own=1), 4, maker)
+    assert message.endswith(f"use fewer --threads, or start with {option}")
+    (message,) = binding(nodes(2, own=1), maker)
+    assert message.endswith(f": start them with {option}")
 
 
 def test_nodes_of_one_name_are_two_nodes():
@@ -109,7 +110,7 @@ def test_nodes_of_one_name_are_two_nodes():
     assert crowds(two) == []
 
 
-def test_both_are_said():
+def test_both_are_warnings():
     assert len(crowds(nodes(7), 2)) == 2
 
 
@@ -120,8 +121,8 @@ def binding(places, maker="Open MPI"):
 
 
 def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
-    (told,) = binding(nodes(2, own=1))
-    assert told == (
+    (message,) = binding(nodes(2, own=1))
+    assert message == (
         "ranks are bound to one core, and other cores are idle on n1 (2 ranks on 2 cores "
         "of 4): start them with mpirun --bind-to none"
     )
@@ -140,15 +141,17 @@ def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
     ],
 )
 def test_machines_that_may_move_between_numa_domains(maker, option):
-    (told,) = binding(nodes(5, cores=64, domains=4), maker)
-    assert told.startswith("machines may move between NUMA domains on n1 (4 machines, 4 domains): ")
-    assert option in told
+    (message,) = binding(nodes(5, cores=64, domains=4), maker)
+    assert message.startswith(
+        "machines may move between NUMA domains on n1 (4 machines, 4 domains)"
+    )
+    assert option in message
     assert binding(nodes(5, cores=64, domains=4, own_domains=1), maker) == []
 
 
 def test_fewer_machines_than_numa_domains():
-    (told,) = binding(nodes(1, 1, 1, cores=64, domains=2))
-    assert told.startswith("machines spread over NUMA domains on n2 and n3 (1 machine, 2 domains ")
+    (message,) = binding(nodes(1, 1, 1, cores=64, domains=2))
+    assert message.startswith("machines spread over NUMA domains on n2 and n3 (1 machine, 2 ")
 
 
 def test_a_machine_without_numa_needs_no_advice():
@@ -160,7 +163,7 @@ SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         (SAME, ""),
         (("0.1.0", "15cd45ca", "/home/cec_mpi"), ""),
@@ -175,10 +178,10 @@ SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
         (("0.3.0", "0", "/opt", "what a later version adds"), "0.3.0 in /opt on n2 and n3"),
     ],
 )
-def test_different_versions_of_the_package(other, told):
+def test_different_versions_of_the_package(other, message):
     found = different_packages([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
-    assert told in found
-    assert bool(told) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def test_different_versions_of_what_it_needs():
@@ -189,7 +192,7 @@ def test_different_versions_of_what_it_needs():
 
 
 @pytest.mark.parametrize(
-    ("size", "machines", "told"),
+    ("size", "machines", "message"),
     [
         (7, 6, ""),
         (1, 6, "1 rank was started: the store needs 7, one for the master and one for each of "),
@@ -197,10 +200,10 @@ def test_different_versions_of_what_it_needs():
         (4, 4, "needs 5, one for the master and one for each of 4 of its 6 machines (mpirun -n"),
     ],
 )
-def test_too_few_or_too_many_ranks(size, machines, told):
+def test_too_few_or_too_many_ranks(size, machines, message):
     found = wrong_ranks(size, range(1, machines + 1), 6)
-    assert told in found
-    assert bool(told) == bool(found)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 @pytest.mark.parametrize(

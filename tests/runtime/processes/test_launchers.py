@@ -154,9 +154,9 @@ def test_the_message_names_the_launcher_beside_the_library(tmp_path, name, there
     for program in there:
         (tmp_path / "bin" / program).touch(0o755)
     found = read_library(LIBRARIES[name], tmp_path / "lib" / "deeper" / "libmpi.so")
-    told = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
-    assert told.startswith(f"MPICH's mpiexec started 7 processes, but {found.name}, the MPI of ")
-    assert told.endswith(f"start them with {tmp_path}/bin/{expected}")
+    text = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
+    assert text.startswith(f"MPICH's mpiexec started 7 processes, but {found.name}, the MPI of ")
+    assert text.endswith(f"start them with {tmp_path}/bin/{expected}")
 
 
 @pytest.mark.parametrize("where", ["home/opt/mpi/lib", "home/libexec", "home"])
@@ -168,8 +168,8 @@ def test_a_launcher_that_lies_elsewhere_is_not_the_librarys_own(tmp_path, where)
         (bin / "mpirun").touch(0o755)
     found = read_library(LIBRARIES["Open MPI 5"], tmp_path / where / "libmpi.so.40")
     assert found.program is None
-    told = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
-    assert told.endswith("start them with Open MPI's own mpirun")
+    text = message(Launcher("MPICH", "MPICH's mpiexec", 7, 0), found)
+    assert text.endswith("start them with Open MPI's own mpirun")
 
 
 def test_a_library_without_launcher_is_not_given_that_of_the_root():
@@ -200,5 +200,5 @@ def test_the_message_says_what_srun_needs(name, kind):
 
 def test_the_message_says_what_this_slurm_cannot_load():
     launcher = detect_launcher(ENVIRONMENTS["srun --mpi=none"])
-    told = message(launcher, library("Open MPI 5"), "libpmix.so is missing")
-    assert "or srun --mpi=pmix once Slurm can load it: libpmix.so is missing" in told
+    text = message(launcher, library("Open MPI 5"), "libpmix.so is missing")
+    assert "or srun --mpi=pmix once Slurm can load it: libpmix.so is missing" in text

@@ -30,7 +30,7 @@ def test_more_processes_than_cores_have_one_thread_each():
     assert [(place.cores, place.threads) for place in places] == [(2, 1)] * 5
 
 
-def test_computers_are_told_apart_by_their_networks_not_their_names():
+def test_computers_differ_by_their_networks_not_their_names():
     places = places_together([alone(network, 8) for network in "abbac"])
     assert [place.node for place in places] == [0, 1, 1, 0, 4]
     assert [place.ranks for place in places] == [2, 2, 2, 2, 1]

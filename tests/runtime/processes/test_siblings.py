@@ -71,7 +71,7 @@ def test_ranks_of_this_job_are_ended_and_no_others(maker, start, launched):
     assert [process.poll() for process in (mine[1], *bystanders)] == [None] * 5
 
 
-def test_ranks_whose_number_is_not_asked_for_live(start, launched):
+def test_ranks_of_other_numbers_live(start, launched):
     launched(open_mpi(0))
     process = start(open_mpi(1))
     end_ranks([])

@@ -17,7 +17,7 @@ NO_JOB = "srun: error: Unable to confirm allocation for job 67108862: Invalid jo
 
 
 @pytest.mark.parametrize(
-    ("told", "kinds"),
+    ("text", "kinds"),
     [
         (
             "MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n"
@@ -32,13 +32,13 @@ NO_JOB = "srun: error: Unable to confirm allocation for job 67108862: Invalid jo
         ("", ()),
     ],
 )
-def test_what_srun_says_that_it_has(told, kinds):
+def test_what_srun_says_that_it_has(text, kinds):
     """Slurm 22.05, and 20.11."""
-    assert srun_kinds(told) == kinds
+    assert srun_kinds(text) == kinds
 
 
 @pytest.mark.parametrize(
-    ("told", "problem"),
+    ("text", "problem"),
     [
         (NO_LIBRARY, "libpmix.so is missing (on Debian: apt install libpmix-dev, on each node)"),
         (
@@ -51,18 +51,18 @@ def test_what_srun_says_that_it_has(told, kinds):
         ("", ""),
     ],
 )
-def test_why_srun_cannot_load_what_it_lists(told, problem):
-    assert load_problem("pmix", told) == problem
+def test_why_srun_cannot_load_what_it_lists(text, problem):
+    assert load_problem("pmix", text) == problem
 
 
 def test_settings_of_slurm():
-    told = (
+    text = (
         "Configuration data as of 2026-11-24T11:00:13\n"
         "KillOnBadExit           = 0\n"
         "PropagateResourceLimitsExcept = (null)\n"
         "WaitTime                = 30 sec\n\n"
         "Slurmctld(primary) at vm is UP\n"
     )
-    settings = read_settings(told)
+    settings = read_settings(text)
     assert (settings["KillOnBadExit"], settings["WaitTime"]) == ("0", "30 sec")
     assert read_settings("slurm_load_ctl_conf error: Unable to contact controller\n") == {}

@@ -204,7 +204,7 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
         (["steps.jsonl", "result.npy"], "did not come to its end .*: --resume begins again, "),
     ],
 )
-def test_a_run_that_was_interrupted_is_told_from_one_that_is_done(tmp_path, names, says):
+def test_a_run_that_was_interrupted_differs_from_one_that_is_done(tmp_path, names, says):
     for name in names:
         (tmp_path / name).write_text('{"kind": "header"}\n{"kind": "step"}\n')
     with pytest.raises(InputError, match=says):
@@ -627,7 +627,7 @@ def test_names_of_arrays_that_no_run_has_written_are_passed_over(tmp_path):
         ({"away": {"asleep": {2: 0}}}, r"line 2: Invalid enum value 'asleep' - at .*`\$\.away`"),
     ],
 )
-def test_what_is_wrong_is_said_with_line_and_field(tmp_path, changes, says):
+def test_an_error_names_line_and_field(tmp_path, changes, says):
     path = tmp_path / "steps.jsonl"
     path.write_text(HEADER + line_of(0, **changes))
     with pytest.raises(InputError, match=says):

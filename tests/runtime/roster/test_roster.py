@@ -14,14 +14,14 @@ SERVING = {State.IDLE} | ASKED
 
 
 @pytest.fixture
-def told():
+def changes():
     return []
 
 
 @pytest.fixture
-def roster(told):
+def roster(changes):
     """Hosts 1 and 2 carry machines 1 and 2, host 3 is a spare."""
-    roster = Roster(told.append)
+    roster = Roster(changes.append)
     carry(roster, [1], [2])
     roster.add()
     return roster
@@ -41,8 +41,8 @@ def carried(roster):
     return [list(host.machines) for host in roster.processes]
 
 
-def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(told):
-    roster = Roster(told.append)
+def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes):
+    roster = Roster(changes.append)
     carry(roster, [1], [2, 3], [4], [5])
     for rank, capacity in ((1, 1), (2, 4), (3, 3), (4, 3)):
         roster[rank].capacity = capacity
@@ -64,7 +64,7 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(told):
     assert roster.adoptable == set()
 
 
-def test_a_machine_computes(roster, told):
+def test_a_machine_computes(roster, changes):
     roster.mark_computing(1)
     assert roster.machines(State.COMPUTING) == {1}
     assert roster.machines(State.IDLE) == {2}
@@ -75,32 +75,32 @@ def test_a_machine_computes(roster, told):
     assert roster.state_of(1) is State.LATE
     roster.mark_answered(1, 1)
     assert roster.machines(State.IDLE) == {1, 2}
-    assert told == []
+    assert changes == []
 
 
-def test_a_machine_that_is_there_from_the_beginning_is_no_news(roster, told):
-    assert (carried(roster), roster.vacant, told) == ([[1], [2], []], [], [])
+def test_a_machine_that_is_there_from_the_beginning_is_no_news(roster, changes):
+    assert (carried(roster), roster.vacant, changes) == ([[1], [2], []], [], [])
     roster.exclude(1, "wrong", Excluded)
-    assert told == [Excluded(1, "wrong")]
+    assert changes == [Excluded(1, "wrong")]
 
 
-def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, told):
+def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
     roster.expect([7])
     roster.lose(3, "gone")
     host = roster.add(name="node7")
     assert (host.rank, roster.spares(), roster.vacant) == (4, [host], [7])
     roster.join(4, 7)
     roster.mark_joined(4, 7)
-    assert told == [Joined(7, 4, "node7")]
+    assert changes == [Joined(7, 4, "node7")]
     assert roster.hosts == {7: "node7"}
     roster.lose(4, "gone")
     assert [each.rank for each in roster.processes] == [1, 2]
     assert roster.add().rank == 5
 
 
-def test_a_spare_takes_a_machine_that_is_lost(roster, told):
+def test_a_spare_takes_a_machine_that_is_lost(roster, changes):
     roster.lose(1, "gone")
-    assert told == [Lost(1, "gone")]
+    assert changes == [Lost(1, "gone")]
     assert (roster.vacant, roster.state_of(1)) == ([1], None)
     (spare,) = roster.spares()
     roster.join(spare.rank, 1)
@@ -108,50 +108,50 @@ def test_a_spare_takes_a_machine_that_is_lost(roster, told):
     assert roster.carrier(1) is None
     assert roster.spares() == []
     roster.mark_joined(3, 1)
-    assert told[1:] == [Joined(1, 3)]
+    assert changes[1:] == [Joined(1, 3)]
     assert roster.carrier(1) is spare is roster[3]
 
 
-def test_a_host_loses_all_of_its_machines_at_once(told):
-    roster = Roster(told.append)
+def test_a_host_loses_all_of_its_machines_at_once(changes):
+    roster = Roster(changes.append)
     carry(roster, [1, 2], [3])
     roster.mark_computing(2)
     roster.lose(1, "gone")
-    assert told == [Lost(1, "gone"), Lost(2, "gone")]
+    assert changes == [Lost(1, "gone"), Lost(2, "gone")]
     assert (roster.vacant, roster.available) == ([1, 2], {3})
 
 
 @pytest.mark.parametrize("change", [Left, Excluded])
-def test_all_machines_of_a_host_end_like_it(change, told):
-    roster = Roster(told.append)
+def test_all_machines_of_a_host_end_like_it(change, changes):
+    roster = Roster(changes.append)
     carry(roster, [1, 2], [3])
     roster.exclude(1, "because", change)
-    assert told == [change(1, "because"), change(2, "because")]
+    assert changes == [change(1, "because"), change(2, "because")]
     assert (roster.vacant, roster.spares(), roster[1].free) == ([1, 2], [], 0)
 
 
-def test_one_machine_leaves_a_host_that_keeps_its_others(told):
-    roster = Roster(told.append)
+def test_one_machine_leaves_a_host_that_keeps_its_others(changes):
+    roster = Roster(changes.append)
     carry(roster, [1, 2])
     roster.release(1, Lost(2, "damaged"))
-    assert told == [Lost(2, "damaged")]
+    assert changes == [Lost(2, "damaged")]
     assert (carried(roster), roster.vacant, roster[1].free) == ([[1]], [2], 1)
 
 
-def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers(told):
-    roster = Roster(told.append)
+def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers(changes):
+    roster = Roster(changes.append)
     carry(roster, [1, 2])
     roster.mark_computing(1)
     roster.give_up(1, "silent")
-    assert told == [GivenUp(1, "silent"), GivenUp(2, "silent")]
+    assert changes == [GivenUp(1, "silent"), GivenUp(2, "silent")]
     assert roster.available == set()
     for machine in (1, 2):
         roster.mark_answered(1, machine)
-    assert told[2:] == [Joined(1, 1), Joined(2, 1)]
+    assert changes[2:] == [Joined(1, 1), Joined(2, 1)]
     assert roster.machines(State.IDLE) == {1, 2}
 
 
-def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster, told):
+def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster, changes):
     roster.mark_computing(1)
     roster.mark_late(1)
     roster.give_up(1, "silent")
@@ -159,13 +159,13 @@ def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster
     roster.join(3, 1)
     assert roster.spares() == []
     roster.mark_answered(1, 1)
-    assert told == [GivenUp(1, "silent")]
+    assert changes == [GivenUp(1, "silent")]
     assert roster.spares() == [roster[1]]
     roster.mark_joined(3, 1)
-    assert told[1:] == [Joined(1, 3)]
+    assert changes[1:] == [Joined(1, 3)]
 
 
-def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, told):
+def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, changes):
     roster.lose(1, "gone")
     roster.join(2, 1)
     roster.mark_joined(2, 1)
@@ -176,28 +176,32 @@ def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(r
     roster.mark_answered(2, 1)
     roster.mark_joined(3, 1)
     assert (roster.carrier(1), carried(roster)) == (roster[3], [[2], [1]])
-    assert told == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
+    assert changes == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
 
 
-def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, told):
+def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, changes):
     roster.lose(1, "gone")
     roster.join(2, 1)
     roster.mark_joined(2, 1)
     roster.join(3, 1)
-    told.clear()
+    changes.clear()
     roster.lose(3, "gone")
-    assert (roster.carrier(1), roster.vacant, told) == (roster[2], [], [])
+    assert (roster.carrier(1), roster.vacant, changes) == (roster[2], [], [])
     roster.add()
     roster.join(4, 1)
     roster.lose(2, "gone")
-    assert (told, roster.vacant, roster.opening) == ([Lost(2, "gone"), Lost(1, "gone")], [2], {1})
+    assert (changes, roster.vacant, roster.opening) == (
+        [Lost(2, "gone"), Lost(1, "gone")],
+        [2],
+        {1},
+    )
 
 
 @pytest.mark.parametrize("machine", [1, 2, 9])
-def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, told):
+def test_only_a_machine_that_is_vacant_or_adopted_can_be_taken(machine, roster, changes):
     with pytest.raises(RuntimeError, match="it is not vacant"):
         roster.join(3, machine)
-    assert (carried(roster), told) == ([[1], [2], []], [])
+    assert (carried(roster), changes) == ([[1], [2], []], [])
 
 
 # From other states a change is refused, and nothing is changed.
@@ -211,8 +215,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_made_from_these_states_only(state, change, told):
-    roster = Roster(told.append)
+def test_a_change_is_made_from_these_states_only(state, change, changes):
+    roster = Roster(changes.append)
     carry(roster, [2])
     roster.expect([1])
     roster.add()
@@ -225,20 +229,20 @@ def test_a_change_is_made_from_these_states_only(state, change, told):
         roster.mark_late(1)
     if state is State.GIVEN_UP:
         roster.give_up(2, "silent")
-    told.clear()
+    changes.clear()
     given = (2, 1) if change == "mark_joined" else (1,)
     if state in CHANGES[change]:
         getattr(roster, change)(*given)
         return
     with pytest.raises(RuntimeError, match="machine 1"):
         getattr(roster, change)(*given)
-    assert (roster[2].machines, roster.vacant, told) == ({1: state}, [], [])
+    assert (roster[2].machines, roster.vacant, changes) == ({1: state}, [], [])
 
 
 @given(st.data())
 def test_whatever_happens_each_machine_has_one_host_or_none(data):
-    told = []
-    roster = Roster(told.append)
+    changes = []
+    roster = Roster(changes.append)
     carry(roster, [1, 2], [3])
     absent = set()  # as who plans steps has heard
     for _ in range(data.draw(st.integers(0, 40))):
@@ -262,9 +266,9 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
                         possible.append((change, machine))
         change, *given = data.draw(st.sampled_from(possible))
         getattr(roster, change)(*given)
-        for event in told:
+        for event in changes:
             (absent.discard if isinstance(event, Joined) else absent.add)(event.machine)
-        told.clear()
+        changes.clear()
         serving = [n for host in roster.processes for n, s in host.machines.items() if s in SERVING]
         assert len(serving) == len(set(serving))
         assert sorted({*serving, *roster.opening, *roster.vacant}) == [1, 2, 3]

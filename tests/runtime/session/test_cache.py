@@ -314,7 +314,7 @@ def test_damage_of_the_store_is_reported_as_without_a_cache(tmp_path, cache):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"cache": 3}, "expected a path"),
         ({"cache": ""}, "expected the name of a file or directory"),
@@ -324,11 +324,11 @@ def test_damage_of_the_store_is_reported_as_without_a_cache(tmp_path, cache):
         ({"cache": "c", "cache_limit": "2G"}, "expected a whole number"),
     ],
 )
-def test_options_that_are_wrong(tmp_path, options, told):
+def test_options_that_are_wrong(tmp_path, options, message):
     path = coded(tmp_path / "store")
     if isinstance(options.get("cache"), str):
         options = options | {"cache": options["cache"].replace("{tmp}", str(tmp_path))}
-    with pytest.raises(InputError, match=told), open_operator(path, **options):
+    with pytest.raises(InputError, match=message), open_operator(path, **options):
         pass
 
 

@@ -149,7 +149,7 @@ def test_a_rank_that_connects_when_the_run_ends_leaves(start, listen, file):
     assert ended(process) == (0, "")
 
 
-def test_a_rank_leaves_when_it_is_told(start, listen):
+def test_a_signal_ends_a_rank(start, listen):
     hub, _ = listen()
     process = start()
     hub.gather(lambda: 1, 1, LIMIT)

@@ -91,7 +91,7 @@ def until_waiting(number):
         time.sleep(0.001)
 
 
-def test_turns_come_in_the_order_in_which_they_are_asked_for():
+def test_turns_come_in_the_order_of_requests():
     turns, order, threads = FairLock(), [], []
 
     def take(number):
@@ -243,7 +243,7 @@ def test_a_function_for_availability_cannot_make_a_product(store, X):
         assert wrong([A @ np.ones(60)], [X.sum(axis=1)]) == 0
 
 
-def test_a_recorder_cannot_use_the_operator_but_may_say_who_is_available(store, X):
+def test_a_recorder_cannot_use_the_operator_but_may_set_available(store, X):
     def watch(record):
         A.available = {1, 2, 3} if len(A.available) == 6 else None
         if record.step == 2:
@@ -259,13 +259,13 @@ def test_a_recorder_cannot_use_the_operator_but_may_say_who_is_available(store, 
 
 def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store):
     """It would wait for the turn that comes after the one that it interrupts."""
-    told = []
+    message = []
 
     def handler(number, frame):
         try:
             A @ np.ones(60)
         except InputError as error:
-            told.append(str(error))
+            message.append(str(error))
         may_go_on.set()
 
     inside, may_go_on = threading.Event(), threading.Event()
@@ -290,11 +290,11 @@ def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store
             killer.join(SECONDS)
     finally:
         signal.signal(signal.SIGUSR2, before)
-    assert len(told) == 1
-    assert "in the middle of a step" in told[0]
+    assert len(message) == 1
+    assert "in the middle of a step" in message[0]
 
 
-def test_threads_that_wait_when_the_operator_closes_hear_that_it_is_closed(store, X):
+def test_products_that_wait_when_the_operator_closes_are_refused(store, X):
     inside, may_go_on = threading.Event(), threading.Event()
 
     def available(tick):
@@ -365,9 +365,9 @@ def test_a_forked_process_is_refused_and_its_parent_goes_on(store, X):
             lambda: str(A.H @ np.ones((1201, 2))),
             lambda: str(A @ (1j * np.ones(60))),
         ):
-            told = in_a_child(work)
-            assert told.startswith("InputError: process ")
-            assert f"forked from process {os.getpid()}" in told
+            message = in_a_child(work)
+            assert message.startswith("InputError: process ")
+            assert f"forked from process {os.getpid()}" in message
         assert wrong([A @ np.ones(60)], [X.sum(axis=1)]) == 0
 
 

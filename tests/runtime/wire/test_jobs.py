@@ -64,7 +64,7 @@ def step(end, *rows):
     return [job.values for job in jobs]
 
 
-def test_jobs_of_a_host_go_together_and_terms_of_one_sum_have_one_array(end):
+def test_jobs_of_a_host_are_one_message_and_terms_of_one_sum_have_one_array(end):
     rows, lost = ((0, 2),), Term(9, ((0, 2),))
     terms = [Term(1, rows), Term(2, rows), Term(3, rows, lost), Term(4, rows, lost)]
     jobs = send(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)

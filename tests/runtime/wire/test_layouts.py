@@ -28,7 +28,7 @@ def filled(gathered, answers, reports):
     st.integers(1, 5),
     st.sampled_from(["f4", "f8"]),
 )
-def test_answers_and_reports_are_told_apart(rows, columns, dtype):
+def test_answers_and_reports_are_kept_apart(rows, columns, dtype):
     rng = np.random.default_rng(0)
     dtype = np.dtype(dtype)
     answers = [rng.standard_normal(n * columns).astype(dtype) for n in rows]
@@ -40,11 +40,11 @@ def test_answers_and_reports_are_told_apart(rows, columns, dtype):
     gathered = layout.gather_buffer(False, 3)
     assert layout.gather_buffer(False, 3) is gathered
     filled(gathered, answers, reports)
-    out, told = np.empty(sum(rows) * columns, dtype), np.empty((len(rows), REPORT))
+    out, text = np.empty(sum(rows) * columns, dtype), np.empty((len(rows), REPORT))
     gathered.concatenate_into(out)
-    gathered.reports(told)
+    gathered.reports(text)
     np.testing.assert_array_equal(out, np.concatenate(answers))
-    np.testing.assert_array_equal(told, reports)
+    np.testing.assert_array_equal(text, reports)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5).filter(any), st.integers(1, 4))

@@ -127,7 +127,7 @@ def test_another_file_is_neither_read_nor_replaced(tmp_path, content):
         check_connection_path(path)
 
 
-def test_a_directory_is_told(tmp_path):
+def test_a_directory_is_refused(tmp_path):
     with pytest.raises(InputError, match="a directory, expected a file"):
         check_connection_path(tmp_path)
 
@@ -148,14 +148,14 @@ def test_random_keys_are_new():
 
 @pytest.mark.parametrize("secret", ["", "x", "fifteen letters"])
 def test_a_short_secret_is_refused_and_not_shown(secret):
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as text:
         connection_from_key("node1", 50000, secret, True)
     count = len(secret)
     assert f"CEC_MPI_KEY has {count} character{'s' * (count != 1)}: expected at least 16" in str(
-        told.value
+        text.value
     )
-    assert "python -c 'import secrets; print(secrets.token_urlsafe(32))'" in str(told.value)
-    assert "fifteen letters" not in str(told.value)
+    assert "python -c 'import secrets; print(secrets.token_urlsafe(32))'" in str(text.value)
+    assert "fifteen letters" not in str(text.value)
 
 
 def test_a_machine_needs_the_name_of_a_host():

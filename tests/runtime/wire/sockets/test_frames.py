@@ -24,7 +24,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE // 8, PIECE // 8 + 1, PIECE // 2])
-def test_pieces_come_together(size):
+def test_pieces_are_joined(size):
     sent = np.random.default_rng(1).standard_normal(size)
     frames = [frame.bytes for frame in to_frames(sent)]
     assert all(0 < len(frame) <= PIECE for frame in frames)
@@ -40,7 +40,7 @@ def test_numbers_lie_behind_the_kind():
     np.testing.assert_array_equal(np.frombuffer(head), numbers)
 
 
-def test_what_does_not_fill_the_room_is_told():
+def test_frames_that_do_not_fill_an_array_are_refused():
     room = np.zeros(3)
     assert not copy_frames([bytes(16)], room)
     assert not copy_frames([bytes(16), bytes(16)], room)
@@ -50,11 +50,11 @@ def test_what_does_not_fill_the_room_is_told():
 @pytest.mark.parametrize(
     "content", [None, "it raised", OpenReport("", "a", 2.5, True, False, "full")]
 )
-def test_what_a_machine_says_is_heard(content):
+def test_the_status_of_a_machine_comes_as_it_was_sent(content):
     assert unpack_status(pack(content)) == content
 
 
-def test_what_a_machine_says_can_be_written_to_any_terminal():
+def test_the_status_of_a_machine_can_be_written_to_any_terminal():
     bad = "a\x1b[2J\ud800\nb"
     assert unpack_status(pack(bad)) == "a\\x1b[2J\\ud800\nb"
     names = ("problem", "shard", "log_problem", "cache_problem")
@@ -72,7 +72,7 @@ def test_what_a_machine_says_can_be_written_to_any_terminal():
         for wrong in ({"shard": [1]}, {"shard": 1}, {"rate": "fast"}, {"shard_missing": 2})
     ],
 )
-def test_what_no_machine_says_is_refused(content):
+def test_a_status_that_no_machine_sends_is_refused(content):
     with pytest.raises(ValueError):
         unpack_status(json.dumps(content).encode())
 
@@ -83,7 +83,7 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
         read(b"[" * 100_000)
 
 
-def test_a_hello_comes_as_it_was_said():
+def test_a_hello_comes_as_it_was_sent():
     hello = Hello(package_fingerprint(), 12, place_here(), 3, (2, 5), 4, 10**9, True)
     assert Hello.unpack(pack(hello)) == hello
 

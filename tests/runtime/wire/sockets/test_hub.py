@@ -216,7 +216,7 @@ def test_who_comes_has_a_rank_and_the_machine_in_its_place(make, come):
     assert hub.roster.available == set()  # they have not opened anything
 
 
-def test_a_process_that_never_comes_is_waited_for_no_longer_than_was_said(make, come, capsys):
+def test_a_process_that_never_comes_is_waited_for_until_the_time_limit(make, come, capsys):
     hub = make()
     come(rank=1)
     come(rank=3)
@@ -251,7 +251,7 @@ def test_a_signal_ends_the_wait(make):
         make().gather(lambda: 3, 2, LIMIT, look)
 
 
-def test_another_version_is_refused_and_told_why(make, come, capsys):
+def test_another_version_is_refused_with_the_reason(make, come, capsys):
     hub = make()
     version, digest, where = package_fingerprint()
     stranger = come(package=("0.0.1", digest, where))
@@ -262,7 +262,7 @@ def test_another_version_is_refused_and_told_why(make, come, capsys):
 
 
 @pytest.mark.parametrize("first", [b"", b"{}", b"[" * 10**5, b"\xff"])
-def test_who_does_not_say_who_it_is_is_refused_and_told_why(make, capsys, first):
+def test_a_process_without_a_hello_is_refused_with_the_reason(make, capsys, first):
     hub = make()
     stranger = Connection(make.made[-1][1])
     stranger.send(HELLO, first)
@@ -273,7 +273,7 @@ def test_who_does_not_say_who_it_is_is_refused_and_told_why(make, capsys, first)
     assert hub.roster.processes == []
 
 
-def test_who_says_what_no_machine_says_is_not_heard_and_harms_nobody(gathered, caplog):
+def test_unknown_messages_are_dropped_and_harm_nobody(gathered, caplog):
     hub, end, (first, *_) = gathered()
     first.say(b"?")
     first.say(ANSWER, b"that nobody has asked for")
@@ -362,8 +362,8 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     processes[1].order(OrderKind.OPEN)
     processes[1].close()
     assert [processes[n].opens() for n in (0, 2)] == [1, 3]
-    told = opened.result(LIMIT)
-    assert [each.shard for each in told] == ["file", "", "file", ""]
+    shown = opened.result(LIMIT)
+    assert [each.shard for each in shown] == ["file", "", "file", ""]
     hub.admit(None)
     assert hub.roster.available == {1, 3}
     assert processes[3].opens() == 2
@@ -413,7 +413,7 @@ def test_who_copies_its_shard_is_not_slow(impatient, gathered, come):
     assert list(hub.roster[3].machines) == [3]
 
 
-def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, meanwhile, capsys):
+def test_a_machine_that_cannot_open_is_replaced(make, come, manifest, meanwhile, capsys):
     hub = make()
     processes = [come(rank=n) for n in (1, 2, 3, 4)]
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 4, 2, LIMIT))
@@ -430,7 +430,7 @@ def test_a_machine_that_cannot_open_is_told_and_replaced(make, come, manifest, m
     assert processes[3].opens() == 3
 
 
-def test_machines_are_measured_together_without_one_that_dies(make, come, manifest, meanwhile):
+def test_machines_are_measured_at_once_without_one_that_dies(make, come, manifest, meanwhile):
     hub = make()
     first, second, third = processes = [come(rank=n) for n in (1, 2, 3)]
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
@@ -447,7 +447,7 @@ def test_machines_are_measured_together_without_one_that_dies(make, come, manife
     assert [each.rate for each in opened.result(LIMIT)] == [7.0, 7.0, 0.0]
 
 
-def test_machines_are_told_why_the_store_is_refused(make, come, manifest, meanwhile):
+def test_machines_get_the_reason_why_the_store_is_refused(make, come, manifest, meanwhile):
     hub = make()
     processes = [come(rank=n) for n in (1, 2, 3)]
     numbers, _ = hub.assign_machines((1, 2, 3), hub.gather(lambda: 3, 2, LIMIT))
@@ -536,7 +536,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
 
 
 @pytest.mark.parametrize(("change", "error"), [(Excluded, DismissedError), (Lost, MachineError)])
-def test_who_is_excluded_is_told_why(change, error, gathered):
+def test_an_excluded_process_gets_the_reason(change, error, gathered):
     hub, _, (first, *_, spare) = gathered(spares=1)
     hub.exclude(1, "wrong in 3 steps", change)
     with pytest.raises(error, match="wrong in 3 steps") as raised:
@@ -603,7 +603,7 @@ def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, co
     assert [serves(spare, hub), serves(spare, hub)] == [2, 3]
 
 
-def test_all_machines_of_a_host_leave_when_it_says_good_bye(host):
+def test_all_machines_of_a_host_leave_with_it(host):
     hub, _, _, second = host
     second.say(GOOD_BYE)
     assert [event.machine for event in happened(hub, Left)] == [2, 3]
@@ -761,7 +761,7 @@ def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, mani
 # --- reports -----------------------------------------------------------------------------
 
 
-def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
+def test_a_machine_reports_what_went_wrong_before_it_answers(gathered):
     hub, _, (first, *_) = gathered()
     assert hub.last_error(1) == "no report"
     first.say(STATUS, pack("no memory"))
@@ -772,7 +772,7 @@ def test_a_machine_says_what_went_wrong_before_it_answers(gathered):
 # --- the end ------------------------------------------------------------------------------
 
 
-def test_who_says_good_bye_with_a_job_answers_first(gathered):
+def test_a_process_that_leaves_with_a_job_answers_first(gathered):
     hub, end, (first, *_) = gathered()
     job = ask(end, 1)
     first.order(OrderKind.MULTIPLY)
@@ -784,7 +784,7 @@ def test_who_says_good_bye_with_a_job_answers_first(gathered):
     assert job.values.tolist() == [1.0] * ROWS
 
 
-def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, capsys, meanwhile):
+def test_the_end_of_the_hub_ends_all_and_removes_the_file(make, come, tmp_path, capsys, meanwhile):
     hub = make(tmp_path / "conn.json", job="7.0")
     hub.listen(prints=True)
     assert f"cec-mpi join {tmp_path / 'conn.json'}" in capsys.readouterr().out
@@ -793,8 +793,8 @@ def test_all_are_told_to_leave_and_the_file_is_removed(make, come, tmp_path, cap
     process = come(rank=1)
     hub.gather(lambda: 1, 1, LIMIT)  # and no store is opened
     stopped = meanwhile(hub.stop, InputError("no such store"))
-    told = parse_order(*process.order(OrderKind.STOP))
-    assert str(told.error) == "no such store"
+    shown = parse_order(*process.order(OrderKind.STOP))
+    assert str(shown.error) == "no such store"
     process.close()
     stopped.result(LIMIT)
     assert hub.stuck_ranks == []
@@ -813,7 +813,7 @@ def test_ranks_that_do_not_leave_are_named(make, gathered):
     make.made.clear()
 
 
-def test_who_sends_too_much_at_once_is_told_why_once_and_excluded(gathered):
+def test_who_sends_too_much_at_once_is_excluded_with_one_reason(gathered):
     hub, end, (first, *_, spare) = gathered(spares=1)
     ask(end, 1)
     first.order(OrderKind.MULTIPLY)

@@ -172,7 +172,7 @@ def test_many_messages_on_one_socket_do_not_delay_the_other(listen, many):
             assert time.monotonic() < due
 
 
-def test_what_is_said_last_is_heard(listen):
+def test_the_last_message_arrives(listen):
     listener, file = over("unix", listen)
     with closing(Connection(file)) as connection:
         connection.send(HELLO)
@@ -274,7 +274,7 @@ def test_a_temporary_directory_with_a_long_name_is_not_used(listen, tmp_path, mo
         assert connection.place == f"Unix socket {file.local}"
 
 
-def test_a_host_without_room_for_a_unix_socket_has_tcp(listen, monkeypatch):
+def test_a_host_without_space_for_a_unix_socket_has_tcp(listen, monkeypatch):
     monkeypatch.setattr("tempfile.mkdtemp", no_room)
     _, file = over("unix", listen)
     assert file.local == ""
@@ -306,17 +306,17 @@ def test_the_socket_of_another_user_is_not_used(listen, monkeypatch):
         assert connection.place.startswith("127.0.0.1, port ")
 
 
-def test_all_that_was_tried_is_told(listen, tmp_path):
+def test_all_addresses_that_were_tried_are_named(listen, tmp_path):
     listener, file = over("unix", listen)
     listener.close()
     path = str(tmp_path / "dead")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
     places = (*file.places, ("no such host", 1))
-    with pytest.raises(MasterLostError) as told:
+    with pytest.raises(MasterLostError) as shown:
         Connection(replace(file, local=path, places=places))
-    assert f"tried Unix socket {path} (Connection refused); port" in str(told.value)
-    assert "port 1 of no such host (" in str(told.value)
+    assert f"tried Unix socket {path} (Connection refused); port" in str(shown.value)
+    assert "port 1 of no such host (" in str(shown.value)
 
 
 def test_the_attempt_can_be_ended(listen):
@@ -350,11 +350,11 @@ def test_it_listens_at_a_name_or_at_all_addresses():
                 known(listener)
 
 
-def test_where_it_cannot_listen_is_told(listen):
+def test_an_address_that_it_cannot_listen_at_is_named(listen):
     port = listen().file.places[0][1]
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as shown:
         Listener(["127.0.0.1"], (port, port))
-    assert str(told.value) == (
+    assert str(shown.value) == (
         f"the master cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use"
     )
     with pytest.raises(InputError, match=r"the master cannot listen at no such host: "):

@@ -1,4 +1,4 @@
-"""What a machine says when it is told to leave, whatever the master says meanwhile."""
+"""What a machine sends after a signal, whatever the master sends meanwhile."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def order(kind, parts=0, *numbers):
 
 
 @pytest.fixture
-def told():
+def noted():
     with NotedSignals() as signals:
         signal.raise_signal(signal.SIGTERM)
     return signals
 
 
-def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tmp_path):
+def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, tmp_path):
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
     wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [FAREWELL])
-    end = SocketMachineEnd(wire, 1, told)
+    end = SocketMachineEnd(wire, 1, noted)
     with NotedSignals() as signals:
         assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
@@ -63,9 +63,9 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(told, tm
     assert wire.sent[0] == [GOOD_BYE, b""]
 
 
-def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(told):
+def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(noted):
     wire = Wire(order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
-    end = SocketMachineEnd(wire, 1, told)
+    end = SocketMachineEnd(wire, 1, noted)
     with NotedSignals() as signals:
         job = end.receive_order(signals)
     assert isinstance(job, Multiply)
