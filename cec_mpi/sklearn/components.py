@@ -58,7 +58,6 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return {
             "k": self.n_components,
-            "tol": self.tol,
             "iterations": self.max_iter,
             "seed": int(seed),
         }
@@ -135,8 +134,7 @@ class CodedPCA(_Components):
         """
 
         def work(operator: Any) -> dict[str, Any]:
-            found = pca(operator, **self._options(operator))
-            self._warn_unless(found["converged"])
+            found = self._run(pca, operator, **self._options(operator))
             return {
                 "components_": found["result"],
                 "explained_variance_": found["explained_variance"],
@@ -231,8 +229,7 @@ class CodedTruncatedSVD(_Components):
         """
 
         def work(operator: Any) -> dict[str, Any]:
-            found = svd(operator, **self._options(operator))
-            self._warn_unless(found["converged"])
+            found = self._run(svd, operator, **self._options(operator))
             values, exponent = normalised(found["result"])
             variances = (found["u"] * values).var(axis=0)
             return {

@@ -22,6 +22,7 @@ from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.runtime.processes.packing import broadcast
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
+from cec_mpi.tasks.common.options import whole
 from cec_mpi.text import few
 
 _LISTED = 5
@@ -128,14 +129,23 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         arrays = {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
         return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 
-    def _warn_unless(self, converged: bool) -> None:
-        if not converged:
+    def _run(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
+        """Return the results of a task, and warn if it has not converged."""
+        found = task(operator, tol=self.tol, **options)
+        if not found["converged"]:
             warnings.warn(
                 f"{type(self).__name__} did not converge with max_iter {self.max_iter}: increase "
                 "it",
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        return found
+
+    def _run_linear(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
+        """Return the results of a task that fits coefficients and a constant, as `_run` does."""
+        iterations = whole("max_iter", self.max_iter, 1)
+        options |= {"fit_intercept": self.fit_intercept, "iterations": iterations}
+        return self._run(task, operator, **options)
 
 
 def _difference(names: list[str], features: list[str]) -> str:

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
-from cec_mpi.tasks.common.options import vector, whole
+from cec_mpi.tasks.common.options import vector
 from cec_mpi.tasks.logistic import logistic
 
 
@@ -113,15 +113,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
                 )
             if len(classes) < 2:
                 raise InputError(f"y has only the class {classes[0]}, expected two classes")
-            found = logistic(
-                operator,
-                y=numbers,
-                C=self.C,
-                fit_intercept=self.fit_intercept,
-                tol=self.tol,
-                iterations=whole("max_iter", self.max_iter, 1),
-            )
-            self._warn_unless(found["converged"])
+            found = self._run_linear(logistic, operator, y=numbers, C=self.C)
             return {
                 "classes_": classes,
                 "coef_": found["result"][None, :],

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
 from cec_mpi.sklearn.fitting import CodedEstimator, ScoreMixin, check_targets
-from cec_mpi.tasks.common.options import whole
 from cec_mpi.tasks.ridge import ridge
 
 
@@ -97,15 +96,8 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         """
 
         def work(operator: Any) -> dict[str, Any]:
-            found = ridge(
-                operator,
-                y=check_targets(self, y),
-                alpha=self.alpha,
-                fit_intercept=self.fit_intercept,
-                tol=self.tol,
-                iterations=whole("max_iter", self.max_iter, 1),
-            )
-            self._warn_unless(found["converged"])
+            targets = check_targets(self, y)
+            found = self._run_linear(ridge, operator, y=targets, alpha=self.alpha)
             return {
                 "coef_": found["result"],
                 "intercept_": float(found["intercept"]),
