@@ -299,8 +299,8 @@ def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
     if manifest.row_exponents is not None:
         advice = f"a row has entries too far apart to be scaled in {manifest.dtype}"
     warnings.warn(
-        f"{name} has rows that are encoded together but differ in size by a factor of "
-        f"{spread:.0e}, so the smaller ones lose most or all of their digits: {advice}",
+        f"{name} has rows in one code word that differ in size by a factor of {spread:.0e}, so "
+        f"the smaller ones lose most or all of their digits: {advice}",
         ScaleWarning,
         stacklevel=5,
     )

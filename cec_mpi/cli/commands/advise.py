@@ -34,8 +34,8 @@ def add_advise(p: Parser) -> None:
         p,
         "--machines COUNT:SPEED:MEMORY:PRICE",
         "a group of equal computers, such as 16 or 4:2:64G:0.30: their number, relative speed "
-        "(default: 1), memory of each (default: enough), price of each per hour; repeat for other "
-        "groups; one with three times the least memory may carry three machines",
+        "(default: 1), memory of each with its unit (default: enough), price of each per hour; "
+        "repeat for other groups; one with three times the least memory may carry three machines",
         default=(),
         required=True,
     )
@@ -133,6 +133,11 @@ def _parse_group(text: str, share: float) -> MachineGroup:
     try:
         if not 1 <= len(words) <= 4:
             raise ValueError
+        if len(words) > 2 and words[2].isdecimal():
+            raise InputError(
+                f"--machines {text!r}: the memory {words[2]} has no unit, expected for example "
+                f"{words[2]}G"
+            )
         given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
         group = MachineGroup(
             values.positive(given["count"]),
@@ -142,6 +147,8 @@ def _parse_group(text: str, share: float) -> MachineGroup:
         )
         if not group.is_valid:
             raise ValueError
+    except InputError:
+        raise
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "

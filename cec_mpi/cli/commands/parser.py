@@ -102,14 +102,22 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse as argparse does; explain a word too many, which mostly lacks quotes."""
+        """Parse as argparse does; refuse words that follow ``--``."""
         found, left = self.parse_known_args(args, namespace)
         if left:
-            raise InputError(
-                f"{left[0]!r} does not belong to an option: put a value of several words in "
-                "quotes, and write a list with commas and without spaces"
-            )
+            self._refuse_word(left[0])
         return found
+
+    def _refuse_word(self, word: str) -> NoReturn:
+        """Raise because of a word that is neither an argument nor the value of an option."""
+        needed = [str(action.metavar) for action in self._actions if not action.option_strings]
+        for action in self._actions:
+            if action.option_strings and action.required:
+                needed += [action.option_strings[-1], str(action.metavar)]
+        raise InputError(
+            f"unexpected {word!r}: expected {' '.join([self.prog, *needed])} (a value of "
+            "several words needs quotes, and a list commas without spaces)"
+        )
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -142,6 +150,8 @@ class Parser(argparse.ArgumentParser):
             if before and not meant:
                 meant = f" after {before}; to give {before} this value, write {before}={word}"
             self.error(f"unknown option {option}{meant}")
+        if read.excess:
+            self._refuse_word(read.excess[0])
         return super().parse_known_args(read.words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -151,6 +161,8 @@ class Parser(argparse.ArgumentParser):
                 raise InputError(refusal)
             words = [str(choice) for choice in action.choices]
             meant = closest(str(value), words)
+            if self.commands:
+                self.error(f"unknown command {value}{meant}: expected one of {', '.join(words)}")
             raise argparse.ArgumentError(
                 action, f"{value!r}: expected one of {', '.join(words)}{meant}"
             )
@@ -170,6 +182,8 @@ class _Read:
         The first unknown option, and the option before it if that has no value yet.
     valued : list of tuple of str
         Options that take no value, and the words that follow them.
+    excess : list of str
+        Words beyond the positional arguments.
     wants_help, wants_all : bool
         Whether any help is requested, and whether with all options.
     """
@@ -179,13 +193,15 @@ class _Read:
         self.given: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
         self.valued: list[tuple[str, str]] = []
+        self.excess: list[str] = []
         self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
         # Other parsers read what follows a command, or the first of the remaining words.
         ends = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
         )
-        names = [str(action.metavar) for action in parser._actions if not action.option_strings]
+        arguments = [action for action in parser._actions if not action.option_strings]
+        names = [str(action.metavar) for action in arguments]
         placed: list[str] = []
         waiting = ""
         while words:
@@ -202,6 +218,8 @@ class _Read:
             waiting = ""
         self.words[:0] = placed
         self.given |= dict(zip(names, placed, strict=False))
+        if all(action.nargs in (None, "?") for action in arguments):
+            self.excess = placed[len(names) :]
 
     def _option(self, word: str, words: list[str], before: str) -> str:
         """Read an option and its value; return the option if it still lacks a value."""

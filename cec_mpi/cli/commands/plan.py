@@ -164,7 +164,8 @@ def _plan_of_copies(
             zip(speeds, plan["held"], plan["loads"], strict=True), start=1
         )
     ]
-    makespan = _makespan(plan).removeprefix("makespan ")
+    unit = "rows with the mean number of nonzeros, at speed 1"
+    makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
     fewest = min(map(len, plan["fatal"]))
     facts = losses_of(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
     put(
@@ -248,7 +249,7 @@ def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> DrawnAssignment
 
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
-    """Return a plan as text: machines, then blocks in the order of their rows."""
+    """Return a plan as text: machines, then blocks in the order of Algorithm 1."""
     lines = [*_machines(plan, arguments.speeds), "", *_blocks(plan), "", _makespan(plan)]
     lines += _fractions(plan)
     if "iterations" in plan:
@@ -270,13 +271,16 @@ def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
 
 
 def _blocks(plan: dict[str, Any]) -> list[str]:
-    """The blocks in the order of the rows, with their machines."""
-    rows = []
-    for f, block in enumerate(plan["blocks"], start=1):
-        members = " ".join(map(str, block["machines"]))
-        span = f"{block['start']}..{block['stop'] - 1}"
-        rows.append((block["start"], [block_letter(f), span, members]))
-    return aligned(["block", "rows", "machines"], [row for _, row in sorted(rows)])
+    """The blocks with their rows and machines."""
+    rows = [
+        [
+            block_letter(f),
+            f"{block['start']}..{block['stop'] - 1}",
+            " ".join(map(str, block["machines"])),
+        ]
+        for f, block in enumerate(plan["blocks"], start=1)
+    ]
+    return aligned(["block", "rows", "machines"], rows)
 
 
 def _makespan(plan: dict[str, Any]) -> str:

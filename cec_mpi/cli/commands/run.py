@@ -124,9 +124,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return perform(run, options, signals)
     is_first = launcher.rank == 0
     # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
-    tell = (
-        partial(print_stop_notice, run.out) if is_first and launcher.maker == "Open MPI" else None
-    )
+    tell = partial(print_stop_notice, run) if is_first and launcher.maker == "Open MPI" else None
     with NotedSignals(second_ends=is_first, at_first=tell) as signals:
 
         def on_ranks(comm: Any) -> int:

@@ -104,10 +104,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             )
             say(f"{shard_name(n)}: {rows} rebuilt{why}")
         if done.error_bound:
-            say(
-                f"rebuilt numbers: error at most {done.error_bound:.1e} times the largest entry of "
-                f"X in the rows that are coded together{_as_encoded(manifest)}"
-            )
+            say(f"rebuilt numbers: error {_bound_text(done.error_bound, manifest)}")
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
             say(f"{arguments.store}: nothing to repair")
@@ -166,18 +163,17 @@ def _decode(arguments: argparse.Namespace) -> int:
             rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
             say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0
-        say(
-            f"{arguments.out}: error at most {bound:.1e} times the largest entry of X "
-            f"in the rows that are coded together{_as_encoded(manifest)}"
-        )
+        say(f"{arguments.out}: error {_bound_text(bound, manifest)}")
         return 0
 
     return with_runner("decoding", body, arguments)
 
 
-def _as_encoded(manifest: Manifest) -> str:
-    """Return what to add to an error bound if the rows of X were scaled."""
-    return ", after the scaling of rows" if manifest.row_exponents else ""
+def _bound_text(bound: float, manifest: Manifest) -> str:
+    """Return an error bound with what it is relative to."""
+    if manifest.row_exponents:
+        return f"about {bound:.1e}, relative to the largest entry of each row"
+    return f"at most {bound:.1e} times the largest entry of X"
 
 
 def add_add_machine(p: Parser) -> None:

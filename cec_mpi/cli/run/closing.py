@@ -38,7 +38,7 @@ class Ending:
     machines : int
         Number of machines that were available in at least one step.
     events : Counter of (str, int)
-        Number of events of each kind for each machine.
+        Number of events of each kind for each machine in this run.
     finished : bool
         Whether the task returned.
     converged : bool or None
@@ -99,7 +99,7 @@ def make_ending(
         recorder.steps - earlier,
         earlier,
         len(recorder.served),
-        recorder.events,
+        recorder.events - recorder.earlier_events,
         outcome is not None,
         None if converged is None else bool(converged),
         None if iterations is None else int(iterations),
@@ -168,20 +168,20 @@ def closing_warnings(ending: Ending) -> list[str]:
     return found
 
 
-def stop_words(steps: int, goes_on: bool) -> str:
+def stop_words(steps: int, goes_on: bool, resume: str) -> str:
     """Return after how many steps a run was stopped, and how to continue it.
 
     Examples
     --------
-    >>> stop_words(7, True)
+    >>> stop_words(7, True, "--resume")
     'after 7 steps: the same command with --resume continues'
-    >>> stop_words(0, False)
+    >>> stop_words(0, False, "--resume")
     'before the first step: run the same command again'
     """
     if not (steps or goes_on):
         return "before the first step: run the same command again"
     how = "continues" if goes_on else "starts from the beginning"
-    return f"after {plural(steps, 'step')}: the same command with --resume {how}"
+    return f"after {plural(steps, 'step')}: the same command with {resume} {how}"
 
 
 def _event_words(events: Counter[tuple[str, int]]) -> str:

@@ -78,6 +78,11 @@ class RunOptions:
         choices=CHOICES,
     )
 
+    @property
+    def resume_flag(self) -> str:
+        """What to add to the same command so that it continues this run."""
+        return "--resume in place of --overwrite" if self.overwrite else "--resume"
+
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
     """Return the options of a run. Options of the task may come before its name.

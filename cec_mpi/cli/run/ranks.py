@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def print_stop_notice(out: str, received: signal.Signals) -> None:
+def print_stop_notice(run: RunOptions, received: signal.Signals) -> None:
     """Print to the terminal how to continue a lockstep run that mpirun is ending."""
     from cec_mpi.runtime.records.directory import has_checkpoint
 
     if received is not signal.SIGTERM:
         return
     left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
-    if has_checkpoint(Path(out)):
-        left = f"has a checkpoint in {out}"
+    if has_checkpoint(Path(run.out)):
+        left = f"has a checkpoint in {run.out}"
     tell_terminal(
-        f"cec-mpi: mpirun is ending the run, which {left}: the same command with --resume "
-        "continues (if a process was lost: mpirun --with-ft ulfm with --elastic continues without "
-        "it)"
+        f"cec-mpi: mpirun is ending the run, which {left}: the same command with "
+        f"{run.resume_flag} continues (if a process was lost: mpirun --with-ft ulfm with --elastic "
+        "continues without it)"
     )
 
 

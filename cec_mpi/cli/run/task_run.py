@@ -136,6 +136,7 @@ class TaskRun:
             self.interval = _USUAL_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
+        self.resume_flag = run.resume_flag
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
         self.products: tuple[int, int] | None = None  # shape, of matvec
         if vectors is not None:
@@ -267,7 +268,8 @@ class TaskRun:
                 keep_results(self.out)
                 left = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
-                    left = "a checkpoint was written: the same command with --resume continues"
+                    same = f"the same command with {self.resume_flag} continues"
+                    left = f"a checkpoint was written: {same}"
                 if self.arrays:
                     files = ", ".join(f"{name}.npy" for name in self.arrays)
                     is_saved = "is saved" if len(self.arrays) == 1 else "are saved"
@@ -320,7 +322,9 @@ class TaskRun:
                     warn(unwritten)
                 raise error from None
             if isinstance(error, StoppedError):
-                message = stop_words(checkpoint.steps(), written or has_checkpoint(self.out))
+                message = stop_words(
+                    checkpoint.steps(), written or has_checkpoint(self.out), self.resume_flag
+                )
                 raise StoppedError(f"{error}, {message}") from None
             if isinstance(error, SystemExit) and not self.signals.end:
                 raise InputError(

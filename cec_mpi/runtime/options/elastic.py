@@ -309,6 +309,12 @@ class Elastic(Group):
         """
         if self.local is not None and whole_number("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
+        launcher = launcher_of_ranks()
+        if self.local is not None and launcher is not None:
+            raise InputError(
+                f"local {self.local}: {launcher.name} has started {launcher.size} ranks, which "
+                "are the machines: leave this option out, or start one rank"
+            )
         if self.accept is not None:
             name = str(self.accept) if isinstance(self.accept, str | Path) else ""
             if not name or "\0" in name:

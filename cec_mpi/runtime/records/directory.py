@@ -22,6 +22,7 @@ RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
+_STORES = ("manifest.json", "incomplete.json")  # files of complete and incomplete stores
 _EARLIER = ".earlier"
 _LONGEST_HEADER = 1 << 26  # bytes
 
@@ -66,8 +67,11 @@ def prepare_directory(path: Path, used: bool) -> None:
             f"{'continues it' if goes_on else 'begins again, because there is no checkpoint'}, "
             "--overwrite starts from the beginning, or use a new DIR"
         )
-    if (path / "manifest.json").exists():
-        raise InputError(f"{path} is a store: give the results a directory of their own")
+    for directory in (path, path.absolute().parent):
+        if any((directory / name).exists() for name in _STORES):
+            raise InputError(
+                f"{path} is a store, or in one: give the results a directory of their own"
+            )
     if (path / "logs").is_symlink():
         raise InputError(f"{path / 'logs'} is a link: expected a directory, or nothing")
     with _using(path):

@@ -116,6 +116,8 @@ class Recorder:
         Where a run that continues an earlier one begins.
     events : Counter of (str, int)
         How often an event happened, by its kind and machine.
+    earlier_events : Counter of (str, int)
+        Those of `events` that happened in the runs that this one continues.
     served : set of int
         Machines that were available in a step of this run.
     is_stopped : callable
@@ -156,6 +158,7 @@ class Recorder:
             self._count_events(step.events)
             self.next_step, self.next_tick = step.step + 1, step.tick + 1
         self._count_events(earlier.unfinished if earlier is not None else ())
+        self.earlier_events = self.events.copy()
 
     def __repr__(self) -> str:
         return f"<Recorder, steps so far: {self.steps}>"

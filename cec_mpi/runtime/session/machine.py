@@ -389,7 +389,7 @@ class _MasterFinder:
                 f"the master has not begun to listen within {self._retry:g} s ({error})"
             )
         if self._retry is None and is_late and isinstance(error, InputError):
-            return InputError(f"{error} (--retry SECONDS waits until a run writes it)")
+            return InputError(f"{error} (--retry TIME, or retry= in Python, waits for it)")
         if self._retry is None or not is_late:
             return error
         return MasterLostError(f"{error}; waited {self._retry:g} s")

@@ -72,8 +72,7 @@ class CodedFacts(Facts):
                 (
                     shard.file,
                     f"rows {rows.start}..{rows.stop - 1} were computed from other shards, error at "
-                    f"most {rows.error_bound:.1e} times the largest of the entries of X that are "
-                    "coded together",
+                    f"most {rows.error_bound:.1e} times the largest encoded entry of X",
                 )
                 for rows in shard.rebuilt
             ]

@@ -104,8 +104,8 @@ def losses_of(
         The sets of machines that hold all copies of some rows.
     """
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
-    chances = [f"{share:.1%} ({n} machines)" for n, share in lost.items()]
-    often = f"; random losses end a run with probability {', '.join(chances)}" if lost else ""
+    chances = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
+    often = f"; probability that random losses end a run: {chances}" if lost else ""
     sets = few([" ".join(map(str, machines)) for machines in fatal], _LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
@@ -116,8 +116,8 @@ def losses_of(
 def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
     """Return how well work can be balanced with copies of sparse rows, as a fact."""
     return (
-        "balance",
-        f"a step takes {mean:.3f} times as long as if all machines held all of X, at most "
-        f"{worst:.3f} times (speeds up to twice or half as expected, "
-        f"{plural(away, 'machine')} away)",
+        "step time",
+        f"a step takes {mean:.3f} times as long as if each machine held all rows, at most "
+        f"{worst:.3f} times (tried with speeds from half to twice the expected ones, and with "
+        f"{plural(away, 'machine')} unavailable)",
     )

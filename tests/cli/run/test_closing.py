@@ -199,6 +199,12 @@ def test_a_run_that_ended_early_says_whether_it_can_go_on(run, tmp_path):
     assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 with those before --resume")
 
 
+def test_a_run_that_overwrites_says_how_it_goes_on(run, tmp_path):
+    (tmp_path / "a.json").write_text('{"available": [[1, 2, 3], [1, 2], [1]]}')
+    _, out, _ = run("--overwrite", "--availability", tmp_path / "a.json", task="matvec")
+    assert out[1].endswith("the same command with --resume in place of --overwrite continues")
+
+
 def test_a_run_that_never_began_says_only_why(run, tmp_path):
     (tmp_path / "a.json").write_text('{"available": [[1]]}')
     code, out, err = run("--availability", tmp_path / "a.json")

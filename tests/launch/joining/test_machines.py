@@ -52,10 +52,10 @@ def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["none"], 2, "none: missing (--retry SECONDS waits until a run writes it)"),
+        (["none"], 2, "none does not exist: expected the connection file of a run"),
         (["none", "--retry", "0.5"], 3, "none: missing; waited 0.5 s"),
         ([""], 2, "'': expected the name of a file or directory"),
-        (["."], 2, ".: a directory, expected a file"),
+        (["."], 2, ". is a directory: expected the connection file of a run"),
         (["other"], 2, "other is not a connection file of cec_mpi"),
         (["stale"], 3, "the master cannot be reached: tried port 9 of 127.0.0.1 (Connection refu"),
         (["odd"], 3, "tried port 9 of ü.. (not a host name)"),

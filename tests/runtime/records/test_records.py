@@ -153,7 +153,8 @@ def test_events_of_a_last_step_that_did_not_end_are_recorded(tmp_path):
         "kind": "unfinished",
         "events": [{"lost": 3, "reason": "gone"}],
     }
-    assert Recorder(earlier=resume_steps(path)).events == recorder.events
+    resumed = Recorder(earlier=resume_steps(path))
+    assert resumed.events == resumed.earlier_events == recorder.events
 
 
 def test_machines_that_leave_because_a_signal_stops_the_run_are_not_recorded(tmp_path):
@@ -278,10 +279,13 @@ def test_a_run_killed_while_it_overwrites_leaves_no_checkpoint_without_records(
     assert not (directory / "checkpoint.npz").exists()
 
 
-def test_a_store_is_no_directory_for_results(tmp_path):
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="is a store"):
-        prepare_directory(tmp_path, used=True)
+@pytest.mark.parametrize("mark", ["manifest.json", "incomplete.json"])
+@pytest.mark.parametrize("name", [".", "below"])
+def test_a_store_is_no_directory_for_results(tmp_path, mark, name):
+    (tmp_path / mark).write_text("{}")
+    with pytest.raises(InputError, match="is a store, or in one"):
+        prepare_directory(tmp_path / name, used=True)
+    assert [path.name for path in tmp_path.iterdir()] == [mark]
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])

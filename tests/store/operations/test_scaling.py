@@ -176,7 +176,7 @@ def test_it_is_an_option_of_the_command(tmp_path, capsys):
     with pytest.raises(InputError, match="begun with scaling none, not None"):
         encode(tmp_path / "X.npy", tmp_path / "store", 5, 3, resume=True)
     assert main(["decode", str(tmp_path / "store"), str(tmp_path / "Y.npy")]) == 0
-    assert capsys.readouterr().out.strip().endswith("in the rows that are coded together")
+    assert capsys.readouterr().out.strip().endswith("times the largest entry of X")
 
 
 class Counting(np.ndarray):

@@ -20,7 +20,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.interfaces import list_interfaces
 from cec_mpi.runtime.wire.sockets.library import zeromq
 from cec_mpi.store.files.durable import publish
-from cec_mpi.store.files.regular import open_regular, unreadable_reason
+from cec_mpi.store.files.regular import NotAFileError, open_regular, unreadable_reason
 from cec_mpi.text import plural, shown
 
 SCRATCH_PREFIX = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
@@ -230,6 +230,15 @@ def read_connection_file(path: Path) -> ConnectionFile:
         with os.fdopen(open_regular(path), "rb") as file:
             status = os.fstat(file.fileno())
             content = json.loads(file.read(_MAX_FILE_BYTES))
+    except FileNotFoundError:
+        raise InputError(
+            f"{path} does not exist: expected the connection file of a run, DIR/connection.json, "
+            "or HOST:PORT"
+        ) from None
+    except NotAFileError as error:
+        raise InputError(
+            f"{path} is {error.kind}: expected the connection file of a run, DIR/connection.json"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: {unreadable_reason(error)}") from None
     except (RecursionError, ValueError):

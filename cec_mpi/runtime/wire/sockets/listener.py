@@ -363,9 +363,12 @@ class Listener:
                 reason = zmq.strerror(error.errno)
                 continue
             return int(tcp.last_endpoint.decode().rpartition(":")[2].rstrip("\0"))
-        which = f" at ports {ports[0]}-{ports[1]}" if ports else ""
-        where = "any address" if written == "*" else written
-        raise InputError(f"the master cannot listen at {where}{which}: {reason}")
+        which = "any port"
+        if ports is not None:
+            first, last = ports
+            which = f"port {first}" if first == last else f"any of ports {first}-{last}"
+        where = "" if written == "*" else f" of {written}"
+        raise InputError(f"the master cannot listen on {which}{where}: {reason}")
 
     def _bind_local(self) -> str:
         """Listen in a new directory; returns the socket's path, empty if there is no room."""
@@ -396,7 +399,7 @@ def _address(host: str) -> str:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "not a host name"
-        raise InputError(f"the master cannot listen at {host}: {reason}") from None
+        raise InputError(f"the master cannot listen on {host}: {reason}") from None
 
 
 class _KeyChecker:

@@ -128,7 +128,7 @@ def test_another_file_is_neither_read_nor_replaced(tmp_path, content):
 
 
 def test_a_directory_is_refused(tmp_path):
-    with pytest.raises(InputError, match="a directory, expected a file"):
+    with pytest.raises(InputError, match="is a directory: expected the connection file of a run"):
         check_connection_path(tmp_path)
 
 

@@ -355,9 +355,9 @@ def test_an_address_that_it_cannot_listen_at_is_named(listen):
     with pytest.raises(InputError) as shown:
         Listener(["127.0.0.1"], (port, port))
     assert str(shown.value) == (
-        f"the master cannot listen at 127.0.0.1 at ports {port}-{port}: Address already in use"
+        f"the master cannot listen on port {port} of 127.0.0.1: Address already in use"
     )
-    with pytest.raises(InputError, match=r"the master cannot listen at no such host: "):
+    with pytest.raises(InputError, match=r"the master cannot listen on no such host: "):
         Listener(["no such host"], None)
 
 
