@@ -7,12 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.plan.replan import Missing, replan
-from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan
 
 ROWS = 2**40  # per shard
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
@@ -47,23 +45,6 @@ def test_a_plan(available, scheme):
     if scheme == "heterogeneous":
         speeds = [SPEEDS[n - 1] for n in available]
         assert plan.makespan == best_whole_rows(speeds, 3, ROWS)
-
-
-def test_speeds():
-    counts = plan_step(range(1, 7), SPEEDS, 3, ROWS).assignment.counts(6)
-    seconds = counts / np.array(SPEEDS) / 1e9
-    best = hindsight_makespan(counts, seconds, CodedDemand(len(counts), 3, ROWS))
-    assert best == pytest.approx(ROWS / 6 / 1e9)
-    given_speeds, learned = (
-        GivenSpeeds(SPEEDS, CodedDemand(6, 3, ROWS)),
-        SpeedEstimator(CodedDemand(6, 3, ROWS)),
-    )
-    for speeds in (given_speeds, learned):
-        for _ in range(10):
-            speeds.observe("matvec", counts, seconds)
-        assert speeds.predict("matvec", counts) == pytest.approx(seconds.max(), rel=1e-6)
-        ratios = np.array(speeds.plan_speeds((1, 2, 3, 4, 5, 6)))
-        np.testing.assert_allclose(ratios / ratios[0], np.array(SPEEDS) / 2, rtol=1e-6)
 
 
 def makespan(shares, speeds):

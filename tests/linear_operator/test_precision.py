@@ -75,23 +75,6 @@ def test_linear_systems(stores, name, solver):
     assert ours[2] < max(1.5 * of_scipy[2], 1.1e-10)
 
 
-def test_eigenvalues_by_blocks_take_as_many_steps(stores):
-    X = MATRICES["spd"]
-    start = np.random.default_rng(0).standard_normal((SIZE, 3))
-
-    def steps(A):
-        values, _, norms = sl.lobpcg(
-            A, start, tol=1e-5, maxiter=300, largest=True, retResidualNormsHistory=True
-        )
-        return np.sort(values), len(norms)
-
-    expected, usual = steps(sl.aslinearoperator(X))
-    with open_fixed(stores / "spd") as A:
-        found, taken = steps(A)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert taken <= 1.3 * usual + 5
-
-
 def test_singular_values_are_those_of_the_matrix_that_is_decoded_to(stores):
     with open_fixed(stores / "general") as A:
         decoded = A @ np.eye(SIZE)

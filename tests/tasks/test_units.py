@@ -144,24 +144,6 @@ def test_results_with_a_store_are_multiplied_by_a_power_of_two(name, dtype, tmp_
                     check(name, operator, expected, x, b)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_results_as_numpy_finds_them_before_x_is_scaled(scale):
-    X, square = aslinearoperator(scale * TALL), aslinearoperator(scale * SQUARE)
-    x = np.linalg.lstsq(TALL, B)[0]
-    for solver in ("lsmr", "lsqr"):
-        found = lstsq(X, b=B, solver=solver)
-        assert found["converged"]
-        assert np.allclose(found["result"] * scale, x, rtol=1e-8)
-        assert found["residual"] == pytest.approx(np.linalg.norm(TALL @ x - B))
-    found = cg(square, b=scale * B[:8], tol=1e-12)
-    assert np.allclose(found["result"], np.linalg.solve(SQUARE, B[:8]), rtol=1e-8)
-    found = ridge(X, y=scale * B, alpha=0, tol=1e-12, fit_intercept=False)
-    assert np.allclose(found["result"], x, rtol=1e-8)
-    values = np.linalg.svd(TALL)[1]
-    assert np.allclose(svd(X, k=3)["result"] / scale, values[:3], rtol=1e-12)
-    assert power(square)["eigenvalue"] / scale == pytest.approx(np.linalg.eigvalsh(SQUARE)[-1])
-
-
 @pytest.mark.parametrize("scale", [1e-290, 1e-170, 1e-20, 1e-5, 1e-2])
 @pytest.mark.parametrize("solver", ["lsmr", "lsqr"])
 def test_a_penalty_is_in_units_of_x(scale, solver):

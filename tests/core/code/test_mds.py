@@ -116,21 +116,6 @@ def test_condition_numbers_of_the_fourier_code(machines, recovery, median, worst
     assert found.worst == pytest.approx(worst, rel=0.03)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("systematic", [False, True])
-def test_measured_condition_numbers_are_those_of_all_subsets(family, systematic):
-    code = make_code(7, 4, family, systematic=systematic)
-    subsets = list(combinations(range(1, 8), 4))
-    numbers = [np.linalg.cond(code.generator[[n - 1 for n in chosen]]) for chosen in subsets]
-    found = code.conditioning
-    assert found.complete
-    assert found.measured == len(subsets)
-    assert found.median == pytest.approx(np.median(numbers), rel=1e-6)
-    assert found.worst == pytest.approx(max(numbers), rel=1e-6)
-    worst = np.linalg.cond(code.generator[[n - 1 for n in found.worst_machines]])
-    assert worst == pytest.approx(max(numbers), rel=1e-6)
-
-
 def test_where_subsets_are_many_a_repeatable_sample_is_measured():
     generator = make_code(12, 6, "gaussian").generator
     sample, every = measure_conditioning(generator, largest=100), measure_conditioning(generator)

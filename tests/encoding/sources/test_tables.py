@@ -1,7 +1,6 @@
 """Text tables: their headers, columns, targets, and lines as an editor counts them."""
 
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -483,34 +482,6 @@ def test_what_was_read_once_goes_at_the_end_and_after_a_kill(table, tmp_path, na
     assert sorted(each.name for each in tmp_path.iterdir()) == ["store", name]
     decode(store, tmp_path / "out.npy")
     assert sorted(np.load(tmp_path / "out.npy").ravel()) == [1, 2, 3, 4]
-
-
-@pytest.mark.usefixtures("no_launcher")
-def test_what_was_read_once_goes_after_a_signal(table, tmp_path):
-    path, store = table("1,2\n3,4\n"), tmp_path / "store"
-    program = (
-        "import os, sys, time\n"
-        "from pathlib import Path\n"
-        "from cec_mpi import __main__\n"
-        "from cec_mpi.store.work import LocalRunner\n"
-        "def run(self, work):\n"
-        "    assert list(Path(sys.argv[3]).parent.glob('.store.partial.*'))\n"
-        f"    os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
-        "    time.sleep(60)\n"
-        "LocalRunner.run = run\n"
-        "sys.exit(__main__.main())"
-    )
-    words = ("encode", path, store, "--machines", "2", "--recovery", "1")
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert done.returncode == 128 + signal.SIGTERM, done.stderr
-    assert "is incomplete, resume with: cec-mpi encode" in done.stderr
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["store", "t.csv"]
 
 
 def test_a_disk_without_room_for_what_is_read_is_one_message(table, tmp_path, monkeypatch):
