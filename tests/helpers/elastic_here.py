@@ -79,33 +79,21 @@ class Hub(LocalHub):
         return rows @ job.content.T
 
 
-class Kept(Recorder):
-    def __init__(self):
-        super().__init__()
-        self.records = []
-
-    @property
-    def happened(self):
-        return [event for record in self.records for event in record.events]
-
-    def step(self, record):
-        self.records.append(record)
-        super().step(record)
+def _session(hub):
+    return Session(hub, [place_here()], "", ExitStack(), running=ExecutionMode.ELASTIC)
 
 
 def master_of(path, manifest, recorder, spares=0, **options):
     """The master of a store, and its hub."""
     hub = Hub(spares)
     options = {"speeds": (1.0,) * manifest.code.machines, **options}
-    session = Session(hub, [place_here()], "", ExitStack(), running=ExecutionMode.ELASTIC)
-    return session.open(path, SessionOptions(elastic=True, **options), recorder), hub
+    return _session(hub).open(path, SessionOptions(elastic=True, **options), recorder), hub
 
 
 @contextmanager
 def opened_here(path, *, recorder=None, **options):
     """The operator of an elastic session, as `cec_mpi.open_operator` opens it with ``local=N``."""
-    session = Session(Hub(0), [place_here()], "", ExitStack(), running=ExecutionMode.ELASTIC)
-    chosen = SessionOptions(elastic=True, **options)
-    master = session.open(path, chosen, recorder or Recorder())
+    session = _session(Hub(0))
+    master = session.open(path, SessionOptions(elastic=True, **options), recorder or Recorder())
     lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
     yield CodedOperator(lifetime, master.manifest, path)

@@ -7,7 +7,8 @@ import scipy.sparse as sp
 from cec_mpi import encode, open_operator
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.store import open_store
-from helpers.elastic_here import Kept, master_of, opened_here
+from helpers.elastic_here import master_of, opened_here
+from helpers.recording import Kept
 from helpers.sparse import sparse
 
 X = sparse(300, 40)

@@ -57,30 +57,6 @@ def test_a_machine_that_was_warned_gets_no_more_rows(store, X):
             operator @ np.ones(40)
 
 
-def test_with_two_to_spare_a_step_with_a_wrong_answer_is_refused(replicated, X):
-    options = {"check": True, "inject": "corrupt:2@1"}
-    with opened_here(replicated, **options) as operator:
-        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
-        with pytest.raises(MachineError, match=r"step 1 has failed: .* machine 2 is wrong, or"):
-            operator @ np.ones(40)
-        assert np.allclose(operator @ np.ones(40), X.sum(axis=1))
-
-
-def test_a_wrong_term_of_an_adjoint_is_replaced_and_its_machine_excluded(replicated, X):
-    recorder = Kept()
-    faults = {"inject": "corrupt:2@1,corrupt:3@3", "recorder": recorder}
-    with opened_here(replicated, check=True, **faults) as operator:
-        for _ in range(4):
-            V = RNG.standard_normal((1001, 2))
-            assert np.allclose(operator.H @ V, X.T @ V, atol=1e-10)
-    assert recorder.happened == [
-        {"wrong": 2},
-        {"excluded": 2, "reason": "wrong in step 1"},
-        {"wrong": 3},
-        {"excluded": 3, "reason": "wrong in step 3"},
-    ]
-
-
 def test_with_one_to_spare_a_step_with_a_wrong_answer_is_refused(store, X):
     options = {"check": True, "inject": "corrupt:2@1"}
     with opened_here(store, **options) as operator:

@@ -13,8 +13,9 @@ from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
 from cec_mpi.store.reader import open_store
-from helpers.elastic_here import Kept, master_of
+from helpers.elastic_here import master_of
 from helpers.interrupts import interrupted
+from helpers.recording import Kept
 
 MACHINES, RECOVERY, ROWS, COLUMNS = 5, 3, 60, 7
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -194,34 +195,48 @@ def test_an_interrupt_at_any_moment_leaves_turns_to_all(busy):
     assert place > 10
 
 
+class Gate:
+    """An availability at which steps of other threads wait until it is open."""
+
+    def __init__(self):
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def __call__(self, tick):
+        if threading.current_thread() is not threading.main_thread():
+            self.reached.set()
+            self.open.wait(SECONDS)
+        return range(1, 7)
+
+
+@pytest.fixture
+def gate():
+    return Gate()
+
+
+@contextmanager
 def signal_while_one_waits(number):
-    until_waiting(1)
-    os.kill(os.getpid(), number)
+    def send():
+        until_waiting(1)
+        os.kill(os.getpid(), number)
+
+    killer = threading.Thread(target=send)
+    killer.start()
+    yield
+    killer.join(SECONDS)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_product_that_was_interrupted_while_it_waited_made_no_step(store, X):
+def test_a_product_that_was_interrupted_while_it_waited_made_no_step(store, X, gate):
     recorder = Recorder()
-    inside, may_go_on = threading.Event(), threading.Event()
-
-    def available(tick):
-        if threading.current_thread() is not threading.main_thread():
-            inside.set()
-            may_go_on.wait(SECONDS)
-        return range(1, 7)
-
     with (
-        cec_mpi.open_operator(store, None, availability=available, recorder=recorder) as A,
+        cec_mpi.open_operator(store, None, availability=gate, recorder=recorder) as A,
         ThreadPoolExecutor(1) as pool,
     ):
         found = pool.submit(lambda: A @ np.ones(60))
-        assert inside.wait(SECONDS)
-        killer = threading.Thread(target=signal_while_one_waits, args=(signal.SIGINT,))
-        killer.start()
-        with pytest.raises(KeyboardInterrupt):
+        assert gate.reached.wait(SECONDS)
+        with signal_while_one_waits(signal.SIGINT), pytest.raises(KeyboardInterrupt):
             A @ np.ones(60)
-        killer.join(SECONDS)
-        may_go_on.set()
+        gate.open.set()
         assert wrong([found.result(SECONDS), A @ np.ones(60)], [X.sum(axis=1)] * 2) == 0
     assert recorder.steps == 2
 
@@ -257,7 +272,7 @@ def test_a_recorder_cannot_use_the_operator_but_may_set_available(store, X):
         assert wrong([A @ np.ones(60)], [X.sum(axis=1)]) == 0
 
 
-def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store):
+def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store, gate):
     """It would wait for the turn that comes after the one that it interrupts."""
     message = []
 
@@ -266,50 +281,33 @@ def test_a_handler_of_signals_cannot_make_a_product_while_its_thread_waits(store
             A @ np.ones(60)
         except InputError as error:
             message.append(str(error))
-        may_go_on.set()
-
-    inside, may_go_on = threading.Event(), threading.Event()
-
-    def available(tick):
-        if threading.current_thread() is not threading.main_thread():
-            inside.set()
-            may_go_on.wait(SECONDS)
-        return range(1, 7)
+        gate.open.set()
 
     before = signal.signal(signal.SIGUSR2, handler)
     try:
         with (
-            cec_mpi.open_operator(store, None, availability=available) as A,
+            cec_mpi.open_operator(store, None, availability=gate) as A,
             ThreadPoolExecutor(1) as pool,
         ):
             pool.submit(lambda: A @ np.ones(60))
-            assert inside.wait(SECONDS)
-            killer = threading.Thread(target=signal_while_one_waits, args=(signal.SIGUSR2,))
-            killer.start()
-            A @ np.ones(60)
-            killer.join(SECONDS)
+            assert gate.reached.wait(SECONDS)
+            with signal_while_one_waits(signal.SIGUSR2):
+                A @ np.ones(60)
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert len(message) == 1
     assert "in the middle of a step" in message[0]
 
 
-def test_products_that_wait_when_the_operator_closes_are_refused(store, X):
-    inside, may_go_on = threading.Event(), threading.Event()
-
-    def available(tick):
-        inside.set()
-        may_go_on.wait(SECONDS)
-        return range(1, 7)
-
+def test_products_that_wait_when_the_operator_closes_are_refused(store, X, gate):
     def go_on_when_the_end_waits_too():
         until_waiting(4)
-        may_go_on.set()
+        gate.open.set()
 
     with ThreadPoolExecutor(5) as pool:
-        with cec_mpi.open_operator(store, None, availability=available) as A:
+        with cec_mpi.open_operator(store, None, availability=gate) as A:
             found = [pool.submit(lambda: A @ np.ones(60))]
-            assert inside.wait(SECONDS)
+            assert gate.reached.wait(SECONDS)
             found += [pool.submit(lambda: A @ np.ones(60)) for _ in range(3)]
             until_waiting(3)
             pool.submit(go_on_when_the_end_waits_too)
