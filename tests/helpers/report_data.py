@@ -11,7 +11,7 @@ import numpy as np
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.planner import Planner
 from cec_mpi.report.assignments import RecordedAssignment, assignment_data
-from cec_mpi.report.bins import listed
+from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.runtime.records.step import Bounds
@@ -174,8 +174,8 @@ def run(
         "at": list(range(steps)),
         "time": time.round(6).tolist(),
         "seconds": float(time[-1]),
-        "series": {key: {"value": listed(values)} for key, values in series.items()},
-        "parts": {key: {"value": listed(values)} for key, values in parts.items()},
+        "series": {key: {"value": to_json_numbers(values)} for key, values in series.items()},
+        "parts": {key: {"value": to_json_numbers(values)} for key, values in parts.items()},
         "map": {
             "rows": machines,
             "bins": steps,
@@ -183,7 +183,7 @@ def run(
         },
         "speeds": {
             "bins": list(range(0, steps, 10)),
-            "machines": [listed(row[: (steps + 9) // 10]) for row in learned],
+            "machines": [to_json_numbers(row[: (steps + 9) // 10]) for row in learned],
         },
         "events": events,
         "assignments": assignments,
@@ -193,7 +193,7 @@ def run(
                 "name": "residual",
                 "log": True,
                 "step": list(range(0, steps, 5)),
-                "value": listed(np.exp(-np.arange(0, steps, 5) / steps * 25)),
+                "value": to_json_numbers(np.exp(-np.arange(0, steps, 5) / steps * 25)),
             }
         ],
         "checkpoints": list(range(250, steps, 250)),
@@ -236,9 +236,9 @@ def large_run(
 
     def spread(values: Any, by: float = 0.1) -> dict[str, list[float | None]]:
         return {
-            "min": listed(values * (1 - by * rng.uniform(0.5, 1, bins))),
-            "mid": listed(values),
-            "max": listed(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
+            "min": to_json_numbers(values * (1 - by * rng.uniform(0.5, 1, bins))),
+            "mid": to_json_numbers(values),
+            "max": to_json_numbers(values * (1 + 5 * by * rng.gamma(1, 0.3, bins))),
         }
 
     made = run(steps=40)
@@ -262,7 +262,10 @@ def large_run(
             "bytes": spread(np.full(bins, 4e6)),
         },
         parts={
-            key: {"mid": listed(measured * share), "top": listed(measured * share * 1.5)}
+            key: {
+                "mid": to_json_numbers(measured * share),
+                "top": to_json_numbers(measured * share * 1.5),
+            }
             for key, share in {
                 "announce": 0.01,
                 "share": 0.05,
@@ -274,7 +277,9 @@ def large_run(
         map={"rows": machines, "bins": bins, "cells": base64.b64encode(cells.tobytes()).decode()},
         speeds={
             "bins": list(range(0, bins, 20)),
-            "machines": [listed(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds],
+            "machines": [
+                to_json_numbers(s * 1e4 * rng.uniform(0.98, 1.02, bins // 20)) for s in speeds
+            ],
         },
         events=events,
         assignments=assignments,

@@ -334,7 +334,7 @@ class RecordFollower:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             raise InputError(
-                f"{self._path} has a line of more than {LONGEST_LINE} bytes: expected a JSON object"
+                f"{self._path} has a line above {LONGEST_LINE} bytes: expected a JSON object"
             )
         try:
             return is_replaced, [self._reader.take(line + b"\n") for line in lines]
