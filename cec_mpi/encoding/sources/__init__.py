@@ -31,6 +31,7 @@ from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
+from cec_mpi.runtime.processes.packing import READERS
 from cec_mpi.store.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
 from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
@@ -127,6 +128,9 @@ def open_again(
     matrix = open_source(path, EncodeOptions(shape=shape and tuple(shape), **options))
     assert isinstance(matrix, Source)
     return replace(matrix, name=name, column_names=tuple(column_names))
+
+
+READERS[Source] = lambda content: open_again(**content)
 
 
 def open_array(

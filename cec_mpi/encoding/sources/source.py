@@ -142,13 +142,6 @@ class Source(Matrix):
             )
         return {**self.origin, "name": self.name, "column_names": self.column_names}
 
-    @staticmethod
-    def of_content(content: dict[str, Any]) -> Source:
-        """Open the matrix of another process."""
-        from cec_mpi.encoding.sources import open_again
-
-        return open_again(**content)
-
     def read(self, start: int, stop: int, left: int, right: int, out: NDArray[Any]) -> Rounding:
         """Read rows ``start..stop`` of columns ``left..right`` into `out`, and convert them.
 

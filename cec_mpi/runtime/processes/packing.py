@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+READERS: dict[Any, Callable[[Any], Any]] = {Manifest: manifest_of}
+"""Functions that make objects of what was sent, by type; rooms above add theirs."""
+
 
 def pack(content: Any) -> bytes:
     """Return a message with an object for `unpack`: a dataclass, an array, or builtins.
 
-    It may also be a manifest, or an object with a method `content`, whose class has its reverse
-    `of_content`.
+    It may also be of a type in `READERS`. If it has a method `content`, that returns what is sent.
 
     Examples
     --------
@@ -90,14 +93,12 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _content_of(value: Any) -> Any:
-    return value.content() if hasattr(type(value), "of_content") else value
+    return value.content() if hasattr(value, "content") else value
 
 
 def _made(kind: Any, content: Any) -> Any:
-    if kind is Manifest:
-        return manifest_of(content)
-    if hasattr(kind, "of_content"):
-        return kind.of_content(content)
+    if kind in READERS:
+        return READERS[kind](content)
     return msgspec.convert(content, kind, dec_hook=_make)
 
 
