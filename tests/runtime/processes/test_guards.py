@@ -41,13 +41,13 @@ def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
     ]
 
 
-def launched(maker):
-    return Launcher(maker, maker, 2, 0)
+def launched(implementation):
+    return Launcher(implementation, implementation, 2, 0)
 
 
-def crowds(places, threads=None, maker="Open MPI"):
+def crowds(places, threads=None, implementation="Open MPI"):
     threads = [threads or place.threads for place in places]
-    found = find_crowds(places, threads, launched(maker))
+    found = find_crowds(places, threads, launched(implementation))
     assert {finding.kind for finding in found} <= {"warning"}
     return [finding.text for finding in found]
 
@@ -89,7 +89,7 @@ def test_more_threads_than_a_rank_is_bound_to():
 
 
 @pytest.mark.parametrize(
-    ("maker", "option"),
+    ("implementation", "option"),
     [
         ("Open MPI", "mpirun --bind-to none"),
         ("MPICH", "mpiexec -bind-to none"),
@@ -98,10 +98,10 @@ def test_more_threads_than_a_rank_is_bound_to():
         ("a launcher", "no binding"),
     ],
 )
-def test_each_launcher_has_its_own_option_to_bind_to_no_core(maker, option):
-    (message,) = crowds(nodes(2, own=1), 4, maker)
+def test_each_launcher_has_its_own_option_to_bind_to_no_core(implementation, option):
+    (message,) = crowds(nodes(2, own=1), 4, implementation)
     assert message.endswith(f"use fewer --threads, or start with {option}")
-    (message,) = binding(nodes(2, own=1), maker)
+    (message,) = binding(nodes(2, own=1), implementation)
     assert message.endswith(f": start them with {option}")
 
 
@@ -114,8 +114,8 @@ def test_both_are_warnings():
     assert len(crowds(nodes(7), 2)) == 2
 
 
-def binding(places, maker="Open MPI"):
-    found = advise_binding(places, launched(maker))
+def binding(places, implementation="Open MPI"):
+    found = advise_binding(places, launched(implementation))
     assert {finding.kind for finding in found} <= {"advice"}
     return [finding.text for finding in found]
 
@@ -131,7 +131,7 @@ def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
 
 
 @pytest.mark.parametrize(
-    ("maker", "option"),
+    ("implementation", "option"),
     [
         ("Open MPI", "mpirun --map-by numa --bind-to numa"),
         ("MPICH", "mpiexec -bind-to numa"),
@@ -140,13 +140,13 @@ def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
         ("a launcher", "4 domains): binding to NUMA domains keeps"),
     ],
 )
-def test_machines_that_may_move_between_numa_domains(maker, option):
-    (message,) = binding(nodes(5, cores=64, domains=4), maker)
+def test_machines_that_may_move_between_numa_domains(implementation, option):
+    (message,) = binding(nodes(5, cores=64, domains=4), implementation)
     assert message.startswith(
         "machines may move between NUMA domains on n1 (4 machines, 4 domains)"
     )
     assert option in message
-    assert binding(nodes(5, cores=64, domains=4, own_domains=1), maker) == []
+    assert binding(nodes(5, cores=64, domains=4, own_domains=1), implementation) == []
 
 
 def test_fewer_machines_than_numa_domains():

@@ -60,11 +60,11 @@ def launched(monkeypatch, no_launcher):
     return launched
 
 
-@pytest.mark.parametrize("maker", [open_mpi, srun])
-def test_ranks_of_this_job_are_ended_and_no_others(maker, start, launched):
-    others = [maker(1, "9"), open_mpi(1, "prterun-node1-8@1"), srun(1, "3"), {}]
-    launched(maker(0))
-    mine = [start(maker(rank)) for rank in (1, 2, 3)]
+@pytest.mark.parametrize("implementation", [open_mpi, srun])
+def test_ranks_of_this_job_are_ended_and_no_others(implementation, start, launched):
+    others = [implementation(1, "9"), open_mpi(1, "prterun-node1-8@1"), srun(1, "3"), {}]
+    launched(implementation(0))
+    mine = [start(implementation(rank)) for rank in (1, 2, 3)]
     bystanders = [start(variables) for variables in others]
     end_ranks([1, 3])
     assert [mine[n].wait(LIMIT) for n in (0, 2)] == [KILLED, KILLED]
