@@ -56,7 +56,7 @@ _HOME = {
 }
 
 if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # by a launcher
-    importlib.import_module(f"{__name__}.runtime.processes.ending").end_job_on_exceptions()
+    importlib.import_module(f"{__name__}.runtime.processes.ending").abort_job_on_exceptions()
 
 
 def __getattr__(name: str) -> Any:

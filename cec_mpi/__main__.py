@@ -35,10 +35,10 @@ def _has_address_space() -> bool:
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         return True
-    from cec_mpi.runtime.processes.ending import complain
+    from cec_mpi.runtime.processes.ending import print_error
 
     found = " and ".join(f"{name} {size >> 10}" for name, size in given.items())
-    complain(
+    print_error(
         f"too little memory to load NumPy and SciPy: found {found} (kB), expected a larger limit"
     )
     return False

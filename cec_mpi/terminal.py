@@ -43,7 +43,7 @@ def verbosity() -> int:
     return _state.verbosity
 
 
-def put(text: str, at_once: bool = False) -> None:
+def print_result(text: str, at_once: bool = False) -> None:
     """Print a result; `unwritten` reports an error of writing it.
 
     Parameters
@@ -59,10 +59,10 @@ def put(text: str, at_once: bool = False) -> None:
         _note(error)
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a remark, unless this process is quiet."""
     if verbosity() > QUIET:
-        put(one_message(text), at_once=True)
+        print_result(one_message(text), at_once=True)
 
 
 def unwritten() -> OSError | None:
@@ -80,12 +80,12 @@ def unwritten() -> OSError | None:
 
 
 def _note(error: OSError) -> None:
-    drop(sys.stdout)
+    discard_output(sys.stdout)
     if not isinstance(error, BrokenPipeError):
         _state.problem = _state.problem or error
 
 
-def tell(line: str) -> None:
+def print_error_line(line: str) -> None:
     """Write one or several lines to standard error in one call, so that they stay together.
 
     What the terminal would interpret is escaped.
@@ -96,10 +96,10 @@ def tell(line: str) -> None:
         sys.stderr.write(printable(f"{line}\n", kept="\n\t"))
         sys.stderr.flush()
     except (OSError, ValueError):
-        drop(sys.stderr)
+        discard_output(sys.stderr)
 
 
-def tell_terminal(line: str) -> None:
+def print_to_tty(line: str) -> None:
     """Write a line to the terminal that this process was started from, if it has one.
 
     A launcher that is ending drops standard output, but ranks of Open MPI's mpirun keep its
@@ -120,10 +120,10 @@ def tell_terminal(line: str) -> None:
 def warn(text: object) -> None:
     """Print a warning to standard error, unless this process is quiet."""
     if verbosity() > QUIET:
-        tell(f"cec-mpi: warning: {one_message(text)}")
+        print_error_line(f"cec-mpi: warning: {one_message(text)}")
 
 
-def keep_warnings_from_raising() -> None:
+def remove_error_filters() -> None:
     """Print warnings in this process that ``-W error`` or PYTHONWARNINGS would make exceptions.
 
     In a process of a run, an exception between two messages would end the run.
@@ -132,7 +132,7 @@ def keep_warnings_from_raising() -> None:
     warnings.simplefilter("default", append=True)  # makes Python read the filters again
 
 
-def drop(stream: TextIO | None) -> None:
+def discard_output(stream: TextIO | None) -> None:
     """Discard what a stream has not written yet, so that the process can exit without an error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ def drop(stream: TextIO | None) -> None:
         return  # no file descriptor: nothing to drop
 
 
-def aligned(
+def format_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()
 ) -> list[str]:
     r"""Return the lines of a table of text.

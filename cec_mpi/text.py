@@ -20,7 +20,7 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 _repr.maxlist = _repr.maxtuple = _repr.maxdict = 8
 
 
-def listed(names: Iterable[object], most: int = 3) -> str:
+def join_names(names: Iterable[object], most: int = 3) -> str:
     """Return the first few names, each once, as a list for a sentence.
 
     Examples
@@ -47,7 +47,7 @@ def as_text(value: object) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def few(names: Sequence[object], most: int) -> str:
+def truncate(names: Sequence[object], most: int) -> str:
     """Return the first few names, and the number of all if some are left out.
 
     Examples
@@ -81,12 +81,12 @@ def plural(count: float, word: str, *verb: str) -> str:
     return " ".join([f"{number} {noun}", *([verb[count != 1]] if verb else [])])
 
 
-def size_words(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes with three digits.
 
     Examples
     --------
-    >>> size_words(0), size_words(999), size_words(1_043_776), size_words(1.2e11)
+    >>> format_bytes(0), format_bytes(999), format_bytes(1_043_776), format_bytes(1.2e11)
     ('0 bytes', '999 bytes', '1.04 MB', '120 GB')
     """
     if count < 1000:
@@ -96,7 +96,7 @@ def size_words(count: float) -> str:
     return f"{float(digits) * 10**more:.{2 - more}f} {_SIZES[thousands - 1]}B"
 
 
-def counted(count: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     """Return what `plural` returns for a whole number, with commas between thousands.
 
     Examples
@@ -107,7 +107,7 @@ def counted(count: int, word: str) -> str:
     return f"{count:,} {plural(count, word).partition(' ')[2]}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time with three digits; one below a nanosecond, or below 0, is 0.
 
     Examples
@@ -128,7 +128,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def shown(value: object) -> str:
+def shorten(value: object) -> str:
     """Return the repr of a value, shortened if it is long.
 
     Examples
@@ -139,7 +139,7 @@ def shown(value: object) -> str:
     return _repr.repr(value)
 
 
-def closest(word: str, words: Iterable[str], before: str = "") -> str:
+def suggest(word: str, words: Iterable[str], before: str = "") -> str:
     """Return a hint that names the closest known word, or an empty text if none is similar.
 
     Parameters
@@ -157,11 +157,11 @@ def closest(word: str, words: Iterable[str], before: str = "") -> str:
     >>> closest("nothing", ["like", "it"])
     ''
     """
-    found = nearest(word, words)
+    found = closest_match(word, words)
     return f" (did you mean {before}{found}?)" if found else ""
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def closest_match(word: str, words: Iterable[str]) -> str:
     """Return the most similar of these words, or an empty text if none is similar."""
     import difflib  # which few need
 

@@ -18,7 +18,7 @@ from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.records.directory import SUMMARY_VERSION
 from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.recorder import Recorder
-from cec_mpi.runtime.records.step import FIELDS, VERSION, Waiting, Why
+from cec_mpi.runtime.records.step import FIELDS, VERSION, AbsenceReason, Waiting
 from helpers import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -79,7 +79,7 @@ def test_each_field_of_a_header_is_described(made):
 def test_each_field_of_a_step_is_described(made):
     described = first_cells(section("Steps"), "field")
     assert sorted(described) == sorted(FIELDS)
-    assert sorted(first_cells(section("Steps"), "why")) == sorted(get_args(Why))
+    assert sorted(first_cells(section("Steps"), "why")) == sorted(get_args(AbsenceReason))
     step = lines_of(made / "power", "step")[0]
     assert set(step) - {"kind"} <= set(described)
     (parts,) = re.findall(r"^\| `bytes` \|(.*)$", section("Steps"), re.MULTILINE)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.cli.run.checkpoints import CheckpointFile, Found
+from cec_mpi.cli.run.checkpoints import CheckpointFile, ResumeState
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.command import from_command
 from cec_mpi.runtime.availability.models import ListedAvailability, RandomAvailability
@@ -73,12 +73,12 @@ def test_what_stores_and_plans_are(store):
 
 
 def test_what_a_task_gets_and_what_one_passes(tmp_path):
-    found = Found({"w": np.ones(3), "done": np.array(4)})
+    found = ResumeState({"w": np.ones(3), "done": np.array(4)})
     checkpoint = CheckpointFile(tmp_path, {}, found, Interval(steps=50), lambda: 0)
     assert repr(checkpoint) == f"<checkpoint of done, w in '{tmp_path}', written every 50 steps>"
-    checkpoint = CheckpointFile(tmp_path, {}, Found({}), Interval(seconds=60), lambda: 0)
+    checkpoint = CheckpointFile(tmp_path, {}, ResumeState({}), Interval(seconds=60), lambda: 0)
     assert repr(checkpoint) == f"<checkpoint of nothing in '{tmp_path}', written every 60 s>"
-    checkpoint = CheckpointFile(tmp_path, {}, Found({}), Interval(), lambda: 0)
+    checkpoint = CheckpointFile(tmp_path, {}, ResumeState({}), Interval(), lambda: 0)
     assert repr(checkpoint).endswith("written when the run ends early>")
     assert repr(NO_CHECKPOINT) == "<no checkpoint>"
     assert repr(Recorder()) == "<Recorder, steps so far: 0>"

@@ -18,20 +18,20 @@ from cec_mpi.cli.commands.parser import ALL_HELP, Parser, Processes
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
-    complain,
-    complain_unexpected,
-    let_rank_0_print,
-    shortage_of,
+    as_shortage_error,
+    print_error,
+    print_unexpected_error,
+    wait_for_rank_0,
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.terminal import (
     NORMAL,
     VERBOSE,
     WARNED,
-    drop,
-    keep_warnings_from_raising,
+    discard_output,
+    print_error_line,
+    remove_error_filters,
     set_verbosity,
-    tell,
     unwritten,
     warn,
 )
@@ -62,7 +62,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     with warnings.catch_warnings():
-        keep_warnings_from_raising()
+        remove_error_filters()
         warnings.showwarning = _warn
         return _main(argv)
 
@@ -72,27 +72,27 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = launcher_of_ranks()
-    several = launcher is not None
+    has_ranks = launcher is not None
     name = next((word for word in argv if not word.startswith("-")), "")
     parser = build_parser(name)
     processes = parser.commands.get(name, parser).processes
-    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and several)
+    parallel = processes is Processes.RANKS or (processes is Processes.SHARED and has_ranks)
     words = {word.partition("=")[0] for word in argv}
-    elastic = processes is Processes.RANKS and (not several or _implies_elastic(words))
-    asks_help = bool({"-h", "--help", ALL_HELP} & words)
-    parallel = parallel and not elastic and not asks_help and "--serial" not in words
+    elastic = processes is Processes.RANKS and (not has_ranks or _implies_elastic(words))
+    wants_help = bool({"-h", "--help", ALL_HELP} & words)
+    parallel = parallel and not elastic and not wants_help and "--serial" not in words
     first = launcher is None or launcher.rank == 0
-    on_its_own = processes is Processes.EACH or (elastic and not asks_help)
-    if not parallel and not first and not on_its_own:
+    is_independent = processes is Processes.INDEPENDENT or (elastic and not wants_help)
+    if not parallel and not first and not is_independent:
         return 0  # one process does the work of these commands
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
         if elastic and not first:  # rank 0 says the same
-            let_rank_0_print(launcher)
+            wait_for_rank_0(launcher)
             return error.exit_code
-        return _leave_all_with(error) if parallel else _leave_with(error)
+        return _report_error_on_ranks(error) if parallel else _report_error(error)
     try:
         if not parallel:
             _raise_on_signals()
@@ -103,23 +103,23 @@ def _main(argv: Sequence[str] | None) -> int:
             raise InputError(f"standard output cannot be written: {problem.strerror}")
         return code
     except CecError as error:
-        return _leave_with(error)
+        return _report_error(error)
     except BrokenPipeError:  # the reader of our output has seen enough
-        drop(sys.stdout)
+        discard_output(sys.stdout)
         return 0
     except OSError as error:
-        drop(sys.stdout)
-        return _leave_with(as_cec_error(error))
+        discard_output(sys.stdout)
+        return _report_error(as_cec_error(error))
     except (KeyboardInterrupt, SystemExit) as error:
         for note in getattr(error, "__notes__", ()):
-            complain(note)
+            print_error(note)
         return error.code if isinstance(error, SystemExit) else _INTERRUPTED  # type: ignore[return-value]
     except Exception as error:
         if _is_interrupt(error):
             return _INTERRUPTED
-        if (shortage := shortage_of(error)) is not None:
-            return _leave_with(shortage)
-        complain_unexpected(error)
+        if (shortage := as_shortage_error(error)) is not None:
+            return _report_error(shortage)
+        print_unexpected_error(error)
         return CecError.exit_code
 
 
@@ -160,7 +160,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not WARNED.keys() & vars(record).keys():
-            tell(f"cec-mpi: {self.format(record)}")
+            print_error_line(f"cec-mpi: {self.format(record)}")
 
 
 @contextmanager
@@ -178,18 +178,18 @@ def _verbosity(level: int, first: bool) -> Iterator[None]:
         set_verbosity(NORMAL)
 
 
-def _leave_with(error: CecError) -> int:
-    complain(error)
+def _report_error(error: CecError) -> int:
+    print_error(error)
     return error.exit_code
 
 
-def _leave_all_with(error: CecError) -> int:
-    from cec_mpi.runtime.processes.start import run_together
+def _report_error_on_ranks(error: CecError) -> int:
+    from cec_mpi.runtime.processes.start import run_on_ranks
 
     def fail(_: object) -> int:
         raise error
 
-    return run_together(fail)
+    return run_on_ranks(fail)
 
 
 def build_parser(*names: str) -> Parser:

@@ -15,7 +15,7 @@ from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
-from cec_mpi.runtime.processes.start import check_start, on_master
+from cec_mpi.runtime.processes.start import call_on_master, check_start
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store.coded.outputs import Decoding
 from cec_mpi.store.format.manifest import Manifest
@@ -58,7 +58,7 @@ def encode_on_all_ranks(
             raise done[0]
         return done[0]
 
-    return on_master(comm, outcome, Manifest)
+    return call_on_master(comm, outcome, Manifest)
 
 
 def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:

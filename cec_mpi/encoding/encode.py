@@ -30,7 +30,7 @@ from cec_mpi.encoding.sources import (
 )
 from cec_mpi.encoding.work import Encoding
 from cec_mpi.errors import CecError, InputError, ScaleWarning
-from cec_mpi.runtime.options.option import naming_keywords, with_keywords
+from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
 from cec_mpi.store.coded.grid import make_grid
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest, rows_per_shard
 from cec_mpi.store.files.creating import check_new, name_exists
@@ -114,17 +114,17 @@ def encode(
     for name in options:
         if name not in _KEYWORDS:
             raise InputError(f"encode got an unexpected keyword argument {name!r}")
-    with naming_keywords(*GROUPS, EncodeOptions):
+    with rename_flags_in_errors(*GROUPS, EncodeOptions):
         checked = EncodeOptions(machines=machines, recovery=recovery, **options).checked()
         if comm is None:
             return encode_with(source, as_path(store), checked, runner or LocalRunner())
         if runner is not None:
             raise InputError("encode got both a runner and comm, expected only one of them")
         if checked.recovery is None:
-            from cec_mpi.runtime.processes.start import check_start, on_master
+            from cec_mpi.runtime.processes.start import call_on_master, check_start
 
             check_start(comm)
-            return on_master(
+            return call_on_master(
                 comm, lambda: encode_with(source, as_path(store), checked, LocalRunner()), Manifest
             )
         from cec_mpi.encoding.collective import encode_on_all_ranks

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import check_choices, option, own_options, several, whole_number
+from cec_mpi.runtime.options.option import as_int, as_tuple, check_choices, option, own_options
 from cec_mpi.runtime.options.sharing import checked_range
 from cec_mpi.store.coded.grid import BLOCK_BYTES
 from cec_mpi.store.files.formats import checked_delimiter
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.limits import WORK_MEMORY
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 FORMATS = (
     "an .npy file, a directory of .npy parts, file.h5::/dataset (also .nc of NetCDF-4, .mat of "
@@ -266,25 +266,23 @@ class EncodeOptions(TableOptions, ContainerOptions):
         if self.header is not None and not isinstance(self.header, bool):
             raise InputError(f"header {self.header!r}: expected True or False")
         if self.shape is not None:
-            shape = tuple(
-                whole_number("shape", size) for size in several("shape", self.shape, _SHAPE)
-            )
+            shape = tuple(as_int("shape", size) for size in as_tuple("shape", self.shape, _SHAPE))
             if len(shape) != 2 or min(shape) < 1:
-                raise InputError(f"shape {shown(self.shape)}: expected {_SHAPE}")
+                raise InputError(f"shape {shorten(self.shape)}: expected {_SHAPE}")
         checked = replace(
             self,
-            machines=whole_number("machines", self.machines),
-            recovery=None if self.recovery is None else whole_number("recovery", self.recovery),
-            copies=None if self.copies is None else whole_number("copies", self.copies),
-            spread=whole_number("spread", self.spread),
+            machines=as_int("machines", self.machines),
+            recovery=None if self.recovery is None else as_int("recovery", self.recovery),
+            copies=None if self.copies is None else as_int("copies", self.copies),
+            spread=as_int("spread", self.spread),
             speeds=None
             if self.speeds is None
             else checked_range(check_speeds(self.speeds).tolist()),
-            seed=whole_number("seed", self.seed),
-            memory=whole_number("memory", self.memory),
+            seed=as_int("seed", self.seed),
+            memory=as_int("memory", self.memory),
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),
-            columns=None if self.columns is None else several("columns", self.columns, _COLUMNS),
-            drop=None if self.drop is None else several("drop", self.drop, _COLUMNS),
+            columns=None if self.columns is None else as_tuple("columns", self.columns, _COLUMNS),
+            drop=None if self.drop is None else as_tuple("drop", self.drop, _COLUMNS),
             target=_checked_targets(self.target),
         )
         if checked.raw_values and checked.decode_cf:
@@ -402,7 +400,7 @@ def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
         split = [(column, file) for column, file in pairs]
     except (TypeError, ValueError):
         raise InputError(
-            f"target {shown(given)}: expected columns with files, such as {{'age': 'age.npy'}}"
+            f"target {shorten(given)}: expected columns with files, such as {{'age': 'age.npy'}}"
         ) from None
     found = tuple((column, as_path(file)) for column, file in split)
     for column, file in found:

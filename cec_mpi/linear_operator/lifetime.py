@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.ending import code_of, this_process
+from cec_mpi.runtime.processes.ending import exit_code_of, this_process
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
@@ -151,7 +151,7 @@ class Lifetime:
         if os.getpid() != self._process:
             this_process.kept.append(kept)
             if isinstance(error, SystemExit):
-                this_process.code = code_of(error)
+                this_process.code = exit_code_of(error)
             return
         try:
             trace = None if error is None else error.__traceback__

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.runtime.options.elastic import elastic_options
-from cec_mpi.runtime.options.option import naming_keywords, with_keywords
+from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.processes.ending import (
     leave_now,
-    let_rank_0_print,
     mark_shared_error,
     mpi_is_running,
+    wait_for_rank_0,
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
@@ -30,7 +30,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_place
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store as read_store
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -242,7 +242,7 @@ def open_operator(
     >>> X.close()
     >>> place.cleanup()
     """
-    given = "".join(f", {name}={shown(value)}" for name, value in options.items())
+    given = "".join(f", {name}={shorten(value)}" for name, value in options.items())
     call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{given})"
 
     known = {name: options[name] for name in options if name in _KEYWORDS}
@@ -263,7 +263,7 @@ def open_operator(
         return static_session(comm, options=chosen)
 
     def open_store(session: Session) -> Master:
-        with naming_keywords(*GROUPS, SessionOptions):
+        with rename_flags_in_errors(*GROUPS, SessionOptions):
             check_keywords()
             return session.open(store, chosen, recorder or Recorder())
 
@@ -271,7 +271,7 @@ def open_operator(
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
         found = read_store(node_directory(as_path(store)))
-        with naming_keywords(*GROUPS, SessionOptions):
+        with rename_flags_in_errors(*GROUPS, SessionOptions):
             chosen.checked(found.manifest)
             if chosen.cache is not None:
                 check_cache_place(node_directory(chosen.cache), {"store": found.path})
@@ -334,7 +334,7 @@ def _gather_elastic(
     except InputError as error:
         if launcher is None:
             raise
-        let_rank_0_print(launcher)
+        wait_for_rank_0(launcher)
         raise mark_shared_error(launcher.rank, error) from None
     with ExitStack() as kept:
         if options.accept is None:  # only machines of this computer need the file

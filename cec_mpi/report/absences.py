@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from cec_mpi.report.chunks import Chunk
 from cec_mpi.runtime.records.events import Event, kind_and_machine
-from cec_mpi.runtime.records.step import Away
+from cec_mpi.runtime.records.step import AbsenceTable
 
 DEPARTURES = "lost", "given up", "left", "excluded"
 """Events after which a machine is away."""
 
 
-def reason_by_machine(away: Away) -> dict[int, str]:
+def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
     """Return why each machine is away.
 
     Examples
@@ -65,7 +65,7 @@ class Absences:
         self.unanswered: Counter[int] = Counter()
         self.cut_short: Counter[int] = Counter()
         self.entries: list[Absence] = []
-        self._away: Away | None = None
+        self._away: AbsenceTable | None = None
         self._open: dict[int, Absence] = {}
 
     def add(self, chunk: Chunk) -> None:

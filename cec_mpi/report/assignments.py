@@ -11,12 +11,12 @@ import numpy as np
 from cec_mpi.report.absences import reason_by_machine
 from cec_mpi.report.bins import to_json_numbers
 from cec_mpi.report.chunks import Floats, Stretch
-from cec_mpi.runtime.records.step import Away, Bounds, Ints
+from cec_mpi.runtime.records.step import AbsenceTable, Bounds, Ints
 
-_MOST_SHOWN = 200
-_MOST_HELD = 400  # while steps are read
-_MOST_NUMBERS = 150_000  # in all assignments of a page, which limits its size
-_MOST_BOUNDS = _MOST_NUMBERS // 2  # in one assignment
+_MAX_SHOWN = 200
+_MAX_HELD = 400  # while steps are read
+_MAX_NUMBERS = 150_000  # in all assignments of a page, which limits its size
+_MAX_BOUNDS = _MAX_NUMBERS // 2  # in one assignment
 Intervals = list[tuple[int, int]]
 
 
@@ -52,7 +52,7 @@ class RecordedAssignment:
     seconds_per_row: Floats
     has_event: bool
     is_requested: bool
-    away: Away
+    away: AbsenceTable
 
 
 class Assignments:
@@ -92,10 +92,10 @@ class Assignments:
         available = step["available"]
         before, self._last = self._last, bounds
         self.first_steps.append(index)
-        if len(bounds.bounds) > _MOST_BOUNDS:
+        if len(bounds.bounds) > _MAX_BOUNDS:
             self.too_large += 1
             return
-        if before is not None and len(before.bounds) > _MOST_BOUNDS:
+        if before is not None and len(before.bounds) > _MAX_BOUNDS:
             before = None
         has_event |= before is None
         held = RecordedAssignment(
@@ -110,7 +110,7 @@ class Assignments:
             step["away"],
         )
         self._held.append(held)
-        if len(self._held) > _MOST_HELD:
+        if len(self._held) > _MAX_HELD:
             self._thin()
 
     def _thin(self) -> None:
@@ -121,7 +121,7 @@ class Assignments:
             for place, assignment in enumerate(held)
             if assignment.is_requested or assignment.has_event or place % 2 == 0
         ]
-        if len(kept) > _MOST_HELD * 3 // 4:
+        if len(kept) > _MAX_HELD * 3 // 4:
             kept = [
                 assignment
                 for place, assignment in enumerate(kept)
@@ -134,13 +134,13 @@ class Assignments:
         held = [
             assignment
             for assignment in self._held
-            if _count_numbers(assignment.bounds) <= _MOST_NUMBERS
+            if _count_numbers(assignment.bounds) <= _MAX_NUMBERS
         ]
         self.too_large += len(self._held) - len(held)
         self._held = held
         samples = _sample_evenly(self._held, 3)
         size = max((_count_numbers(assignment.bounds) for assignment in samples), default=1)
-        most = max(2, min(_MOST_SHOWN, _MOST_NUMBERS // max(size, 1)))
+        most = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max(size, 1)))
         requested = [assignment for assignment in self._held if assignment.is_requested]
         of_events = _sample_evenly(
             [assignment for assignment in self._held if assignment.has_event], max(most // 2, 1)
@@ -179,8 +179,8 @@ def blocks_of(bounds: list[list[int]]) -> list[tuple[int, int, list[int]]]:
     """
     begins: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
-    for machine, ends_of_machine in enumerate(bounds, start=1):
-        for start, stop in zip(ends_of_machine[::2], ends_of_machine[1::2], strict=True):
+    for machine, machine_bounds in enumerate(bounds, start=1):
+        for start, stop in zip(machine_bounds[::2], machine_bounds[1::2], strict=True):
             begins.setdefault(start, []).append(machine)
             ends.setdefault(stop, []).append(machine)
     places = sorted(begins.keys() | ends.keys())

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from cec_mpi.report.chunks import Chunk, Floats
 from cec_mpi.report.states import IDLE, PREEMPTED, STATE_OF, STATES
 from cec_mpi.runtime.records.events import kind_and_machine
-from cec_mpi.runtime.records.step import Away
+from cec_mpi.runtime.records.step import AbsenceTable
 
-_MOST_CELLS = 1_200_000  # machines by bins: bytes of the map
-_FEWEST, MOST_BINS = 64, 4096
+_MAX_CELLS = 1_200_000  # machines by bins: bytes of the map
+_MIN_BINS, MAX_BINS = 64, 4096
 _NO_STATE = len(STATES)
 _EVENT_STATES = {name: STATE_OF[name] for name in ("lost", "wrong", "late")}
 _ABSENCE_STATES = STATE_OF | {"given up": STATE_OF["lost"]}
@@ -42,7 +42,7 @@ class MachineBins:
         Why it was away; the most important state of the bin.
     """
 
-    def __init__(self, most: int = MOST_BINS) -> None:
+    def __init__(self, most: int = MAX_BINS) -> None:
         self.width, self.count = 1, 0
         self._limit, self._most_bins = most, 0
         self._allocate(0, 0)
@@ -86,18 +86,18 @@ class MachineBins:
         accumulate(self.rows, chunk.rows)
         accumulate(self.shares, chunk.rows / rows_per_shard)
         accumulate(self.present, chunk.available)
-        away: Away | None = None
+        away: AbsenceTable | None = None
         for stretch in chunk.stretches:
             bins = (first + stretch.begin) // self.width, (first + stretch.end - 1) // self.width
             if stretch.step["away"] is not away:
                 away = stretch.step["away"]
                 states = [
-                    (_ABSENCE_STATES[why], np.fromiter(those, np.int64) - 1)
-                    for why, those in away.items()
+                    (_ABSENCE_STATES[why], np.fromiter(machines_away, np.int64) - 1)
+                    for why, machines_away in away.items()
                     if why != "preempted"
                 ]
             for state, which_machines in states:
-                cells = self.reason_by_machine[bins[0] : bins[1] + 1]
+                cells = self.away_states[bins[0] : bins[1] + 1]
                 cells[:, which_machines] = np.minimum(cells[:, which_machines], state)
             for kind, machine in map(kind_and_machine, stretch.step["events"]):
                 if kind in _EVENT_STATES and machine <= machines:
@@ -112,10 +112,8 @@ class MachineBins:
         cells = (16 + np.rint(share * 239)).astype(np.uint8)
         cells[self.rows[:bins] == 0] = IDLE
         cells[self.present[:bins] == 0] = PREEMPTED
-        reason_by_machine = self.reason_by_machine[:bins]
-        cells = np.where(
-            (self.present[:bins] == 0) & (reason_by_machine < _NO_STATE), reason_by_machine, cells
-        )
+        away_states = self.away_states[:bins]
+        cells = np.where((self.present[:bins] == 0) & (away_states < _NO_STATE), away_states, cells)
         marked = self.marks[:bins]
         cells = np.where(marked < _NO_STATE, marked, cells)
         return base64.b64encode(np.ascontiguousarray(cells.T).tobytes()).decode()
@@ -136,7 +134,7 @@ class MachineBins:
         return np.add.reduceat(seconds, np.maximum(starts, 0), axis=0)
 
     def _add_machines(self, machines: int) -> None:
-        self._most_bins = max(_FEWEST, min(self._limit, _MOST_CELLS // machines)) // 2 * 2
+        self._most_bins = max(_MIN_BINS, min(self._limit, _MAX_CELLS // machines)) // 2 * 2
         while self.bins > self._most_bins:
             self._merge_pairs()
         before = self._arrays()
@@ -151,7 +149,7 @@ class MachineBins:
             self.seconds,
             self.shares,
             self.present,
-            self.reason_by_machine,
+            self.away_states,
             self.marks,
         ]
 
@@ -160,7 +158,7 @@ class MachineBins:
         self.seconds: Floats = np.zeros((bins, machines))
         self.shares: Floats = np.zeros((bins, machines))
         self.present: Floats = np.zeros((bins, machines))
-        self.reason_by_machine = np.full((bins, machines), _NO_STATE, np.uint8)
+        self.away_states = np.full((bins, machines), _NO_STATE, np.uint8)
         self.marks = np.full((bins, machines), _NO_STATE, np.uint8)
 
     def _merge_pairs(self) -> None:

@@ -11,9 +11,9 @@ from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.bins import bin_series, to_json_numbers
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.text import counted, duration, listed, plural
+from cec_mpi.text import format_count, format_duration, join_names, plural
 
-_LONGEST = 10  # steps in the table of the longest
+_TABLE_ROWS = 10  # steps in the table of the longest
 _PARTS = {
     "compute": ("Computing", "the slowest machine of each step"),
     "load": ("Reading shards", "the time for which steps waited"),
@@ -84,13 +84,15 @@ def _waiting_note(run: Run) -> str:
     """Describe for which steps the run waited, and for which machines."""
     waited = step_parts(run)["waiting"]
     at = int(waited.argmax())
-    text = f"too few were available for {counted(int((waited > 0).sum()), 'step')}"
-    text += f"; longest {duration(float(waited[at]))} for step {int(run.numbers['step'][at]):,}"
+    text = f"too few were available for {format_count(int((waited > 0).sum()), 'step')}"
+    text += (
+        f"; longest {format_duration(float(waited[at]))} for step {int(run.numbers['step'][at]):,}"
+    )
     if at in run.waits:
         missing = run.waits[at]
         gone = [f"{machine} ({why})" for machine, why in missing.away.items() if why in DEPARTURES]
         text += f", which needed {plural(missing.missing, 'more machine')}"
-        text += f"; without machine {listed(gone, 5)}" if gone else ""
+        text += f"; without machine {join_names(gone, 5)}" if gone else ""
     return text
 
 
@@ -116,8 +118,8 @@ def format_sum(seconds: Sequence[float]) -> tuple[str, list[str]]:
     scale = factor * 10**digits
     exact = np.array(seconds, np.float64) * scale
     units = np.floor(exact + 1e-9)
-    lacking = round(float(exact.sum())) - int(units.sum())
-    for at in np.argsort(units - exact, kind="stable")[: max(lacking, 0)].tolist():
+    missing_units = round(float(exact.sum())) - int(units.sum())
+    for at in np.argsort(units - exact, kind="stable")[: max(missing_units, 0)].tolist():
         units[at] += 1
 
     def text(count: float) -> str:
@@ -155,7 +157,7 @@ def longest_steps(run: Run) -> list[dict[str, Any]]:
     """Return the longest steps with their parts, in descending order."""
     parts = step_parts(run)
     total = sum(parts.values(), np.zeros(run.steps))
-    most = np.argsort(-total, kind="stable")[:_LONGEST].tolist()
+    most = np.argsort(-total, kind="stable")[:_TABLE_ROWS].tolist()
     return [
         {
             "step": int(run.numbers["step"][at]),

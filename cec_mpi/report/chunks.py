@@ -56,8 +56,8 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
 }
 """Fields whose change begins a stretch, and how they are converted; ``bytes`` are summed."""
 
-MOST_STEPS = 512
-_MOST_CELLS = 1 << 20  # of a chunk: steps by machines
+MAX_STEPS = 512
+_MAX_CELLS = 1 << 20  # of a chunk: steps by machines
 _get_numbers = attrgetter(*NUMBERS)
 _get_converted = attrgetter(*_CONVERTERS)
 
@@ -140,8 +140,8 @@ class Chunk:
     def available(self) -> NDArray[np.bool_]:
         """(S, N) whether each machine is available."""
         available = np.zeros(self.rows.shape, np.bool_)
-        for of_stretch, stretch in zip(available, self.stretches, strict=True):
-            of_stretch[stretch.step["available"] - 1] = True
+        for row, stretch in zip(available, self.stretches, strict=True):
+            row[stretch.step["available"] - 1] = True
         return available
 
 
@@ -190,7 +190,7 @@ class _ChunkBuilder:
         at = len(chunk.times)
         if not at:
             self._machines = len(step.seconds)
-            self._most = min(self._most, _MOST_CELLS // self._machines)
+            self._most = min(self._most, _MAX_CELLS // self._machines)
         changes = last is None or not all(map(is_, _get_converted(step), _get_converted(last)))
         if changes:
             self._fields = self._fields | {
@@ -226,7 +226,7 @@ class _ChunkBuilder:
         return chunk
 
 
-def read_chunks(path: Path, most_steps: int = MOST_STEPS) -> Iterator[Chunk]:
+def read_chunks(path: Path, most_steps: int = MAX_STEPS) -> Iterator[Chunk]:
     """Yield the steps of a run in chunks, at least one (possibly empty) for each part.
 
     An incomplete last line is ignored, because a run may be writing it.

@@ -25,7 +25,7 @@ from cec_mpi.runtime.records.step import Waiting
 Counts = NDArray[np.int64]
 _STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events
 _LONG = 0.1  # seconds: a longer delay counts even without an event of the machine
-_LEAST = 0.1  # fraction of its equal load from which a machine's rate is extrapolated
+_MIN_LOAD_FRACTION = 0.1  # fraction of its equal load from which a machine's rate is extrapolated
 
 
 def cyclic_rows(available: NDArray[np.bool_], machines_per_row: int, rows: int) -> Floats:
@@ -131,10 +131,10 @@ class Costs:
         counts = not stragglers
         self.stragglers = self.stragglers if counts else stragglers
         last = chunk.seconds.argmax(axis=1)
-        took = chunk.numbers["measured_makespan"]
+        makespans = chunk.numbers["measured_makespan"]
         best, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
         best = best if counts else np.full(chunk.steps, np.nan)
-        late, over = np.nan_to_num(took - best), np.nan_to_num(took - plan)
+        late, over = np.nan_to_num(makespans - best), np.nan_to_num(makespans - plan)
         for (
             stretch
         ) in chunk.stretches:  # a loss is charged to the lost machine, not to the last one
@@ -145,19 +145,19 @@ class Costs:
                 self._charge_absence(gone, max(float(late[at]), 0.0))
                 late[at] = over[at] = 0.0
         any_last = chunk.seconds.any(axis=1)
-        who, late, over = last[any_last], late[any_last], over[any_last]
-        self.slowest += np.bincount(who, minlength=len(self.slowest))
-        self.excess += _sums(who, late, len(self.excess))
-        self.over_plan += _sums(who, over, len(self.over_plan))
+        last_machines, late, over = last[any_last], late[any_last], over[any_last]
+        self.slowest += np.bincount(last_machines, minlength=len(self.slowest))
+        self.excess += _sums(last_machines, late, len(self.excess))
+        self.over_plan += _sums(last_machines, over, len(self.over_plan))
         known = ~np.isnan(best)
         self.hindsight_steps += int(known.sum())
-        self.computing += float(took[known].sum())
+        self.computing += float(makespans[known].sum())
         self.hindsight += float(best[known].sum())
         self._add_loads(chunk)
         self._add_stalls(chunk)
-        self._add_cyclic(chunk, took, recovery, rows_per_shard, counts)
+        self._add_cyclic(chunk, makespans, recovery, rows_per_shard, counts)
         self._record_rates(chunk)
-        self._add_absences(chunk, took, recovery + stragglers, rows_per_shard)
+        self._add_absences(chunk, makespans, recovery + stragglers, rows_per_shard)
 
     @property
     def cost(self) -> Floats:
@@ -175,7 +175,9 @@ class Costs:
         for machine in gone:
             self.away[machine - 1] += seconds / len(gone)
 
-    def _add_absences(self, chunk: Chunk, took: Floats, machines_per_row: int, rows: int) -> None:
+    def _add_absences(
+        self, chunk: Chunk, makespans: Floats, machines_per_row: int, rows: int
+    ) -> None:
         """Estimate how much longer steps took without the machines that are gone.
 
         The estimate is the ratio of the optimal makespans with and without them, at the last
@@ -190,25 +192,25 @@ class Costs:
                 continue
             key = chunk.available[at].tobytes(), gone
             if key != self._absence_key:
-                self._absence_key, with_them = key, chunk.available[at] & ~np.isnan(pace)
+                self._absence_key, mask = key, chunk.available[at] & ~np.isnan(pace)
                 optima = []
                 for _ in range(2):
-                    speeds = 1 / pace[with_them]
-                    enough, none = len(speeds) >= machines_per_row, np.zeros(len(speeds))
+                    speeds = 1 / pace[mask]
+                    enough, no_loads = len(speeds) >= machines_per_row, np.zeros(len(speeds))
                     optima.append(
-                        optimum(speeds, none, machines_per_row, rows)[0] if enough else 0.0
+                        optimum(speeds, no_loads, machines_per_row, rows)[0] if enough else 0.0
                     )
-                    with_them[np.array(gone) - 1] = True
+                    mask[np.array(gone) - 1] = True
                 without, best = optima
                 self._absence_share = max(1 - best / without, 0.0) if without else 0.0
             self._charge_absence(
-                gone, self._absence_share * float(took[stretch.begin : stretch.end].sum())
+                gone, self._absence_share * float(makespans[stretch.begin : stretch.end].sum())
             )
 
     def _add_cyclic(
         self,
         chunk: Chunk,
-        took: Floats,
+        makespans: Floats,
         recovery: int,
         rows_per_shard: int,
         counts: bool,
@@ -218,7 +220,7 @@ class Costs:
         count = available.sum(axis=1)
         share = recovery * rows_per_shard / np.maximum(count, 1)
         least = np.min(rows, axis=1, where=available, initial=np.inf)
-        has_enough_rows = (count >= recovery) & (least >= _LEAST * share)
+        has_enough_rows = (count >= recovery) & (least >= _MIN_LOAD_FRACTION * share)
         is_compared: NDArray[np.bool_] = (counts & has_enough_rows)[stretch_of_step]
         is_compared[is_compared] = ((chunk.seconds > 0) | ~available[stretch_of_step])[
             is_compared
@@ -226,7 +228,7 @@ class Costs:
         if not is_compared.any():
             return
         self.compared += int(is_compared.sum())
-        self.measured += float(took[is_compared].sum())
+        self.measured += float(makespans[is_compared].sum())
         stretches = stretch_of_step[is_compared]
         paces = chunk.seconds[is_compared] / np.where(available, rows, np.inf)[stretches]
         paces *= cyclic_rows(available, recovery, rows_per_shard)[stretches]
@@ -262,7 +264,7 @@ class Costs:
         """Add the delays of machines with an event, and other long ones."""
         events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
         collect = chunk.numbers["collect_seconds"]
-        beyond = (
+        other_seconds = (
             collect - chunk.seconds.max(axis=1) - self.read_delays
         )  # neither reading nor computing
         for at, delays in chunk.delays:
@@ -273,7 +275,7 @@ class Costs:
                 for n, seconds in delays.items()
                 if n <= len(self.stalls) and (n in troubled or seconds > _LONG)
             }
-            whole, most = sum(delayed.values()), float(beyond[at])
+            whole, most = sum(delayed.values()), float(other_seconds[at])
             stall = min(whole, most)
             if stall <= 0 or (not troubled and stall < collect[at] / 2):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cec_mpi.report.recorded_run import Run
-from cec_mpi.text import duration
+from cec_mpi.text import format_duration
 
 
 def compare_times(seconds: float, reference: float) -> str:
@@ -20,7 +20,7 @@ def compare_times(seconds: float, reference: float) -> str:
     if not reference or abs(difference) < 0.0005 * reference:
         return "as long"
     share = f"({100 * abs(difference) / reference:.1f} %)"
-    return f"{duration(abs(difference))} {share} {'more' if difference > 0 else 'less'}"
+    return f"{format_duration(abs(difference))} {share} {'more' if difference > 0 else 'less'}"
 
 
 def cyclic_comparison(run: Run) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from cec_mpi.report.headline import (
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.report.states import STATES
 from cec_mpi.runtime.records.events import KINDS
-from cec_mpi.text import counted, few
+from cec_mpi.text import format_count, truncate
 
 _VERSION = 1
 _SPEEDS = 60_000  # speeds in a page: bins by machines
@@ -37,8 +37,8 @@ _SERIES = {
     "bytes": "bytes",
 }
 _LOGARITHMIC = {"residual", "change", "gradient", "tolerance"}
-_MOST_PROGRESS = 4000  # points of one curve
-_NAMED, _LONGEST = 3, 120  # hosts of a machine, and characters
+_MAX_PROGRESS = 4000  # points of one curve
+_NAMED, _MAX_CHARACTERS = 3, 120  # hosts of a machine, and characters
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _names(run: Run) -> list[str]:
     """Return the known hosts of each machine."""
     hosts = [run.hosts.get(n + 1, []) for n in range(run.machines)]
     return [
-        few(hosts_of_machine, _NAMED)[:_LONGEST] if hosts_of_machine else ""
+        truncate(hosts_of_machine, _NAMED)[:_MAX_CHARACTERS] if hosts_of_machine else ""
         for hosts_of_machine in hosts
     ]
 
@@ -145,7 +145,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 def _too_large(run: Run) -> list[str]:
     count = run.assignments.too_large
-    return [f"{counted(count, 'assignment')} too large to show."] if count else []
+    return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 
 def _until(run: Run, index: int) -> int:
@@ -170,7 +170,7 @@ def _progress(run: Run) -> list[dict[str, Any]]:
             values.append(float(value))
     found = []
     for name, (steps, values) in curves.items():
-        stride = -(-len(steps) // _MOST_PROGRESS)
+        stride = -(-len(steps) // _MAX_PROGRESS)
         kept = sorted({*range(0, len(steps), stride), len(steps) - 1})
         found.append(
             {

@@ -13,11 +13,11 @@ from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import unknown_reasons
 from cec_mpi.report.recorded_run import DONE, INTERRUPTED, RUNNING, STOPPED, Run
 from cec_mpi.runtime.records.events import KINDS
-from cec_mpi.text import counted, duration, few, listed, plural
+from cec_mpi.text import format_count, format_duration, join_names, plural, truncate
 
-_MOST_NAMED = 5  # machines, hosts or parts
-_SHORTEST = 5e-10  # seconds; shorter times are left out
-_MOST_ABSENCES = 3  # of a machine that are listed
+_MAX_NAMED = 5  # machines, hosts or parts
+_MIN_SHOWN_SECONDS = 5e-10  # seconds; shorter times are left out
+_MAX_ABSENCES = 3  # of a machine that are listed
 
 
 class Figure(NamedTuple):
@@ -37,13 +37,13 @@ class Figure(NamedTuple):
 
 def _threshold_fact(run: Run) -> dict[str, str]:
     """Return the code or the number of copies, and how many machines suffice."""
-    copies, machines = run.header.get("copies"), counted(run.machines, "machine")
+    copies, machines = run.header.get("copies"), format_count(run.machines, "machine")
     if isinstance(copies, int):
-        enough = run.machines - copies + 1
+        threshold = run.machines - copies + 1
         where = plural(copies, "machine")
-        return {"Copies": f"each row is on {where}: any {enough} of {machines} suffice"}
-    family, enough = _text(run.header, "code"), run.header["recovery"]
-    return {"Code": f"{family}: any {enough} of {machines} suffice"}
+        return {"Copies": f"each row is on {where}: any {threshold} of {machines} suffice"}
+    family, threshold = _text(run.header, "code"), run.header["recovery"]
+    return {"Code": f"{family}: any {threshold} of {machines} suffice"}
 
 
 def run_facts(run: Run) -> list[dict[str, str]]:
@@ -59,7 +59,7 @@ def run_facts(run: Run) -> list[dict[str, str]]:
         "Speeds": "learned" if header.get("speeds") in (None, "learn") else "given",
         "Shards": _text(header, "shards"),
         "Simulated": _simulated(header),
-        "Hosts": few(_hosts(run), _MOST_NAMED) if _hosts(run) else "",
+        "Hosts": truncate(_hosts(run), _MAX_NAMED) if _hosts(run) else "",
         "Begin": str(header["started"]),
         "End": run.last_time,
         "MPI": _text(header, "mpi_library").splitlines()[0] if header.get("mpi_library") else "",
@@ -95,24 +95,28 @@ def key_figures(run: Run) -> list[Figure]:
         return []
     n, costs = run.numbers, run.costs
     whole = float(n["time"][-1])
-    steps = counted(run.steps, "step")
+    steps = format_count(run.steps, "step")
     if run.resumes:
-        after = listed((f"{steps_before:,}" for steps_before in run.resumes), _MOST_NAMED)
+        after = join_names((f"{steps_made:,}" for steps_made in run.resumes), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {after} steps"
     lost = {
         "waiting for machines": float((n["waited_seconds"] + n["short_seconds"]).sum()),
         "stalls": float(n["stall_seconds"].sum()),
         "slower steps without lost machines (estimate)": costs.slower,
     }
-    of = [f"{duration(seconds)} {name}" for name, seconds in lost.items() if seconds >= _SHORTEST]
+    of = [
+        f"{format_duration(seconds)} {name}"
+        for name, seconds in lost.items()
+        if seconds >= _MIN_SHOWN_SECONDS
+    ]
     total = sum(lost.values())
     share = f" ({100 * total / whole:.1f} %)" if of and whole else ""
     return [
-        Figure("Duration", duration(whole), steps),
+        Figure("Duration", format_duration(whole), steps),
         Figure(
             "Lost to waiting and losses",
-            f"{duration(total)}{share}",
-            listed(of, _MOST_NAMED) if of else "",
+            f"{format_duration(total)}{share}",
+            join_names(of, _MAX_NAMED) if of else "",
         ),
         _imbalance(run),
     ]
@@ -127,13 +131,13 @@ def _imbalance(run: Run) -> Figure:
     where = (
         ""
         if costs.hindsight_steps == run.steps
-        else f" in {counted(costs.hindsight_steps, 'step')}"
+        else f" in {format_count(costs.hindsight_steps, 'step')}"
     )
     return Figure(
         label,
         f"{over:.1f} %",
-        f"Computing took {duration(costs.computing)}{where}; the optimal assignment for the "
-        f"measured speeds takes {duration(costs.hindsight)}.",
+        f"Computing took {format_duration(costs.computing)}{where}; the optimal assignment for the "
+        f"measured speeds takes {format_duration(costs.hindsight)}.",
     )
 
 
@@ -198,7 +202,7 @@ def machine_table(run: Run) -> dict[str, Any]:
 def _absences(absences: list[Absence], run: Run) -> str:
     """Describe when a machine left, why, and when it returned."""
     sentences = []
-    for absence in absences[:_MOST_ABSENCES]:
+    for absence in absences[:_MAX_ABSENCES]:
         if absence.return_step is None:
             end = "no return yet" if run.state == RUNNING else "no return"
         elif absence.return_step == absence.step:

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.report.absences import Absences
 from cec_mpi.report.assignments import Assignments
-from cec_mpi.report.bins import MOST_BINS, MachineBins
+from cec_mpi.report.bins import MAX_BINS, MachineBins
 from cec_mpi.report.chunks import NUMBERS, Chunk, read_chunks
 from cec_mpi.report.costs import Costs
-from cec_mpi.report.live.words import host_words
+from cec_mpi.report.live.words import describe_host
 from cec_mpi.report.states import describe_event
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
-from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, moment
+from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, parse_timestamp
 from cec_mpi.store.files.durable import is_locked, was_locked
 from cec_mpi.store.files.paths import as_path
 
@@ -65,7 +65,7 @@ class Run:
     """
 
     def __init__(
-        self, name: str, requested: frozenset[int] = frozenset(), most_bins: int = MOST_BINS
+        self, name: str, requested: frozenset[int] = frozenset(), most_bins: int = MAX_BINS
     ) -> None:
         self.name, path = name, as_path(name)
         if not path.is_dir():
@@ -82,7 +82,7 @@ class Run:
         self.waits: dict[int, Waiting] = {}
         self.resumes: list[int] = []
         self._parts: dict[str, list[Floats]] = {name: [] for name in NUMBERS}
-        self._more: dict[str, list[Floats]] = {
+        self._derived: dict[str, list[Floats]] = {
             name: []
             for name in (
                 "load_seconds",
@@ -95,21 +95,21 @@ class Run:
         }
         self.last_time = ""  # when its last step ended
         self._seconds_before = 0.0  # seconds of the parts before this one
-        going = is_locked(path)
+        is_running = is_locked(path)
         try:
             os.lstat(path / STEPS)
         except FileNotFoundError:
-            if not going:
+            if not is_running:
                 raise InputError(f"{name} contains no run: expected {STEPS} in it") from None
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from None
         for chunk in read_chunks(path / STEPS):
             self._add(chunk)
-        summary = None if going else read_summary(path)
-        if summary is None and not going and os.path.lexists(path / SUMMARY):
+        summary = None if is_running else read_summary(path)
+        if summary is None and not is_running and os.path.lexists(path / SUMMARY):
             raise InputError(f"{path / SUMMARY} cannot be read: expected the summary of a run")
         self.summary = summary or {}
-        merged = {**self._parts, **self._more}
+        merged = {**self._parts, **self._derived}
         self.numbers: dict[str, Floats] = {
             name: np.concatenate(parts) if parts else np.empty(0) for name, parts in merged.items()
         }
@@ -117,8 +117,8 @@ class Run:
             if after < self.steps:
                 self.costs.wait(float(self.numbers["waited_seconds"][after]), missing)
         is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
-        over = DONE if self.summary else STOPPED if is_saved else INTERRUPTED
-        self.state = RUNNING if going else over
+        ended_state = DONE if self.summary else STOPPED if is_saved else INTERRUPTED
+        self.state = RUNNING if is_running else ended_state
 
     @property
     def header(self) -> dict[str, Any]:
@@ -139,7 +139,9 @@ class Run:
         if chunk.is_first:
             if self.headers:
                 self.resumes.append(chunk.steps_before)
-                self._seconds_before = self._more["time"][-1][-1] if self._more["time"] else 0.0
+                self._seconds_before = (
+                    self._derived["time"][-1][-1] if self._derived["time"] else 0.0
+                )
             self.headers.append(chunk.header)
             for placement in _initial_hosts(chunk.header):
                 self._record_host(*placement)
@@ -166,22 +168,22 @@ class Run:
         self.costs.add(chunk, chunk.header["recovery"], rows)
         for name in NUMBERS:
             self._parts[name].append(chunk.numbers[name])
-        sizes, here = np.zeros((2, chunk.steps))
+        sizes, available = np.zeros((2, chunk.steps))
         for stretch, seconds_per_row in zip(
             chunk.stretches, self.costs.seconds_per_row, strict=True
         ):
             steps, step = slice(stretch.begin, stretch.end), stretch.step
             sizes[steps] = step["bytes"]
-            here[steps] = len(step["available"])
+            available[steps] = len(step["available"])
             self._add_events(step["events"], step["step"])
             self.assignments.add(chunk.steps_before, stretch, seconds_per_row)
         self.last_time, self._last_step = chunk.times[-1], int(chunk.numbers["step"][-1])
-        self._more["load_seconds"].append(self.costs.read_delays)
-        self._more["stall_seconds"].append(self.costs.stall_seconds)
-        self._more["short_seconds"].append(self.costs.shortage_seconds)
-        self._more["available"].append(here)
-        self._more["bytes"].append(sizes)
-        self._more["time"].append(self._times_since_start(chunk))
+        self._derived["load_seconds"].append(self.costs.read_delays)
+        self._derived["stall_seconds"].append(self.costs.stall_seconds)
+        self._derived["short_seconds"].append(self.costs.shortage_seconds)
+        self._derived["available"].append(available)
+        self._derived["bytes"].append(sizes)
+        self._derived["time"].append(self._times_since_start(chunk))
 
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
@@ -199,15 +201,15 @@ class Run:
         carried = Counter((part, rank) for part, _, rank, _ in self._placements)
         found: dict[int, list[str]] = {}
         for part, machine, rank, host in self._placements:
-            words = host_words(rank, host, carried[part, rank])
+            words = describe_host(rank, host, carried[part, rank])
             if words not in found.setdefault(machine, []):
                 found[machine].append(words)
         return found
 
     def _times_since_start(self, chunk: Chunk) -> Floats:
-        began = moment(chunk.header["started"])
-        found = np.array(list(map(moment, chunk.times)))
-        last = self._more["time"][-1][-1] if self._more["time"] else 0.0
+        began = parse_timestamp(chunk.header["started"])
+        found = np.array(list(map(parse_timestamp, chunk.times)))
+        last = self._derived["time"][-1][-1] if self._derived["time"] else 0.0
         since = np.maximum.accumulate(np.maximum(self._seconds_before + found - began, last))
         return np.asarray(np.round(since, 3), np.float64)
 

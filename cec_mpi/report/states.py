@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cec_mpi.runtime.records.events import KINDS, Event, kind_and_machine
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
-_LONGEST = 300  # characters of a description
+_MAX_CHARACTERS = 300  # characters of a description
 
 
 class State(NamedTuple):
@@ -49,5 +49,5 @@ def describe_event(event: Event) -> tuple[int, int, str]:
     if "reason" in event:
         text = event["reason"]
     else:
-        text = ", ".join(f"{key} {shown(value)}" for key, value in list(event.items())[1:])
-    return _INDEX[name], machine, text[:_LONGEST]
+        text = ", ".join(f"{key} {shorten(value)}" for key, value in list(event.items())[1:])
+    return _INDEX[name], machine, text[:_MAX_CHARACTERS]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from cec_mpi.text import counted, duration
+from cec_mpi.text import format_count, format_duration
 
 Run = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ PARTS = {
 
 _SUM_COLOURS = {"talk": "collect", "outside": "announce"}
 _UNCLOSED_TAGS = {"tr", "th", "td"}  # HTML closes these implicitly; a page has thousands
-_MOST_EVENTS = 4  # events of a step that are named
+_MAX_EVENTS = 4  # events of a step that are named
 
 
 class Html(str):
@@ -90,7 +90,7 @@ def _run(run: Run, number: int, data: Mapping[str, Any]) -> Html:
         parts.append(tag("dl", *map(_figure, run["figures"]), class_="figures"))
     if run["warnings"]:
         warnings = tag("ul", *(tag("li", text) for text in run["warnings"]))
-        heading = tag("h3", counted(len(run["warnings"]), "warning"))
+        heading = tag("h3", format_count(len(run["warnings"]), "warning"))
         parts.append(tag("div", heading, warnings, class_="warnings", role="note"))
     if run["by_machine"]:
         parts.append(_machines(run, number, runs))
@@ -153,9 +153,12 @@ def _cyclic(comparison: Mapping[str, Any]) -> Html:
     """Return a table that compares the run with the cyclic assignment."""
     note = (
         "The coded scheme without speeds: all available machines compute the same number of rows. "
-        f"From {counted(comparison['steps'], 'step')}."
+        f"From {format_count(comparison['steps'], 'step')}."
     )
-    times = tag("td", duration(comparison["cyclic"])), tag("td", duration(comparison["measured"]))
+    times = (
+        tag("td", format_duration(comparison["cyclic"])),
+        tag("td", format_duration(comparison["measured"])),
+    )
     row = tag("tr", tag("th", "Cyclic", scope="row"), *times, tag("td", comparison["text"]))
     rows = [row, tag("tr", tag("td", note, colspan=4), class_="note")]
     names = "Assignment", "Its time", "This run", "Difference"
@@ -174,9 +177,9 @@ def _longest(run: Run, number: int, data: Mapping[str, Any]) -> Html:
             if event_step == step
         )
         cells = (
-            duration(longest["seconds"]),
-            f"{PARTS.get(largest, largest)}: {duration(parts[largest])}",
-            "; ".join(list(happened)[:_MOST_EVENTS]) or "\u2013",
+            format_duration(longest["seconds"]),
+            f"{PARTS.get(largest, largest)}: {format_duration(parts[largest])}",
+            "; ".join(list(happened)[:_MAX_EVENTS]) or "\u2013",
         )
         name = tag("th", link(f"{step:,}", len(data["runs"]), number, step=step), scope="row")
         rows.append(tag("tr", name, *(tag("td", text) for text in cells)))
@@ -205,7 +208,7 @@ def _machines(run: Run, number: int, runs: int) -> Html:
 def _format_value(value: Any, unit: str) -> str:
     """Return a value of a column as text."""
     if unit == "seconds":
-        return duration(value)
+        return format_duration(value)
     if unit == "percent":  # rounded down, so that only the whole is 100 %
         return f"{int(1000 * value) / 10:g} %" if value == 0 or value >= 1e-3 else "< 0.1 %"
     return f"{value:,.0f}" if unit == "whole" else str(value)
@@ -218,7 +221,7 @@ def _comparison(runs: Sequence[Run]) -> Html:
     for number, (run, times_of_run) in enumerate(zip(runs, times, strict=True), start=1):
         cells = [f"{run['steps']:,}"]
         for time, first in zip(times_of_run, times[0], strict=True):
-            cells.append("\u2013" if time is None else duration(time))
+            cells.append("\u2013" if time is None else format_duration(time))
             cells.append(f"{time / first:.3g} \u00d7" if time is not None and first else "\u2013")
         cells.append(f"{len(run['events']):,}")
         name = tag("th", f"{run_letter(number)}: {run['name']}", scope="row")

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 from cec_mpi.core.elastic.events import Change, GivenUp, Gone, Joined, Lost
 
 if TYPE_CHECKING:
-    from cec_mpi.runtime.records.step import Why
+    from cec_mpi.runtime.records.step import AbsenceReason
 
-    ShortageCallback = Callable[[int, Iterable[int], Mapping[int, Why]], None]
+    ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
 WARNED = "it was warned that it has to leave"  # why it has `Left`

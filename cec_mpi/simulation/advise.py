@@ -26,7 +26,7 @@ from cec_mpi.simulation.computers import OnComputers, count_spared, machines_of,
 from cec_mpi.simulation.replay import WAITS, Coded, Model, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
-from cec_mpi.text import counted, duration, listed, plural, size_words
+from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
 SEEDS = 8
 _FEWEST_SUBSETS, _SUBSETS, _WORK = 6, 500, 1e9  # measured sets of L machines; sets times L**3
@@ -74,9 +74,9 @@ class MachineGroup:
         """Whether all numbers are in range."""
         return (
             self.count >= 1
-            and values.LEAST <= self.speed <= values.MOST
+            and values.MIN_VALUE <= self.speed <= values.MAX_VALUE
             and (self.memory is None or self.memory >= 1)
-            and 0 <= (self.price or 0) <= values.MOST
+            and 0 <= (self.price or 0) <= values.MAX_VALUE
         )
 
 
@@ -318,7 +318,7 @@ def advise(question: Question) -> Advice:
         instead = (
             ""
             if single is None
-            else f". {single.description}: a step takes {duration(single.seconds)}"
+            else f". {single.description}: a step takes {format_duration(single.seconds)}"
         )
         raise InfeasibleError(f"no choice is feasible: {reasons}{instead}")
     front = pareto(choices)
@@ -554,7 +554,7 @@ def _rejection_reason(
     sizes = _by_computer(choice, held).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
-            figure = f"{size_words(size)} needed, {size_words(kind.memory)} usable"
+            figure = f"{format_bytes(size)} needed, {format_bytes(kind.memory)} usable"
             return f"its shard does not fit into the memory of machine {n}", figure
     if question.error is not None and choice.error > question.error:
         return f"its error may exceed {question.error:g}", f"{choice.error:.1g}"
@@ -706,9 +706,9 @@ def _sentence(question: Question, choice: Choice) -> str:
         )
     return (
         f"Take {choice.family}, {choice.threshold}: {needed}, {away} may be away at once, and the "
-        f"store has {size_words(choice.storage)}. {counted(question.steps, 'step')} take "
-        f"{duration(choice.expected.mean)} ({duration(choice.expected.low)} to "
-        f"{duration(choice.expected.high)}){waiting}{cost}.{carried}"
+        f"store has {format_bytes(choice.storage)}. {format_count(question.steps, 'step')} take "
+        f"{format_duration(choice.expected.mean)} ({format_duration(choice.expected.low)} to "
+        f"{format_duration(choice.expected.high)}){waiting}{cost}.{carried}"
     )
 
 
@@ -744,7 +744,7 @@ def _best_single_machine(question: Question) -> _SingleMachine | None:
             simpler = _SINGLE_MACHINE_BONUS if up == 1 and kind.memory is not None else 1.0
             fit = "may fit" if kind.memory is None else "fits"
             stays = ", which is always available" if up == 1 else ""
-            fits = f"X has {size_words(size)} and {fit} on machine {n}{stays}"
+            fits = f"X has {format_bytes(size)} and {fit} on machine {n}{stays}"
             single_machines.append(_SingleMachine(seconds / simpler, seconds, fits))
     return min(single_machines, key=lambda available: available.weighted_seconds, default=None)
 
@@ -756,8 +756,8 @@ def _find_alternative(question: Question, choice: Choice) -> str:
     if single and single.weighted_seconds <= step:
         return (
             f"A single machine is better: {single.description}. There a step takes "
-            f"{duration(single.seconds)} on average; with this store it takes "
-            f"{duration(step)}."
+            f"{format_duration(single.seconds)} on average; with this store it takes "
+            f"{format_duration(step)}."
         )
     speeds = [kind.speed for kind in question.machines]
     model, total = _model(question), len(speeds)
@@ -768,9 +768,9 @@ def _find_alternative(question: Question, choice: Choice) -> str:
         seconds = size / (sum(speeds) * question.rate) + model.overhead(total, 0)
         return (
             "No code is needed, because all machines are always available. Shares of X in "
-            f"proportion to speeds take {duration(seconds)} for a step and "
-            f"{size_words(size)}, this store {duration(step)} and "
-            f"{size_words(choice.storage)}."
+            f"proportion to speeds take {format_duration(seconds)} for a step and "
+            f"{format_bytes(size)}, this store {format_duration(step)} and "
+            f"{format_bytes(choice.storage)}."
         )
     return ""
 
@@ -802,4 +802,4 @@ def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
             runs.append([])
     runs = [run for run in runs if run]
     spans = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return listed(spans, most=len(spans))
+    return join_names(spans, most=len(spans))

@@ -21,12 +21,12 @@ def _range(text: str) -> tuple[float, float]:
     low, _, high = text.partition(":")
     try:
         bounds = float(low), float(high)
-        if not values.LEAST <= bounds[0] <= bounds[1] <= values.MOST:
+        if not values.MIN_VALUE <= bounds[0] <= bounds[1] <= values.MAX_VALUE:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected two positive numbers ({values.LEAST:.0e} to "
-            f"{values.MOST:.0e}), such as 1:4"
+            f"{text!r}: expected two positive numbers ({values.MIN_VALUE:.0e} to "
+            f"{values.MAX_VALUE:.0e}), such as 1:4"
         ) from None
     return bounds
 
@@ -53,24 +53,24 @@ class SimulateOptions:
 
     store: str | None = None
     shape: tuple[int, int] | None = option(
-        None, "--shape Q,R", "rows and columns of X, without a store", values.shape, below=_X
+        None, "--shape Q,R", "rows and columns of X, without a store", values.shape, section=_X
     )
     count: int | None = option(
-        None, "--machines N", "number of machines, without a store", values.positive, below=_X
+        None, "--machines N", "number of machines, without a store", values.positive, section=_X
     )
     recovery: int | None = option(
         None,
         "--recovery L",
         "number of machines that suffice to decode, without a store",
         values.positive,
-        below=_X,
+        section=_X,
     )
     copies: int | None = option(
         None,
         "--copies J",
         "machines that hold each row, in place of a code (default without --recovery: 3)",
         values.positive,
-        below=_X,
+        section=_X,
     )
     memory: tuple[int, ...] | None = option(
         None,
@@ -78,17 +78,17 @@ class SimulateOptions:
         "memory for shards of each computer, such as 16G,16G,64G: each carries as many machines as "
         "fit. Availability, speeds, --lost and --joins are those of computers then",
         _sizes,
-        below=_X,
+        section=_X,
     )
     density: float | None = option(
-        None, "--density D", "fraction of nonzeros of X (default: 1)", values.number, below=_X
+        None, "--density D", "fraction of nonzeros of X (default: 1)", values.number, section=_X
     )
     dtype: str | None = option(
         None,
         "--dtype",
         "dtype of shards (default: float64)",
         choices=("float32", "float64"),
-        below=_X,
+        section=_X,
     )
     steps: int | None = option(
         None,
@@ -117,7 +117,7 @@ class SimulateOptions:
         "--lost TIME:MACHINE",
         "end the process of a machine at this time, such as 90s:3; implies --elastic",
         _moment,
-        below=_EVENTS,
+        section=_EVENTS,
     )
     joins: tuple[tuple[float, int], ...] = option(
         (),
@@ -125,24 +125,24 @@ class SimulateOptions:
         "let a process join as a machine at this time; the machine is absent before, unless it was "
         "lost; implies --elastic",
         _moment,
-        below=_EVENTS,
+        section=_EVENTS,
     )
     loses: bool = option(
         False,
         "--lost-when-away",
         "end the process of a machine when it becomes unavailable; when it returns, a new process "
         "joins and reads the shard again; implies --elastic",
-        below=_EVENTS,
+        section=_EVENTS,
     )
     drawn: tuple[float, float] | None = option(
-        None, "--draw-speeds LOW:HIGH", "draw uniform random speeds", _range, below=_MODEL
+        None, "--draw-speeds LOW:HIGH", "draw uniform random speeds", _range, section=_MODEL
     )
     speeds_of: str | None = option(
         None,
         "--speeds-of DIR",
         "use the speeds of machines, and their noise, from the run in DIR",
         values.path,
-        below=_MODEL,
+        section=_MODEL,
     )
     rates_of: str | None = option(
         None,
@@ -150,35 +150,35 @@ class SimulateOptions:
         "use the rates of the run in DIR: bytes that machines multiply and read per second, "
         "messages and decoding; the options below override them",
         values.path,
-        below=_MODEL,
+        section=_MODEL,
     )
     rate: int | None = option(
         None,
         "--rate SIZE",
         "bytes that a machine of speed 1 multiplies per second (default: 5e9)",
         values.size,
-        below=_MODEL,
+        section=_MODEL,
     )
     latency: float | None = option(
         None,
         "--latency TIME",
         "time of a short message (default: 1e-4)",
         values.seconds,
-        below=_MODEL,
+        section=_MODEL,
     )
     bandwidth: int | None = option(
         None,
         "--bandwidth SIZE",
         "bytes per second of the master's network (default: 1e9)",
         values.size,
-        below=_MODEL,
+        section=_MODEL,
     )
     disk: int | None = option(
         None,
         "--disk SIZE",
         "bytes per second that a machine reads from shards (default: 1e9)",
         values.size,
-        below=_MODEL,
+        section=_MODEL,
     )
     decode: float | None = option(
         None,
@@ -186,7 +186,7 @@ class SimulateOptions:
         "time of each of the L multiplications that decode a number of X w; reading and writing it "
         "takes as long as 25 (default: 4e-11)",
         values.seconds,
-        below=_MODEL,
+        section=_MODEL,
     )
 
     @property

@@ -113,7 +113,7 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
         costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding(rows, recovery))
     rate = row_bytes * median(rates)
     for name, value in ("rate", rate), *asdict(costs).items():
-        if value and not values.LEAST <= value <= values.MOST:
+        if value and not values.MIN_VALUE <= value <= values.MAX_VALUE:
             raise InputError(f"{directory}: found an impossible {name} of {value:g}")
     return rate, costs
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.load import check_speeds, fractional_load
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import seconds_between
-from cec_mpi.runtime.options.available import Available
+from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.store import csr_row_bytes
@@ -218,7 +218,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
-    found = Available.found(options, model.machines)
+    found = AvailabilityOptions.found(options, model.machines)
     availability = found["availability"]
     if len(found["machines"]) < model.machines:
         availability = availability.among(found["machines"])

@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from cec_mpi.runtime.options.available import Available
+from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import OnComputers, machines_of, share_out, share_speeds
 from cec_mpi.simulation.options import STEPS as USUAL_STEPS
@@ -116,7 +116,7 @@ def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
                 )
             speeds[name] = share_speeds(given, carried)
     machines = machines_of(carried)
-    availability = Available.found(options, computers)["availability"]
+    availability = AvailabilityOptions.found(options, computers)["availability"]
     for event in scenario.machine_events:
         if event.machine > computers:
             raise InputError(f"computer {event.machine}: expected a computer from 1 to {computers}")
@@ -161,6 +161,6 @@ def _with_ticks(options: SessionOptions, machines: int) -> SessionOptions:
     """Return options with the tick length of the trace, if it has one and none is given."""
     if options.tick_seconds is not None:
         return options
-    availability = Available.found(options, machines)["availability"]
+    availability = AvailabilityOptions.found(options, machines)["availability"]
     gap = availability.gap_seconds if isinstance(availability, ListedAvailability) else None
     return options if gap is None else replace(options, tick_seconds=gap)

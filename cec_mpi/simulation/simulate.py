@@ -23,7 +23,7 @@ from cec_mpi.runtime.records.directory import (
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
-    keep_results,
+    discard_earlier,
     prepare_directory,
     removed_if_refused,
     set_results_aside,
@@ -97,7 +97,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     directory = None if out is None else as_path(out)
     with nullcontext() if directory is None else removed_if_refused(directory):
         if directory is not None:
-            prepare_directory(directory, used=False)
+            prepare_directory(directory, allow_existing=False)
         return _simulated(scenario, directory)
 
 
@@ -106,7 +106,7 @@ def _simulated(scenario: Scenario, directory: Path | None) -> Outcome:
     with open_simulation(scenario) as run:
         if directory is not None:
             set_results_aside(directory)
-            keep_results(directory)
+            discard_earlier(directory)
         recorder = run.recorder
         lines = nullcontext() if directory is None else open_lines(directory / STEPS, more=False)
         with lines as stream:

@@ -23,7 +23,7 @@ from cec_mpi.runtime.processes.packing import broadcast
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.options import whole
-from cec_mpi.text import few
+from cec_mpi.text import truncate
 
 _LISTED = 5
 
@@ -152,12 +152,12 @@ def _difference(names: list[str], features: list[str]) -> str:
     """Return how the columns of a store differ from those expected."""
     unseen = [name for name in names if name not in set(features)]
     missing = [feature for feature in features if feature not in set(names)]
-    problems = [f"without {few(missing, _LISTED)}"] * bool(missing)
-    problems += [f"with {few(unseen, _LISTED)}, unseen at fit time"] * bool(unseen)
+    problems = [f"without {truncate(missing, _LISTED)}"] * bool(missing)
+    problems += [f"with {truncate(unseen, _LISTED)}, unseen at fit time"] * bool(unseen)
     return (
         "The feature names should match those that were passed during fit: expected "
-        f"{few(features, _LISTED)} in this order, found a store "
-        f"{' and '.join(problems) or f'with {few(names, _LISTED)}'}"
+        f"{truncate(features, _LISTED)} in this order, found a store "
+        f"{' and '.join(problems) or f'with {truncate(names, _LISTED)}'}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.text import plural, size_words
+from cec_mpi.text import format_bytes, plural
 
 
 class Facts:
@@ -29,7 +29,7 @@ class Facts:
     def table(self) -> list[tuple[str, str]]:
         """Return names and values for ``info``."""
         manifest = self.manifest
-        size = size_words(sum(shard.bytes for shard in manifest.shards))
+        size = format_bytes(sum(shard.bytes for shard in manifest.shards))
         blocks = plural(manifest.block_count, "block")
         return [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),

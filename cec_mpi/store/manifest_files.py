@@ -24,7 +24,7 @@ from cec_mpi.store.format.array_files import with_copy
 from cec_mpi.store.format.checksums import publish_checksums
 from cec_mpi.store.format.manifest import Manifest, ShardEntry, Sums, SumsEntry
 from cec_mpi.store.kinds import manifest_of
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 FORMAT = "cec_mpi store"
 VERSION = 2
@@ -183,7 +183,7 @@ def read_content(path: Path) -> dict[str, Any]:
     version = content.get("version")
     if type(version) is not int or version != VERSION:
         raise StoreError(
-            f"{path} has version {shown(version)}, but this version of cec_mpi reads only "
+            f"{path} has version {shorten(version)}, but this version of cec_mpi reads only "
             f"{VERSION}: encode X again"
         )
     if content.get("sha256") != found:

@@ -29,7 +29,7 @@ from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.power import power
 from cec_mpi.tasks.ridge import ridge
 from cec_mpi.tasks.svd import svd
-from cec_mpi.text import closest
+from cec_mpi.text import suggest
 
 __all__ = [
     "NO_CHECKPOINT",
@@ -73,7 +73,7 @@ def find_task(name: str) -> Task:
         stem = name.removesuffix(".py")
         own = f"{stem}:function" if Path(f"{stem}.py").is_file() else "my_module:function"
         raise InputError(
-            f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{closest(name, TASKS)}"
+            f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{suggest(name, TASKS)}"
         )
     module = _imported(name, module_name)
     try:
@@ -81,7 +81,7 @@ def find_task(name: str) -> Task:
     except AttributeError:
         raise InputError(
             f"task {name!r}: {_described(module)} has no {function_name!r}"
-            f"{closest(function_name, _functions_in(module))}"
+            f"{suggest(function_name, _functions_in(module))}"
         ) from None
     if not callable(function):
         raise InputError(f"task {name!r} has type {type(function).__name__}, expected a function")

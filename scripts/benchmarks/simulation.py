@@ -20,7 +20,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.reading import Lines, read_lines
-from cec_mpi.terminal import aligned
+from cec_mpi.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
@@ -76,7 +76,7 @@ def main() -> None:
                 rows.append([f"{kind}: {name}", *cells, str(len(events[0])), same])
                 print(*rows[-1], flush=True)
     head = ["run", "real (s)", "simulated (s)", "off", "events", ""]
-    print("", *aligned(head, rows, head[1:5]), f"largest difference: {worst:.1%}", sep="\n")
+    print("", *format_table(head, rows, head[1:5]), f"largest difference: {worst:.1%}", sep="\n")
 
 
 def make(directory: Path, steps: int, seed: int) -> None:

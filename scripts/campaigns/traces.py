@@ -31,7 +31,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.advise import MachineGroup, Question, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
-from cec_mpi.terminal import aligned
+from cec_mpi.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
@@ -127,7 +127,7 @@ def table(found: dict[str, list[Outcome]]) -> list[str]:
         cells = time, f"{waiting:.1%}", f"{optimum:.2f}"
         rows.append([name, *cells, f"{read:.1f}"])
     head = ["scheme", "time", "waiting", "over the optimum", "read"]
-    return list(aligned(head, rows, head[1:]))
+    return list(format_table(head, rows, head[1:]))
 
 
 def real(

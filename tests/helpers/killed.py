@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cec_mpi.runtime.processes.launcher import detect_launcher, job_id, present_continuity
+from cec_mpi.runtime.processes.launcher import detect_continuity, detect_launcher, job_id
 
 PROCESSES = 3
 
@@ -39,7 +39,7 @@ def main(directory: Path, seconds: float) -> None:
     assert launcher is not None
     assert "mpi4py" not in sys.modules
     place = directory / f"{launcher.rank}.json"
-    seen = {"pid": os.getpid(), "job": job_id(), **asdict(present_continuity())}
+    seen = {"pid": os.getpid(), "job": job_id(), **asdict(detect_continuity())}
     place.with_suffix(".new").write_text(json.dumps(seen))
     place.with_suffix(".new").rename(place)
     while len(list(directory.glob("*.json"))) < PROCESSES:

@@ -14,7 +14,7 @@ import cec_mpi
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.processes.packing import pack, unpack_fields
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderKind, pack_report
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
@@ -137,7 +137,7 @@ ANSWERS: tuple[Lie, ...] = (
 
 def hello(random: np.random.Generator) -> bytes:
     """What a process says about itself, which is seldom true."""
-    said = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), place_here()))
+    said = asdict(Hello(package_fingerprint(), int(random.integers(1, 1 << 20)), detect_place()))
     if random.random() < 0.5:
         place = said["place"]
         name = random.choice(["cores", "ranks", "own_cores", "node", "memory", "group"])

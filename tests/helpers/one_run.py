@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.ending import complain, end_job, leave_now, let_rank_0_print
+from cec_mpi.runtime.processes.ending import abort_job, leave_now, print_error, wait_for_rank_0
 from cec_mpi.runtime.processes.launcher import Launcher
-from cec_mpi.runtime.processes.start import meet, start_mpi
+from cec_mpi.runtime.processes.start import start_barrier, start_mpi
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -48,11 +48,11 @@ class OneRun:
         """Collective: start MPI."""
         try:
             self._comm = start_mpi()
-            meet(self._comm)
+            start_barrier(self._comm)
         except InputError as error:
-            let_rank_0_print(self._launcher)
+            wait_for_rank_0(self._launcher)
             if self._launcher.rank == 0:
-                complain(error)
+                print_error(error)
             leave_now(pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -88,7 +88,7 @@ class OneRun:
         if capture:
             capture.suspend_global_capture(in_=True)
         print(f"\nrank {rank} failed: {why}", file=sys.__stderr__, flush=True)
-        end_job(code)
+        abort_job(code)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.runtime.processes.start import maker_of
+from cec_mpi.runtime.processes.start import detect_implementation
 from helpers.mpi_at_hand import library, mpirun
 
 SHOWN = {"PYTHONWARNINGS": ""}  # these tests run on any machine, and hide warnings of it elsewhere
@@ -69,7 +69,7 @@ def foreign(request):
     if path is None:
         pytest.skip(f"no mpirun.{request.param}, as Debian calls it, to start with by mistake")
     makers = {"openmpi": "Open MPI", "mpich": "MPICH"}
-    if maker_of(library()) == makers[request.param]:
+    if detect_implementation(library()) == makers[request.param]:
         pytest.skip(f"mpirun.{request.param} starts this MPI")
     return path
 

@@ -25,7 +25,9 @@ if ranks & set("{ranks}"):
 """
 POINTS = {
     "before MPI": "strike()",
-    "after MPI_Init": ("from cec_mpi.runtime.processes import start;start.await_others = strike"),
+    "after MPI_Init": (
+        "from cec_mpi.runtime.processes import start;start.pause_after_init = strike"
+    ),
     "before it has met the others": (
         "from mpi4py import rc; rc.initialize = False;"
         "from cec_mpi.runtime.session import gathering; gathering.place_of_ranks = strike"

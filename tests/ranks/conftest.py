@@ -13,7 +13,7 @@ import pytest
 
 from cec_mpi import encode
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.runtime.processes.start import meet, on_master, start_mpi
+from cec_mpi.runtime.processes.start import call_on_master, start_barrier, start_mpi
 from helpers.one_run import OneRun
 from helpers.stores import SmallStore
 
@@ -28,13 +28,13 @@ def pytest_configure(config):
 def comm():
     """All ranks: a master and three machines."""
     comm = start_mpi()
-    meet(comm)
+    start_barrier(comm)
     return comm
 
 
 @pytest.fixture(scope="session")
 def shared_directory(comm, tmp_path_factory):
-    return on_master(comm, lambda: tmp_path_factory.mktemp("ranks"), Path)
+    return call_on_master(comm, lambda: tmp_path_factory.mktemp("ranks"), Path)
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def make_store(comm, shared_directory):
             np.save(path.with_suffix(".npy"), X)
             encode(path.with_suffix(".npy"), path, machines, recovery, **options)
 
-        on_master(comm, write, type(None))
+        call_on_master(comm, write, type(None))
         return SmallStore(path, X, machines, recovery)
 
     return make_store

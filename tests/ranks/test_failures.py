@@ -21,7 +21,7 @@ from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
-from cec_mpi.runtime.processes.start import on_master
+from cec_mpi.runtime.processes.start import call_on_master
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.serving import serve
@@ -217,6 +217,6 @@ def test_what_rank_0_raises_all_raise(comm, capsys, error, kind, words):
     def fail():
         raise error
 
-    assert on_master(comm, lambda: comm.rank, int) == 0
+    assert call_on_master(comm, lambda: comm.rank, int) == 0
     with pytest.raises(kind, match=words):
-        on_master(comm, fail, type(None))
+        call_on_master(comm, fail, type(None))

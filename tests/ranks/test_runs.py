@@ -17,7 +17,7 @@ from cec_mpi.cli.run.ranks import run_in_lockstep
 from cec_mpi.errors import ConvergenceError, InputError
 from cec_mpi.runtime.options.option import from_flags
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.records.recorder import read_steps
 
 pytestmark = pytest.mark.mpi(min_size=4)
@@ -47,7 +47,7 @@ def run(comm, here, capsys):
         line = [str(word) for word in ("run", store.path, "--out", here / out, *words)]
         arguments = build_parser("run").parse_args(line)
         options = from_flags(SessionOptions, arguments)
-        with NotedSignals() as signals:
+        with SignalRecorder() as signals:
             code = run_in_lockstep(comm, run_options(arguments), options, signals)
         comm.Barrier()  # all look at the results
         assert code == 0

@@ -274,7 +274,7 @@ def test_a_summary_that_cannot_be_read_is_told(run, tmp_path, capsys):
 
 def test_a_line_that_is_too_long_is_no_end(run, tmp_path, monkeypatch, capsys):
     """What comes after it would be lost by --resume."""
-    monkeypatch.setattr(reading, "LONGEST_LINE", 5000)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 5000)
     with (run / "steps.jsonl").open("a") as file:
         file.write('{"kind": "checkpoint", "x": "' + 6000 * "x" + '"}\n')
     assert report(run, "--out", tmp_path / "x.html") == 2

@@ -9,7 +9,7 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.report.assignments import blocks_of, new_rows_by_machine
-from cec_mpi.report.chunks import MOST_STEPS, read_chunks
+from cec_mpi.report.chunks import MAX_STEPS, read_chunks
 from cec_mpi.report.data import About, page_data
 from cec_mpi.report.live.console import render_lines
 from cec_mpi.report.live.table import top_lines
@@ -142,7 +142,7 @@ def check(path, most_steps):
             assert value == known or (np.isnan(value) and np.isnan(known)), name
 
 
-@pytest.mark.parametrize("most_steps", [1, 2, MOST_STEPS])
+@pytest.mark.parametrize("most_steps", [1, 2, MAX_STEPS])
 def test_chunks_have_what_the_lines_say_wherever_they_begin(tmp_path, most_steps):
     path = tmp_path / "steps.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines_of_a_run()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, memory_here
 from helpers.needs import CPU_GROUPS
 from helpers.waiting import LIMIT
@@ -152,4 +152,4 @@ def test_without_groups_memory_is_that_of_the_computer(process, tmp_path):
     assert memory_here(process("0::/job\n")) == ALL
     assert memory_here(tmp_path / "nothing") == ALL
     assert 0 < memory_here() <= ALL
-    assert place_here().memory == memory_here()
+    assert detect_place().memory == memory_here()

@@ -22,7 +22,7 @@ LAUNCHERS = {
 
 # Variables of a step of srun, which sbatch gives to its job, and the option of sbatch that sets
 # them for the job; the memory of a step without them is that of its job.
-_LEFT_BEHIND = {
+_STEP_VARIABLES = {
     "${!SLURM_CPU_BIND*}": "",
     "${!SLURM_DIST*}": "distribution",
     "${!SLURM_GPU*}": "",
@@ -86,7 +86,7 @@ def batch_script(
     launch = LAUNCHERS[launcher]
     if launcher == "mpirun" and options.get("cpus-per-task", 1) != 1:
         launch += " --bind-to none"  # Open MPI binds ranks to one core each
-    left = [name for name, option in _LEFT_BEHIND.items() if option not in (sbatch or {})]
+    left = [name for name, option in _STEP_VARIABLES.items() if option not in (sbatch or {})]
     values = {
         "directives": _directives(options, sbatch or {}),
         "left": " \\\n    ".join(wrap(" ".join(left), 90)),

@@ -15,11 +15,11 @@ from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import AvailabilityFlags, Available
+from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.terminal import aligned, put
-from cec_mpi.text import counted, duration, plural, size_words
+from cec_mpi.terminal import format_table, print_result
+from cec_mpi.text import format_bytes, format_count, format_duration, plural
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.advise import Advice, Choice, MachineGroup, Question
@@ -68,7 +68,10 @@ def add_advise(p: Parser) -> None:
         text="probability that a machine is available in a tick",
     )
     add_option(
-        p, Available, "tick_seconds", text="duration of a tick (default: from the trace, or 5m)"
+        p,
+        AvailabilityOptions,
+        "tick_seconds",
+        text="duration of a tick (default: from the trace, or 5m)",
     )
     add_flag(
         p,
@@ -90,9 +93,9 @@ def _advise(arguments: argparse.Namespace) -> int:
     question = _question(arguments)
     advice = advise(question)
     if arguments.json:
-        put(json.dumps(_as_dict(question, advice), allow_nan=False))
+        print_result(json.dumps(_as_dict(question, advice), allow_nan=False))
     else:
-        put(_text(question, advice))
+        print_result(_text(question, advice))
     return 0
 
 
@@ -153,7 +156,7 @@ def _parse_group(text: str, share: float) -> MachineGroup:
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
             "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with numbers from "
-            f"{values.LEAST:.0e} to {values.MOST:.0e}, and a price of at least 0"
+            f"{values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}, and a price of at least 0"
         ) from None
     return group
 
@@ -183,16 +186,22 @@ def _text(question: Question, advice: Advice) -> str:
         cells = ["*" if choice is advice.recommended else "", choice.options(advice.speeds)]
         cells += [choice.run()] * runs
         cells += [_carried(choice)] * several
-        cells += [size_words(choice.storage), size_words(choice.largest), str(choice.away)]
-        cells += [f"{choice.digits:.1f}", duration(choice.step.mean), waits]
-        cells += [duration(choice.wait) if choice.wait else "-", duration(choice.total.mean)]
-        cells += [f"{duration(choice.total.low)} to {duration(choice.total.high)}"]
-        cells += ["-" if choice.simulated is None else duration(choice.simulated.mean)]
+        cells += [format_bytes(choice.storage), format_bytes(choice.largest), str(choice.away)]
+        cells += [f"{choice.digits:.1f}", format_duration(choice.step.mean), waits]
+        cells += [
+            format_duration(choice.wait) if choice.wait else "-",
+            format_duration(choice.total.mean),
+        ]
+        cells += [f"{format_duration(choice.total.low)} to {format_duration(choice.total.high)}"]
+        cells += ["-" if choice.simulated is None else format_duration(choice.simulated.mean)]
         cells += [f"{choice.cost:.2f}"] if priced and choice.cost is not None else []
         rows.append(cells)
-    lines = [f"{plural(len(advice.machines), 'machine')}, {counted(question.steps, 'step')}", ""]
+    lines = [
+        f"{plural(len(advice.machines), 'machine')}, {format_count(question.steps, 'step')}",
+        "",
+    ]
     right = {*head} - {"", first, "with run", "carried", "95 %"}
-    lines += aligned(head, rows, right)
+    lines += format_table(head, rows, right)
     texts = [f"Rejected: {what}: {why}" for what, why in advice.rejected.items()]
     for paragraph in (texts, [advice.instead] if advice.instead else [], [advice.sentence]):
         lines += [""] if paragraph else []

@@ -15,10 +15,10 @@ from cec_mpi.cli.commands.run import add_run
 from cec_mpi.cli.run.options import run_options
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.elastic import CONNECTION, Elastic
+from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.store.files.regular import read_given
-from cec_mpi.terminal import put
+from cec_mpi.terminal import print_result
 
 
 def add_slurm(p: Parser) -> None:
@@ -100,7 +100,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
     if run.local is not None and arguments.ntasks != 1:
         raise InputError("--local: the ranks of the job are the machines (or give --ntasks 1)")
     # A job of one process starts its machines itself, without MPI.
-    elastic = arguments.ntasks == 1 or from_flags(Elastic, run).is_elastic
+    elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run).is_elastic
     if elastic and arguments.launcher:
         raise InputError("--launcher: srun starts an elastic run, which needs no MPI")
     text = batch_script(
@@ -112,7 +112,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
         launcher=arguments.launcher or "mpirun",
         setup=arguments.setup,
     )
-    put(text.removesuffix("\n"))
+    print_result(text.removesuffix("\n"))
     return 0
 
 
@@ -135,7 +135,7 @@ def _write_elastic(
     if "/" in name or name[:1] in ("", "-"):
         raise InputError(f"--job-name {name!r}: expected a name that files can have")
     file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
-    replace(from_flags(Elastic, run), accept=file).check_listening()
+    replace(from_flags(ElasticOptions, run), accept=file).check_listening()
     accept = [] if run.accept else ["--accept", file]
     of_master = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
     of_machines = {"ntasks": 1, "array": f"1-{arguments.elastic}"}
@@ -163,7 +163,7 @@ def _write_elastic(
     for path, text in scripts.items():
         Path(path).write_text(text, encoding="utf-8")
     master, machines = map(shlex.quote, scripts)
-    put(f"sbatch {machines} $(sbatch --parsable {master})")
+    print_result(f"sbatch {machines} $(sbatch --parsable {master})")
     return 0
 
 

@@ -6,9 +6,9 @@ import argparse
 
 from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.shared import add_json
-from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_option
-from cec_mpi.runtime.options.sharing import Sharing
+from cec_mpi.runtime.options.sharing import AssignmentOptions
 
 
 def add_doctor(p: Parser) -> None:
@@ -20,16 +20,18 @@ def add_doctor(p: Parser) -> None:
         help="also check that each machine can read its shard; {host} stands for the name of the "
         "node",
     )
-    add_option(p, Sharing, "threads", text="BLAS threads of each machine, the same as for run")
+    add_option(
+        p, AssignmentOptions, "threads", text="BLAS threads of each machine, the same as for run"
+    )
     add_json(p, "print one JSON object, with values for each rank")
-    add_option(p, Elastic, "start_timeout")
+    add_option(p, ElasticOptions, "start_timeout")
     p.processes = Processes.RANKS
     p.set_defaults(command=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     from cec_mpi.cli.doctor.examine import examine
-    from cec_mpi.runtime.processes.start import run_together
+    from cec_mpi.runtime.processes.start import run_on_ranks
 
     given = arguments.store, arguments.json, arguments.threads
-    return run_together(lambda comm: examine(comm, *given), arguments.start_timeout)
+    return run_on_ranks(lambda comm: examine(comm, *given), arguments.start_timeout)

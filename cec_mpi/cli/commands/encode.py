@@ -10,7 +10,7 @@ from cec_mpi.cli.commands.shared import share_ranks, with_runner
 from cec_mpi.encoding.options import FORMATS, GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.terminal import say
+from cec_mpi.terminal import print_note
 from cec_mpi.text import printable
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def _encode(arguments: argparse.Namespace) -> int:
         from cec_mpi.store.kinds import facts_of
 
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
-        say(f"{arguments.store}: {facts_of(manifest).line()}")
+        print_note(f"{arguments.store}: {facts_of(manifest).line()}")
         if manifest.column_names or _is_table(arguments):
-            say(column_line(manifest) + _header_note(arguments, manifest))
+            print_note(column_line(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:
-            say(f"missing values: {missing_line(manifest.missing)}")
+            print_note(f"missing values: {missing_line(manifest.missing)}")
         for column, file in options.target:
-            say(printable(f"{file}: column {column}, {manifest.rows} numbers"))
+            print_note(printable(f"{file}: column {column}, {manifest.rows} numbers"))
         return 0
 
     return with_runner("encoding", body, arguments)

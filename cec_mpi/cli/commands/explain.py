@@ -21,7 +21,7 @@ from cec_mpi.core.replicas.planner import ReplicaPlanner
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-_MOST_MACHINES = 1000  # whose loads are listed in each of as many iterations
+_MAX_MACHINES = 1000  # whose loads are listed in each of as many iterations
 
 
 def explain_plan(
@@ -114,9 +114,9 @@ def _finite(number: float) -> float | None:
 def _check_steps(machines: int, scheme: Scheme) -> None:
     if scheme != "heterogeneous":
         raise InputError(f"the {scheme} scheme has no steps: expected scheme heterogeneous")
-    if machines > _MOST_MACHINES:
+    if machines > _MAX_MACHINES:
         raise InputError(
-            f"steps of {plural(machines, 'machine')}: expected at most {_MOST_MACHINES} machines, "
+            f"steps of {plural(machines, 'machine')}: expected at most {_MAX_MACHINES} machines, "
             "because each step lists the loads of all"
         )
 

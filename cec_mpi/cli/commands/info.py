@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.terminal import facts_table, put
+from cec_mpi.terminal import facts_table, print_result
 
 if TYPE_CHECKING:
     from cec_mpi.store import Store
@@ -30,9 +30,9 @@ def _info(arguments: argparse.Namespace) -> int:
 
     store = open_store(arguments.store)
     if arguments.json:
-        put(json.dumps(_details(arguments.store, store), allow_nan=False))
+        print_result(json.dumps(_details(arguments.store, store), allow_nan=False))
     else:
-        put(_text(arguments.store, store.manifest))
+        print_result(_text(arguments.store, store.manifest))
     store.check_files()
     return 0
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.removed import refuse_command, refuse_option
-from cec_mpi.terminal import QUIET, VERBOSE, put
-from cec_mpi.text import closest
+from cec_mpi.terminal import QUIET, VERBOSE, print_result
+from cec_mpi.text import suggest
 
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")
@@ -24,7 +24,7 @@ class Processes(Enum):
     ONE = "one process"
     SHARED = "one process, or all ranks under a launcher"
     RANKS = "ranks of MPI"
-    EACH = "each process on its own, without MPI"
+    INDEPENDENT = "each process on its own, without MPI"
 
 
 class Parser(argparse.ArgumentParser):
@@ -125,31 +125,31 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does; handle help and unknown options before missing ones."""
         if args is None:
             return super().parse_known_args(args, namespace)
-        read = _Read(self, list(args))
+        read = _CommandLine(self, list(args))
         if read.wants_help:
             text = self.special_help(read.given)
             if text:
-                put(text)
+                print_result(text)
                 self.exit()
             if self.common and not read.wants_all:
-                put(self.short_help().removesuffix("\n"))
+                print_result(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
-        for option, value in read.valued:
-            if meant := refuse_option(option, value=value):
-                self.error(f"{option} {value}{meant}")
+        for option, value in read.words_after_flags:
+            if suggestion := refuse_option(option, value=value):
+                self.error(f"{option} {value}{suggestion}")
         if read.unknown:
             word, before = read.unknown
             option = word.partition("=")[0]
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-            meant = (
+            suggestion = (
                 refuse_option(option, command=self.prog.rpartition(" ")[2])
                 or self.hint(option, read.given)
-                or closest(option.strip("-"), known, "--")
+                or suggest(option.strip("-"), known, "--")
             )
-            if before and not meant:
-                meant = f" after {before}; to give {before} this value, write {before}={word}"
-            self.error(f"unknown option {option}{meant}")
+            if before and not suggestion:
+                suggestion = f" after {before}; to give {before} this value, write {before}={word}"
+            self.error(f"unknown option {option}{suggestion}")
         if read.excess:
             self._refuse_word(read.excess[0])
         return super().parse_known_args(read.words, namespace)
@@ -160,15 +160,17 @@ class Parser(argparse.ArgumentParser):
             if self.commands and (refusal := refuse_command(str(value))):
                 raise InputError(refusal)
             words = [str(choice) for choice in action.choices]
-            meant = closest(str(value), words)
+            suggestion = suggest(str(value), words)
             if self.commands:
-                self.error(f"unknown command {value}{meant}: expected one of {', '.join(words)}")
+                self.error(
+                    f"unknown command {value}{suggestion}: expected one of {', '.join(words)}"
+                )
             raise argparse.ArgumentError(
-                action, f"{value!r}: expected one of {', '.join(words)}{meant}"
+                action, f"{value!r}: expected one of {', '.join(words)}{suggestion}"
             )
 
 
-class _Read:
+class _CommandLine:
     """Words of one command, sorted into options and values without converting them.
 
     Attributes
@@ -192,7 +194,7 @@ class _Read:
         self.words: list[str] = []
         self.given: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
-        self.valued: list[tuple[str, str]] = []
+        self.words_after_flags: list[tuple[str, str]] = []
         self.excess: list[str] = []
         self.wants_help = self.wants_all = False
         self._actions = parser._option_string_actions
@@ -202,8 +204,8 @@ class _Read:
         )
         arguments = [action for action in parser._actions if not action.option_strings]
         names = [str(action.metavar) for action in arguments]
-        placed: list[str] = []
-        waiting = ""
+        positionals: list[str] = []
+        open_option = ""
         while words:
             word = words.pop(0)
             is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
@@ -212,14 +214,14 @@ class _Read:
                 break
             if is_option:
                 self.words.append(word)
-                waiting = self._option(word, words, waiting)
+                open_option = self._option(word, words, open_option)
                 continue
-            placed.append(word)
-            waiting = ""
-        self.words[:0] = placed
-        self.given |= dict(zip(names, placed, strict=False))
+            positionals.append(word)
+            open_option = ""
+        self.words[:0] = positionals
+        self.given |= dict(zip(names, positionals, strict=False))
         if all(action.nargs in (None, "?") for action in arguments):
-            self.excess = placed[len(names) :]
+            self.excess = positionals[len(names) :]
 
     def _option(self, word: str, words: list[str], before: str) -> str:
         """Read an option and its value; return the option if it still lacks a value."""
@@ -233,12 +235,12 @@ class _Read:
         self.wants_all = self.wants_all or name == ALL_HELP
         self.wants_help = self.wants_help or self.wants_all or name in _HELP
         if action.nargs == 0 and (value or words):
-            self.valued.append((name, value or words[0]))
+            self.words_after_flags.append((name, value or words[0]))
         if equals:
             self.given[name] = value
             return ""
         if action.nargs == "?":
-            self.words[-1] = f"{name}={words.pop(0) if _fits(action, words) else action.const}"
+            self.words[-1] = f"{name}={words.pop(0) if _is_value(action, words) else action.const}"
         if action.nargs is not None:
             return ""
         following = words[0] if words else "--"
@@ -249,7 +251,7 @@ class _Read:
         return ""
 
 
-def _fits(action: argparse.Action, words: list[str]) -> bool:
+def _is_value(action: argparse.Action, words: list[str]) -> bool:
     """Whether the next word is a value of an option that needs none."""
     try:
         return bool(words) and callable(action.type) and bool(action.type(words[0]))

@@ -17,17 +17,17 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.report.drawing.drawn_assignment import DrawnAssignment, block_letter
 from cec_mpi.report.drawing.steps import steps_table
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, add_option
-from cec_mpi.runtime.options.sharing import Sharing
-from cec_mpi.terminal import aligned, facts_table, put
+from cec_mpi.runtime.options.sharing import AssignmentOptions
+from cec_mpi.terminal import facts_table, format_table, print_result
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
     from cec_mpi.core.replicas.holders import Holders
     from cec_mpi.core.replicas.parts import Parts
 
-_MOST_DRAWN = 2000  # machines
+_MAX_DRAWN = 2000  # machines
 
 
 def add_plan(p: Parser) -> None:
@@ -55,8 +55,10 @@ def add_plan(p: Parser) -> None:
         "machines that are available, such as 1-3,5 (default: all)",
         values.machines,
     )
-    add_option(p, Elastic, "stragglers", text="compute each row on L + S machines (default: 0)")
-    add_option(p, Sharing, "scheme")
+    add_option(
+        p, ElasticOptions, "stragglers", text="compute each row on L + S machines (default: 0)"
+    )
+    add_option(p, AssignmentOptions, "scheme")
     add_flag(p, "--exact", "also print the exact fractions of the paper", default=False)
     add_flag(p, "--steps", "also print the iterations of Algorithm 1", default=False)
     add_flag(
@@ -73,28 +75,28 @@ def add_plan(p: Parser) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    copied = _with_store(arguments)
-    everyone = tuple(range(1, len(arguments.speeds) + 1))
+    replicas = _complete_arguments(arguments)
+    all_machines = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
-    speeds = plural(len(everyone), "speed", "is", "are")
+    speeds = plural(len(all_machines), "speed", "is", "are")
     for flag in ("available", "before"):
         given = getattr(arguments, flag)
-        if given and max(given) > len(everyone):
+        if given and max(given) > len(all_machines):
             raise InputError(
                 f"--{flag}: found machine {max(given)}, but {speeds} given: expected machines "
-                f"from 1 to {len(everyone)}"
+                f"from 1 to {len(all_machines)}"
             )
-    if copied is not None:
-        return _plan_of_copies(arguments, *copied, arguments.available or everyone)
-    plan = _explained(arguments, arguments.available or everyone)
+    if replicas is not None:
+        return _plan_of_copies(arguments, *replicas, arguments.available or all_machines)
+    plan = _explain(arguments, arguments.available or all_machines)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
-    put(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
+    print_result(json.dumps(plan, allow_nan=False) if arguments.json else _text(arguments, plan))
     return 0
 
 
-def _with_store(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
+def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] | None:
     """Complete the arguments from a store; return parts and holders if it has copies."""
     given = ("recovery", "copies", "rows")
     if arguments.store is None:
@@ -155,7 +157,7 @@ def _plan_of_copies(
     speeds = [float(speed) for speed in arguments.speeds]
     plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)
     if arguments.json:
-        put(json.dumps(plan, allow_nan=False))
+        print_result(json.dumps(plan, allow_nan=False))
         return 0
     up = set(available)
     rows = [
@@ -168,10 +170,10 @@ def _plan_of_copies(
     makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
     fewest = min(map(len, plan["fatal"]))
     facts = losses_of(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
-    put(
+    print_result(
         "\n".join(
             [
-                *aligned(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
+                *format_table(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
                 "",
                 facts_table([*facts, balance_of(**plan["over_optimum"]), ("makespan", makespan)]),
             ]
@@ -191,7 +193,7 @@ def _fractions(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _explained(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
+def _explain(arguments: argparse.Namespace, available: Sequence[int]) -> dict[str, Any]:
     from cec_mpi.cli.commands.explain import explain_plan
 
     return explain_plan(
@@ -215,12 +217,12 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
 
     check_suffix(arguments.figure)
     machines = len(arguments.speeds)
-    if machines > _MOST_DRAWN:
-        raise InputError(f"--figure: found {machines} machines, expected at most {_MOST_DRAWN}")
-    panels = [_shares(plan, arguments.speeds)]
+    if machines > _MAX_DRAWN:
+        raise InputError(f"--figure: found {machines} machines, expected at most {_MAX_DRAWN}")
+    panels = [_drawn_assignment(plan, arguments.speeds)]
     if arguments.before:
         try:
-            before = _shares(_explained(arguments, arguments.before), arguments.speeds)
+            before = _drawn_assignment(_explain(arguments, arguments.before), arguments.speeds)
         except (InputError, InfeasibleError) as error:
             raise type(error)(f"--before: {error}") from None
         new = new_rows(before.blocks, panels[0].blocks)
@@ -233,15 +235,15 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
         write_picture(figure, arguments.figure, heading)
 
 
-def _shares(plan: dict[str, Any], speeds: Sequence[Fraction]) -> DrawnAssignment:
+def _drawn_assignment(plan: dict[str, Any], speeds: Sequence[Fraction]) -> DrawnAssignment:
     from cec_mpi.core.plan.assignment import Block
-    from cec_mpi.text import few
+    from cec_mpi.text import truncate
 
     labels = [f"{n} (speed {float(speed):.4g})" for n, speed in enumerate(speeds, start=1)]
     blocks = [Block(b["start"], b["stop"], tuple(b["machines"])) for b in plan["blocks"]]
     available = tuple(plan["available"])
     away = sorted(set(range(1, len(speeds) + 1)) - set(available))
-    title = f"Machine{'s' * (len(away) > 1)} {few(away, 6)} preempted"
+    title = f"Machine{'s' * (len(away) > 1)} {truncate(away, 6)} preempted"
     title = title if away else "All machines available"
     return DrawnAssignment(
         len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels
@@ -267,7 +269,7 @@ def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
         [str(n), f"{float(speed):g}", str(load) if n in available else "preempted"]
         for n, (speed, load) in enumerate(zip(speeds, plan["loads"], strict=True), start=1)
     ]
-    return aligned(["machine", "speed", "rows"], rows, ["machine", "speed"])
+    return format_table(["machine", "speed", "rows"], rows, ["machine", "speed"])
 
 
 def _blocks(plan: dict[str, Any]) -> list[str]:
@@ -280,7 +282,7 @@ def _blocks(plan: dict[str, Any]) -> list[str]:
         ]
         for f, block in enumerate(plan["blocks"], start=1)
     ]
-    return aligned(["block", "rows", "machines"], rows)
+    return format_table(["block", "rows", "machines"], rows)
 
 
 def _makespan(plan: dict[str, Any]) -> str:

@@ -19,14 +19,14 @@ from cec_mpi.runtime.times import PAGE_SECONDS
 from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.files.saving import write_all
-from cec_mpi.terminal import say, tell, warn
-from cec_mpi.text import few, listed, printable
+from cec_mpi.terminal import print_error_line, print_note, warn
+from cec_mpi.text import join_names, printable, truncate
 
 if TYPE_CHECKING:
     from cec_mpi.report.recorded_run import Run
 
 _START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
-_LEAST_PAUSE = 2.0  # times the duration of making a page
+_MIN_PAUSE = 2.0  # times the duration of making a page
 
 
 def add_report(p: Parser) -> None:
@@ -68,12 +68,12 @@ def _report(arguments: argparse.Namespace) -> int:
     _check(arguments, outputs)
     names = list(outputs.values())
     if arguments.watch:
-        _watch(arguments, outputs, listed(names, 4))
+        _watch(arguments, outputs, join_names(names, 4))
     else:
         for run in _write(arguments, outputs):
             if not run.steps:
                 warn(f"{run.name} has no steps")
-    say(printable(f"{listed(names, 4)}: {listed(arguments.runs, 5)}"))
+    print_note(printable(f"{join_names(names, 4)}: {join_names(arguments.runs, 5)}"))
     return 0
 
 
@@ -94,11 +94,11 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) 
     """Write the files until the runs end, and show it as --progress says."""
     from cec_mpi.report.live.display import show
 
-    runs = listed(arguments.runs, 5)
+    runs = join_names(arguments.runs, 5)
     view = _WatchView(f"{names}: updated every {PAGE_SECONDS:g} s until the end of {runs}")
     with show(view, arguments.progress) as lock:
         if lock is not None:
-            tell(f"cec-mpi: {view.line()}")
+            print_error_line(f"cec-mpi: {view.line()}")
         while any(map(_is_starting, arguments.runs)):
             time.sleep(_START_INTERVAL)
         while True:
@@ -108,20 +108,20 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) 
                 break
             if lock is not None:
                 with lock:
-                    steps = listed([run.steps for run in found], 5)
+                    steps = join_names([run.steps for run in found], 5)
                     view.words = (
                         f"{names}: written at {time.strftime('%X')}, {runs} at step {steps}"
                     )
-            time.sleep(max(PAGE_SECONDS, _LEAST_PAUSE * (time.monotonic() - begin)))
+            time.sleep(max(PAGE_SECONDS, _MIN_PAUSE * (time.monotonic() - begin)))
 
 
 def _is_starting(run: str) -> bool:
     """Whether a run has its directory, but no records yet."""
-    from cec_mpi.runtime.records.reading import LONGEST_LINE
+    from cec_mpi.runtime.records.reading import MAX_LINE_BYTES
 
     try:
         with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
-            begun = stream.readline(LONGEST_LINE).endswith(b"\n")
+            begun = stream.readline(MAX_LINE_BYTES).endswith(b"\n")
     except FileNotFoundError:
         begun = False
     except OSError:
@@ -136,11 +136,11 @@ def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
         raise InputError("--step needs --out FILE, the page with these assignments")
     if arguments.title and not arguments.out:
         raise InputError("--title needs --out FILE, the page with this title")
-    homes = {Path(os.path.realpath(run)) for run in arguments.runs}
+    run_directories = {Path(os.path.realpath(run)) for run in arguments.runs}
     names: set[Path] = set()
     for flag, path in outputs.items():
         real = Path(os.path.realpath(path))
-        if real.parent in homes and _is_run_file(real.name):
+        if real.parent in run_directories and _is_run_file(real.name):
             raise InputError(
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
@@ -175,7 +175,7 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
         numbers = run.numbers["step"]
         has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
         ranges.append(f"{run.name} has {has}")
-    problem = f"--step {few(missing, 5)}: {listed(ranges, 5)}"
+    problem = f"--step {truncate(missing, 5)}: {join_names(ranges, 5)}"
     if not is_watching:
         raise InputError(problem)
     warn(problem)
@@ -190,11 +190,11 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
 
     steps = arguments.step or frozenset()
     runs = [Run(name, steps) for name in arguments.runs]
-    going = _any_running(runs)
+    is_running = _any_running(runs)
     _check_steps(steps, runs, arguments.watch)
     about = About(
-        arguments.title or listed(arguments.runs, 5),
-        PAGE_SECONDS if arguments.watch and going else None,
+        arguments.title or join_names(arguments.runs, 5),
+        PAGE_SECONDS if arguments.watch and is_running else None,
     )
     make: dict[str, Callable[[], bytes]] = {
         "out": lambda: page(page_data(runs, about)).encode(),

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
-from cec_mpi.cli.commands.task import option_of_task, task_text
+from cec_mpi.cli.commands.task import describe_task, task_option_hint
 from cec_mpi.cli.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_options, common_options, from_flags
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
-from cec_mpi.runtime.options.sharing import Caching
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.options.sharing import CacheOptions
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 
 
@@ -30,7 +30,7 @@ def add_run(p: Parser) -> None:
         "MPI; with --elastic the run continues without lost ranks."
     )
     p.special_help = _help_of_task
-    p.hint = option_of_task
+    p.hint = task_option_hint
     groups = (RunOptions, SessionOptions, *GROUPS)
     p.show_common(name for group in groups for name in common_options(group))
     p.add_argument(
@@ -75,15 +75,15 @@ def add_join(p: Parser) -> None:
         "--listen",
     )
     add_options(p, JoinOptions)
-    add_options(p, Caching)
-    p.processes = Processes.EACH
+    add_options(p, CacheOptions)
+    p.processes = Processes.INDEPENDENT
     p.set_defaults(command=_join)
 
 
 def _help_of_task(given: Mapping[str, str]) -> str:
     """Return the help of the task, if the words name one."""
     task = given.get("TASK", "")
-    return task_text(task) if task and not is_setting(task) else ""
+    return describe_task(task) if task and not is_setting(task) else ""
 
 
 def _join(arguments: argparse.Namespace) -> int:
@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> int:
         run_elastic,
         run_in_lockstep,
     )
-    from cec_mpi.runtime.processes.start import run_together
+    from cec_mpi.runtime.processes.start import run_on_ranks
 
     run, options = run_options(arguments), from_flags(SessionOptions, arguments)
     launcher = launcher_of_ranks()
@@ -120,14 +120,18 @@ def _run(arguments: argparse.Namespace) -> int:
             )
     if run.serial or options.is_elastic or launcher is None:
         perform = run_alone if run.serial else run_elastic
-        with NotedSignals(second_ends=True, with_hangup=launcher is None) as signals:
+        with SignalRecorder(second_ends=True, with_hangup=launcher is None) as signals:
             return perform(run, options, signals)
     is_first = launcher.rank == 0
     # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
-    tell = partial(print_stop_notice, run) if is_first and launcher.maker == "Open MPI" else None
-    with NotedSignals(second_ends=is_first, at_first=tell) as signals:
+    on_first = (
+        partial(print_stop_notice, run)
+        if is_first and launcher.implementation == "Open MPI"
+        else None
+    )
+    with SignalRecorder(second_ends=is_first, on_first=on_first) as signals:
 
         def on_ranks(comm: Any) -> int:
             return run_in_lockstep(comm, run, options, signals)
 
-        return run_together(on_ranks, options.start_timeout)
+        return run_on_ranks(on_ranks, options.start_timeout)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.elastic import Elastic
+from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cec_mpi.store.work import Runner
 
 
-def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
+def with_runner(activity: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
     """Call `body` with a runner of this process's threads, or on rank 0 with one of all ranks.
 
     Parameters
@@ -29,23 +29,23 @@ def with_runner(doing: str, body: Callable[[Runner], int], arguments: argparse.N
         Arguments of the command; ``progress`` and ``start_timeout`` are read.
     """
     from cec_mpi.report.live.transfer import transfer
-    from cec_mpi.runtime.processes.start import run_together
+    from cec_mpi.runtime.processes.start import run_on_ranks
 
     choice = arguments.progress
     if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
 
-        with transfer(doing, choice) as watch:
+        with transfer(activity, choice) as watch:
             return body(LocalRunner(watch))
 
     def on_ranks(comm: Any) -> int:
         from cec_mpi.encoding.collective import WORKS
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
-        with transfer(doing if comm.rank == 0 else "", choice) as watch:
+        with transfer(activity if comm.rank == 0 else "", choice) as watch:
             return run_shared(comm, body, WORKS, watch)
 
-    return run_together(on_ranks, arguments.start_timeout)
+    return run_on_ranks(on_ranks, arguments.start_timeout)
 
 
 def add_store(p: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
@@ -58,7 +58,7 @@ def add_store(p: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
 def share_ranks(p: Parser) -> None:
     """Let several ranks share the work of a command, whose options they need."""
     p.processes = Processes.SHARED
-    add_option(p, Elastic, "start_timeout")
+    add_option(p, ElasticOptions, "start_timeout")
     add_option(p, RunOptions, "progress")
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
-from cec_mpi.runtime.options.available import Available
-from cec_mpi.runtime.options.elastic import Elastic
-from cec_mpi.runtime.options.emulated import Emulated
+from cec_mpi.runtime.options.available import AvailabilityOptions
+from cec_mpi.runtime.options.elastic import ElasticOptions
+from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, from_flags
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.options.sharing import Sharing
+from cec_mpi.runtime.options.sharing import AssignmentOptions
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.terminal import aligned, put, say, warn
-from cec_mpi.text import counted, duration, printable, size_words
+from cec_mpi.terminal import format_table, print_note, print_result, warn
+from cec_mpi.text import format_bytes, format_count, format_duration, printable
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.compare import Outcomes
@@ -38,14 +38,14 @@ def add_simulate(p: Parser) -> None:
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)
-    more = p.add_argument_group(Elastic.title)
+    more = p.add_argument_group(ElasticOptions.title)
     for name in _ELASTIC:
-        add_option(more, Elastic, name)
-    add_option(p, Sharing, "speeds")
+        add_option(more, ElasticOptions, name)
+    add_option(p, AssignmentOptions, "speeds")
     studies = p.add_argument_group(STUDIES)
-    add_option(studies, Sharing, "scheme")
-    add_options(p, Available, exclude=("machines",))
-    add_options(p, Emulated)
+    add_option(studies, AssignmentOptions, "scheme")
+    add_options(p, AvailabilityOptions, exclude=("machines",))
+    add_options(p, EmulationOptions)
     add_options(p, SessionOptions)
     add_json(p)
     p.set_defaults(command=_simulate)
@@ -72,20 +72,20 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 outcomes[name] = replace(outcome, machine_seconds=seconds)
     if arguments.json:
         figures = {name: _as_dict(outcome, given.price) for name, outcome in outcomes.items()}
-        put(json.dumps(figures, allow_nan=False))
+        print_result(json.dumps(figures, allow_nan=False))
     else:
-        put("\n".join(_table(outcomes, given.price)))
+        print_result("\n".join(_table(outcomes, given.price)))
         if given.compares and scenario.options.emulate_noise:
-            say("equal shares, fastest and restarting are replayed without noise")
+            print_note("equal shares, fastest and restarting are replayed without noise")
         if given.rates_of is not None:
-            say(_rates(scenario))
+            print_note(_rates(scenario))
         if given.out is not None:
-            say(printable(f"report: cec-mpi report {given.out} --out report.html"))
+            print_note(printable(f"report: cec-mpi report {given.out} --out report.html"))
     for name, outcome in outcomes.items():
         if isinstance(outcome, Exception):
             warn(f"{name}: {outcome}")
         elif outcome.ended:
-            warn(f"{name} ended after {counted(outcome.steps, 'step')}: {outcome.ended}")
+            warn(f"{name} ended after {format_count(outcome.steps, 'step')}: {outcome.ended}")
     first = next(iter(outcomes.values()))
     return 0 if isinstance(first, Exception) else first.exit_code
 
@@ -99,17 +99,20 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
             rows.append([name, *["-"] * len(numbers), "not possible"])
             continue
         took = outcome.seconds - outcome.waiting
-        cells = [name, str(outcome.steps), duration(outcome.seconds)]
+        cells = [name, str(outcome.steps), format_duration(outcome.seconds)]
         cells += [
-            duration(took / outcome.steps) if outcome.steps else "-",
-            duration(outcome.waiting),
+            format_duration(took / outcome.steps) if outcome.steps else "-",
+            format_duration(outcome.waiting),
         ]
-        cells += [duration(max(0.0, outcome.above_optimum)), size_words(outcome.bytes_read)]
+        cells += [
+            format_duration(max(0.0, outcome.above_optimum)),
+            format_bytes(outcome.bytes_read),
+        ]
         cells += [f"{outcome.machine_hours:.3g}"]
         cells += [f"{outcome.cost(price):.2f}"] if price is not None else []
         events = ", ".join(f"{count} {kind}" for kind, count in outcome.events.items())
         rows.append([*cells, events])
-    lines = aligned(["scheme", *numbers, "events"], rows, numbers)
+    lines = format_table(["scheme", *numbers, "events"], rows, numbers)
     return [*lines, "", "time: including waiting; over: excess over the optimum, without waiting"]
 
 

@@ -11,7 +11,7 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.terminal import put, say
+from cec_mpi.terminal import print_note, print_result
 from cec_mpi.text import plural, printable
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def _verify(arguments: argparse.Namespace) -> int:
         }
         for file, problem in problems.items():
             if problem:
-                put(printable(f"{file}: {problem}"))
+                print_result(printable(f"{file}: {problem}"))
             else:
-                say(f"{file}: good")
+                print_note(f"{file}: good")
         for file, problem in condition.other_problems.items():
-            put(printable(f"{file}: {problem}"))
+            print_result(printable(f"{file}: {problem}"))
         damaged = [file for file, problem in problems.items() if problem]
         if damaged:
             part = f"{len(damaged)} of {plural(len(shards), 'shard')}"
@@ -92,9 +92,9 @@ def _repair(arguments: argparse.Namespace) -> int:
             return manifest.shards[machine - 1].file
 
         for name in done.restored:
-            say(f"{name}: restored")
+            print_note(f"{name}: restored")
         for n, kind in done.replaced.items():
-            say(
+            print_note(
                 f"{shard_name(n)}: replaced {kind} by a file of the store's own (its target is "
                 "unchanged)"
             )
@@ -102,12 +102,12 @@ def _repair(arguments: argparse.Namespace) -> int:
             why = (
                 " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
             )
-            say(f"{shard_name(n)}: {rows} rebuilt{why}")
+            print_note(f"{shard_name(n)}: {rows} rebuilt{why}")
         if done.error_bound:
-            say(f"rebuilt numbers: error {_bound_text(done.error_bound, manifest)}")
+            print_note(f"rebuilt numbers: error {_bound_text(done.error_bound, manifest)}")
         found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
         if not any(found):
-            say(f"{arguments.store}: nothing to repair")
+            print_note(f"{arguments.store}: nothing to repair")
         problems = list(done.unsettled)
         left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
         if left:
@@ -161,9 +161,9 @@ def _decode(arguments: argparse.Namespace) -> int:
         manifest = open_store(arguments.store).manifest
         if not bound:
             rounded = f", rounded to {manifest.dtype} by the encode" if manifest.rounded else ""
-            say(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
+            print_note(f"{arguments.out}: {'X' if rounded else 'X as it was stored'}{rounded}")
             return 0
-        say(f"{arguments.out}: error {_bound_text(bound, manifest)}")
+        print_note(f"{arguments.out}: error {_bound_text(bound, manifest)}")
         return 0
 
     return with_runner("decoding", body, arguments)
@@ -195,7 +195,7 @@ def _add_machine(arguments: argparse.Namespace) -> int:
         manifest = add_machine(
             arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
         )
-        say(f"{arguments.store}: {facts_of(manifest).line()}")
+        print_note(f"{arguments.store}: {facts_of(manifest).line()}")
         return 0
 
     return with_runner("adding a machine", body, arguments)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.terminal import put
+from cec_mpi.terminal import print_result
 
 if TYPE_CHECKING:
     from cec_mpi.tasks.common.description import Description
@@ -20,12 +20,12 @@ def add_task(p: Parser) -> None:
     """``cec-mpi task``."""
     p.description = "List the tasks of cec-mpi run, or the options and results of one task."
     p.add_argument("name", nargs="?", metavar="NAME", help="power, svd, ..., or my_module:function")
-    p.special_help = lambda given: task_text(given["NAME"]) if "NAME" in given else ""
+    p.special_help = lambda given: describe_task(given["NAME"]) if "NAME" in given else ""
     p.set_defaults(command=_task)
 
 
 def _task(arguments: argparse.Namespace) -> int:
-    put(_list() if arguments.name is None else task_text(arguments.name))
+    print_result(_list() if arguments.name is None else describe_task(arguments.name))
     return 0
 
 
@@ -43,7 +43,7 @@ def _list() -> str:
     return "\n".join(lines)
 
 
-def task_text(name: str) -> str:
+def describe_task(name: str) -> str:
     """Describe the options and results of a task.
 
     Raises
@@ -94,7 +94,7 @@ def _options(found: Description) -> list[str]:
     return lines or ["  none"]
 
 
-def option_of_task(option: str, given: Mapping[str, str]) -> str:
+def task_option_hint(option: str, given: Mapping[str, str]) -> str:
     """Return how to write an unknown option of run if it is an option of the task."""
     from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, options_of

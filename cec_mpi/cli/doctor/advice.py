@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cec_mpi.runtime.processes.launcher import Launcher
-from cec_mpi.runtime.processes.places import Finding, Place, binding, by_node, where_found
-from cec_mpi.text import listed, plural
+from cec_mpi.runtime.processes.places import Finding, Place, binding, format_nodes, ranks_by_node
+from cec_mpi.text import join_names, plural
 
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
@@ -14,7 +14,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
     idle: dict[Place, str] = {}
     spread: dict[Place, str] = {}
     few: dict[Place, str] = {}
-    for node, ranks in by_node(places).items():
+    for node, ranks in ranks_by_node(places).items():
         cores, domains = node.cores, node.domains
         alone = max(places[rank].own_cores for rank in ranks) == 1
         if alone and node.unbound_cores >= 2 * cores:
@@ -44,7 +44,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         ),
     )
     return [
-        Finding("advice", f"{what} {where_found(found)}: {remedy}")
+        Finding("advice", f"{what} {format_nodes(found)}: {remedy}")
         for what, found, remedy in remedies
         if found
     ]
@@ -60,6 +60,6 @@ def different_versions(
         for version, host in zip(versions, hosts, strict=True):
             by_version.setdefault(version[name], []).append(host)
         if len(by_version) > 1:
-            which = "; ".join(f"{v} on {listed(where)}" for v, where in by_version.items())
+            which = "; ".join(f"{v} on {join_names(where)}" for v, where in by_version.items())
             findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
     return findings

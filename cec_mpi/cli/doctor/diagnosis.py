@@ -10,13 +10,13 @@ from cec_mpi.cli.doctor.advice import advise_binding, different_versions
 from cec_mpi.cli.doctor.facts import Facts
 from cec_mpi.runtime.processes.places import (
     Finding,
-    by_node,
-    find_crowds,
-    unseen_shards,
-    wrong_ranks,
+    find_oversubscription,
+    missing_shards_message,
+    rank_count_problem,
+    ranks_by_node,
 )
-from cec_mpi.runtime.processes.start import maker_of
-from cec_mpi.terminal import aligned, facts_table
+from cec_mpi.runtime.processes.start import detect_implementation
+from cec_mpi.terminal import facts_table, format_table
 from cec_mpi.text import plural, printable
 
 _WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
@@ -29,7 +29,7 @@ def findings(facts: Facts) -> list[Finding]:
         *_launcher_findings(facts),
         *_store_findings(facts),
         *different_versions(facts.versions, hosts),
-        *find_crowds(facts.places, facts.threads, facts.launcher),
+        *find_oversubscription(facts.places, facts.threads, facts.launcher),
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
@@ -41,17 +41,17 @@ def findings(facts: Facts) -> list[Finding]:
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
     own = facts.library
-    on_path = maker_of(facts.mpirun)
-    if own.maker and on_path and on_path != own.maker:
+    on_path = detect_implementation(facts.mpirun)
+    if own.implementation and on_path and on_path != own.implementation:
         use = f"use {own.program}" if own.program else "put the one of this MPI on PATH"
         yield Finding("warning", f"mpirun on PATH does not belong to {own.name}: {use}")
-    if facts.srun is not None and own.maker and own.srun_kind not in facts.srun:
+    if facts.srun is not None and own.implementation and own.srun_kind not in facts.srun:
         yield Finding(
             "advice",
             f"this Slurm does not have srun --mpi={own.srun_kind}, which {own.name} needs: use "
             f"{own.program or 'mpirun'} in the batch script",
         )
-    elif facts.srun is not None and own.maker and facts.srun_problem:
+    elif facts.srun is not None and own.implementation and facts.srun_problem:
         yield Finding(
             "warning",
             f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, but cannot "
@@ -63,13 +63,13 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
     if facts.manifest is None:
         return
     total, launcher = facts.machines, facts.launcher
-    problem = wrong_ranks(len(facts.places), range(1, total + 1), total, launcher)
+    problem = rank_count_problem(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
     unseen = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_here}
     if unseen:
         path = next(shard.path for shard in facts.shard_checks if shard.only_here)
-        yield Finding("error", unseen_shards(path, facts.places[0].host, unseen))
+        yield Finding("error", missing_shards_message(path, facts.places[0].host, unseen))
     for shard in facts.shard_checks:
         if shard.problem and not shard.only_here:
             yield Finding(
@@ -98,7 +98,7 @@ def report(facts: Facts) -> str:
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
         store = printable(facts.store)
-        is_full = facts.library.maker == "Open MPI" and ranks > facts.places[0].cores
+        is_full = facts.library.implementation == "Open MPI" and ranks > facts.places[0].cores
         command = f"mpirun{' --oversubscribe' * is_full} -n {ranks} cec-mpi doctor {store}"
         lines.append(f"This was one process. To check several, run {command.rstrip()}")
     return "\n".join(lines)
@@ -108,11 +108,11 @@ def _nodes(facts: Facts) -> list[str]:
     """Return a line for each node."""
     numbers = ["ranks", "cores", "NUMA", "threads"]
     rows = []
-    for node, ranks in by_node(facts.places).items():
+    for node, ranks in ranks_by_node(facts.places).items():
         threads = min(facts.threads[rank] for rank in ranks)
         counts = map(str, [len(ranks), node.cores, node.domains, threads])
         rows.append([node.host, *counts])
-    return aligned(["node", *numbers], rows, numbers)
+    return format_table(["node", *numbers], rows, numbers)
 
 
 def to_json(facts: Facts) -> dict[str, Any]:

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
 from cec_mpi.cli.doctor.facts import Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
+    detect_continuity,
     detect_launcher,
-    output_of,
-    present_continuity,
+    run_output,
     srun_list,
     srun_load_problem,
 )
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.places import place_of_ranks
-from cec_mpi.runtime.processes.start import library, meet, on_master
+from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import problem_on_opening
 from cec_mpi.store.reader import open_store
-from cec_mpi.terminal import put
+from cec_mpi.terminal import print_result
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -59,11 +59,13 @@ def examine(
     places = place_of_ranks(comm)
     manifest = None
     if store is not None:
-        manifest = on_master(comm, lambda: open_store(node_directory(store)).manifest, Manifest)
-    meet(comm)
+        manifest = call_on_master(
+            comm, lambda: open_store(node_directory(store)).manifest, Manifest
+        )
+    start_barrier(comm)
     threads_of_ranks = [threads or place.threads for place in places]
     versions = gather(comm, _versions(), dict[str, str])
-    shard_checks = gather(comm, _shards_here(comm, store, manifest), list[ShardCheck])
+    shard_checks = gather(comm, _check_shards(comm, store, manifest), list[ShardCheck])
     if comm.rank:
         return 0
     facts = Facts(
@@ -78,9 +80,9 @@ def examine(
         manifest,
         [_compare_shard(store or "", shard) for here in shard_checks for shard in here],
         srun_load_problem(library().srun_kind),
-        present_continuity(),
+        detect_continuity(),
     )
-    put(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
+    print_result(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
     return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
 
 
@@ -108,7 +110,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _shards_here(
+def _check_shards(
     comm: MPI.Intracomm, store: str | None, manifest: Manifest | None
 ) -> list[ShardCheck]:
     """Check the shards of this rank's machine; a single process checks all shards."""
@@ -134,5 +136,5 @@ def _mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"
-    lines = output_of(path, "--version").strip().splitlines()
+    lines = run_output(path, "--version").strip().splitlines()
     return f"{path} ({lines[0].strip() if lines else 'prints no version'})"

@@ -29,7 +29,7 @@ from cec_mpi.store.files.archive import DamagedError, pack_arrays, unpack_arrays
 from cec_mpi.store.files.durable import publish, rename_copy
 from cec_mpi.store.files.saving import writing
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _DIGITS = 16  # of a checksum
 
 
 @dataclass(frozen=True)
-class Found:
+class ResumeState:
     """The state from which a run continues.
 
     Attributes
@@ -56,7 +56,7 @@ class Found:
     state: dict[str, NDArray[Any]]
     problem: str = ""
 
-    def left_of(self, products: int) -> int | None:
+    def remaining(self, products: int) -> int | None:
         """Return how many of `products` are left; None if the state is not of ``matvec``."""
         done = self.state.get("done", 0)
         if np.ndim(done) or not np.issubdtype(np.asarray(done).dtype, np.integer):
@@ -88,7 +88,7 @@ class CheckpointFile:
         self,
         directory: Path,
         about: Mapping[str, Any],
-        found: Found,
+        found: ResumeState,
         interval: Interval,
         steps: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
@@ -104,7 +104,7 @@ class CheckpointFile:
         self._clock = clock
         self._begin = self._written = steps(), clock()
         self._last: dict[str, NDArray[Any] | Callable[[], ArrayLike]] = {}
-        self._newest_is_whole = bool(found.state) and not found.problem
+        self._has_valid_newest = bool(found.state) and not found.problem
 
     @property
     def wanted(self) -> bool:
@@ -153,12 +153,12 @@ class CheckpointFile:
         content = _content(self._about, state)
         with writing(newest):
             self.before_writing()
-            if self._newest_is_whole:
+            if self._has_valid_newest:
                 rename_copy(newest, self._directory / PREVIOUS)
             publish(newest, content)
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
-        self._newest_is_whole = True
+        self._has_valid_newest = True
         self._written = self.steps(), self._clock()
         self._last = {}
         return True
@@ -169,7 +169,7 @@ class CheckpointFile:
             (self._directory / name).unlink(missing_ok=True)
 
 
-def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
+def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> ResumeState:
     """Read the newest checkpoint, or the previous one if that is damaged.
 
     Parameters
@@ -185,7 +185,7 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
         No checkpoint can be read, or it belongs to another task, other options or another matrix.
     """
     if not has_checkpoint(directory):
-        return Found({})
+        return ResumeState({})
     problems: list[str] = []
     for name in (CHECKPOINT, PREVIOUS):
         path = directory / name
@@ -198,7 +198,7 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> Found:
             problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
             check_same(path, found, about)
-            return Found(
+            return ResumeState(
                 state, *(f"{problem}: the run continues from {name}" for problem in problems)
             )
     raise InputError(f"{' and '.join(problems)}: use --overwrite to start from the beginning")
@@ -223,7 +223,7 @@ def _parsed(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, 
             f"its description is missing or damaged: {type(error).__name__}"
         ) from None
     if version != _VERSION:
-        raise DamagedError(f"found version {shown(version)}, expected {_VERSION}")
+        raise DamagedError(f"found version {shorten(version)}, expected {_VERSION}")
     if checksum != _checksum(text, arrays):
         raise DamagedError("its content does not match its checksum")
     return about, {name.removeprefix(_ARRAY): value for name, value in arrays.items()}
@@ -313,4 +313,4 @@ def _value(value: Any) -> str:
     """Return a value as text, options of the task as they are given."""
     if isinstance(value, Mapping):
         return " ".join(f"{name}={text}" for name, text in value.items()) or "(none)"
-    return shown(value)
+    return shorten(value)

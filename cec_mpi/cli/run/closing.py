@@ -16,14 +16,14 @@ import numpy as np
 from cec_mpi.runtime.records.directory import SUMMARY
 from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.recorder import Recorder, counts_of
-from cec_mpi.terminal import say, unwritten, warn
-from cec_mpi.text import listed, plural, printable
+from cec_mpi.terminal import print_note, unwritten, warn
+from cec_mpi.text import join_names, plural, printable
 
-_MOST = 5  # machines in a list
+_MAX_NAMED = 5  # machines in a list
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnd:
     """How a run ended.
 
     Attributes
@@ -65,7 +65,7 @@ class Ending:
     files: tuple[str, ...] = ()
 
 
-def make_ending(
+def make_run_end(
     task: str,
     out: Path,
     recorder: Recorder,
@@ -74,7 +74,7 @@ def make_ending(
     outcome: Mapping[str, Any] | None,
     arrays: Sequence[str] = (),
     left: str = "",
-) -> Ending:
+) -> RunEnd:
     """Return how a run ended, from its records and from the results of its task.
 
     Parameters
@@ -89,10 +89,10 @@ def make_ending(
     arrays : sequence of str
         Names of results that have files.
     left : str
-        See `Ending`.
+        See `RunEnd`.
     """
     converged, iterations = (_number(outcome, name) for name in ("converged", "iterations"))
-    return Ending(
+    return RunEnd(
         task,
         out,
         seconds,
@@ -114,7 +114,7 @@ def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
     return value.item() if value.ndim == 0 and value.dtype.kind in "biu" else None
 
 
-def closing_lines(ending: Ending) -> list[str]:
+def closing_lines(ending: RunEnd) -> list[str]:
     """Return at most four lines: the work done, events of machines, and the place of results.
 
     The last line is the command that makes a report.
@@ -142,7 +142,7 @@ def closing_lines(ending: Ending) -> list[str]:
     return lines
 
 
-def unconverged(ending: Ending, limited: bool) -> str:
+def convergence_message(ending: RunEnd, has_iterations: bool) -> str:
     """Return a message: a solver did not converge, and how to continue it.
 
     Parameters
@@ -151,16 +151,20 @@ def unconverged(ending: Ending, limited: bool) -> str:
     limited : bool
         Whether the task has the option ``iterations``.
     """
-    remedy = "; --resume with more iterations=... continues" if limited else ""
+    remedy = "; --resume with more iterations=... continues" if has_iterations else ""
     return f"{ending.task} did not converge; its last results are saved in {ending.out}{remedy}"
 
 
-def closing_warnings(ending: Ending) -> list[str]:
+def closing_warnings(ending: RunEnd) -> list[str]:
     """Return warnings about a run whose task returned."""
     found = []
     lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
     if lost:
-        who = f"machine {lost[0]} was" if len(lost) == 1 else f"machines {listed(lost, _MOST)} were"
+        who = (
+            f"machine {lost[0]} was"
+            if len(lost) == 1
+            else f"machines {join_names(lost, _MAX_NAMED)} were"
+        )
         found.append(
             f"{who} lost. The results are complete. The reason is in "
             f"{ending.out / 'logs' / 'master.log'}"
@@ -168,19 +172,19 @@ def closing_warnings(ending: Ending) -> list[str]:
     return found
 
 
-def stop_words(steps: int, goes_on: bool, resume: str) -> str:
+def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
     """Return after how many steps a run was stopped, and how to continue it.
 
     Examples
     --------
-    >>> stop_words(7, True, "--resume")
+    >>> stop_message(7, True, "--resume")
     'after 7 steps: the same command with --resume continues'
-    >>> stop_words(0, False, "--resume")
+    >>> stop_message(0, False, "--resume")
     'before the first step: run the same command again'
     """
-    if not (steps or goes_on):
+    if not (steps or has_checkpoint):
         return "before the first step: run the same command again"
-    how = "continues" if goes_on else "starts from the beginning"
+    how = "continues" if has_checkpoint else "starts from the beginning"
     return f"after {plural(steps, 'step')}: the same command with {resume} {how}"
 
 
@@ -189,7 +193,7 @@ def _event_words(events: Counter[tuple[str, int]]) -> str:
     for kind, count in counts_of(events).items():
         if not count:
             continue
-        who = listed(sorted({machine for what, machine in events if what == kind}), _MOST)
+        who = join_names(sorted({machine for what, machine in events if what == kind}), _MAX_NAMED)
         what = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
         words.append(f"{count} {what} ({who})")
     return ", ".join(words)
@@ -212,10 +216,10 @@ def collect_warnings(texts: list[str]) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def print_closing(ending: Ending) -> None:
+def print_closing(ending: RunEnd) -> None:
     """Print the closing lines; the run succeeds even if they cannot be written."""
     for line in closing_lines(ending):
-        say(line)
+        print_note(line)
     problem = unwritten()
     if problem is not None:
         warn(f"standard output cannot be written: {problem.strerror}")

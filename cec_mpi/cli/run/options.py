@@ -9,7 +9,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
-from cec_mpi.runtime.options.sharing import Caching
+from cec_mpi.runtime.options.sharing import CacheOptions
 from cec_mpi.store.limits import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinOptions(Caching):
+class JoinOptions(CacheOptions):
     """Which machines join, how long they wait for the run, and where they keep copies."""
 
     title = "machines of this process"

@@ -20,7 +20,7 @@ from cec_mpi.store.files.saving import writing
 
 SAVED = object()  # a result with its own file
 RESULT_NAME = Path(RESULT).stem
-_LONGEST = 100  # characters of a name
+_MAX_CHARACTERS = 100  # characters of a name
 
 
 class Outputs:
@@ -55,7 +55,7 @@ class Outputs:
         if self._mapped is not None:
             self._mapped.flush()
 
-    def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> Saved:
+    def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> SaveResult:
         """Save as many of a task's results as possible.
 
         Parameters
@@ -69,7 +69,7 @@ class Outputs:
         -------
         Saved
         """
-        saved = Saved()
+        saved = SaveResult()
         for name, value in outcome.items():
             try:
                 number = self._saved(name, value, name in in_summary, saved.warnings)
@@ -119,7 +119,7 @@ class Outputs:
 
 
 @dataclass
-class Saved:
+class SaveResult:
     """Values that a task returned, after `Outputs.save`.
 
     Attributes
@@ -160,7 +160,7 @@ def convert_outcome(returned: object) -> dict[str, Any]:
         named = [] if returned is None else [(RESULT_NAME, returned)]
     outcome: dict[str, Any] = {}
     for key, value in named:
-        name = re.sub(r"\W", "_", str(key))[:_LONGEST] or "_"
+        name = re.sub(r"\W", "_", str(key))[:_MAX_CHARACTERS] or "_"
         while name in outcome:
             name += "_"
         outcome[name] = value

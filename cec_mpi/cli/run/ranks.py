@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.runtime.options.elastic import CONNECTION
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.session.gathering import static_session
-from cec_mpi.terminal import tell_terminal
+from cec_mpi.terminal import print_to_tty
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,7 +34,7 @@ def print_stop_notice(run: RunOptions, received: signal.Signals) -> None:
     left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
     if has_checkpoint(Path(run.out)):
         left = f"has a checkpoint in {run.out}"
-    tell_terminal(
+    print_to_tty(
         f"cec-mpi: mpirun is ending the run, which {left}: the same command with "
         f"{run.resume_flag} continues (if a process was lost: mpirun --with-ft ulfm with --elastic "
         "continues without it)"
@@ -42,7 +42,7 @@ def print_stop_notice(run: RunOptions, received: signal.Signals) -> None:
 
 
 def run_in_lockstep(
-    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: NotedSignals
+    comm: MPI.Intracomm, run: RunOptions, options: SessionOptions, signals: SignalRecorder
 ) -> int:
     """Run a task on the ranks of MPI (collective).
 
@@ -62,7 +62,7 @@ def run_in_lockstep(
     return 0
 
 
-def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+def run_alone(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
     """Run a task with all machines in this process."""
     from cec_mpi.cli.run.task_run import TaskRun
     from cec_mpi.runtime.records.directory import removed_if_refused
@@ -74,7 +74,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: NotedSignals) -
     return 0
 
 
-def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals) -> int:
+def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
     """Run a task with machines on sockets, or serve as one of these machines."""
     from cec_mpi.runtime.session.elastic import (
         elastic,
@@ -98,7 +98,7 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: NotedSignals)
                 pass
             raise
         if launcher is None and options.local is None and not (options.accept or options.listen):
-            options = task.options = replace(task.options, local=task.machines_here())
+            options = task.options = replace(task.options, local=task.default_machines())
         with task, elastic(options, file, Path(run.out) / "logs", task.check_limits) as session:
             task.run(session)
     return 0

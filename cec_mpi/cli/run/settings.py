@@ -18,7 +18,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.tasks import TASKS, Task, options_of
 from cec_mpi.tasks.common.options import whole
-from cec_mpi.text import closest, listed
+from cec_mpi.text import join_names, suggest
 
 CHECKPOINT = "checkpoint"
 MATVEC_OPTIONS = {
@@ -35,7 +35,7 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     InputError
         The task does not have such an option.
     """
-    options = _parsed(run.settings)
+    options = _parse_settings(run.settings)
     known = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
     if task is not TASKS["matvec"] and (known is None or "seed" in known):
         options.setdefault("seed", seed)
@@ -45,9 +45,9 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
         if task is TASKS["matvec"]:
             others = [name for name, other in TASKS.items() if wrong in (options_of(other) or ())]
             hint = "; matvec is the default, so a task may be missing before the options"
-            hint += f", such as {listed(others)}" if others else ""
+            hint += f", such as {join_names(others)}" if others else ""
         raise InputError(
-            f"task {run.task} has no option {wrong}{closest(wrong, known)}: expected "
+            f"task {run.task} has no option {wrong}{suggest(wrong, known)}: expected "
             f"{', '.join(sorted(known)) or 'no options'}{hint}"
         )
     if task is TASKS["matvec"]:
@@ -65,22 +65,22 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
     if wanted := [parameter for parameter in missing if parameter != CHECKPOINT]:
         expected = " ".join(f"{parameter}=..." for parameter in wanted)
-        raise InputError(f"task {name} needs {listed(wanted)}: expected {expected}")
+        raise InputError(f"task {name} needs {join_names(wanted)}: expected {expected}")
     try:
-        inspect.signature(task).bind(None, **of_run(task, checkpoint=None), **options)
+        inspect.signature(task).bind(None, **accepted_arguments(task, checkpoint=None), **options)
     except TypeError as error:
         raise InputError(
             f"task {name} cannot be called as task(X, option=value, ...): {error}"
         ) from None
 
 
-def of_run(task: Task, **given: Any) -> dict[str, Any]:
+def accepted_arguments(task: Task, **given: Any) -> dict[str, Any]:
     """Return the arguments for which a task has a parameter."""
     parameters = inspect.signature(task).parameters
     return {name: value for name, value in given.items() if name in parameters}
 
 
-def _parsed(settings: Sequence[str]) -> dict[str, Any]:
+def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for setting in settings:
         key, value = _parse_setting(setting)

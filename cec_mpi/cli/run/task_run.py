@@ -15,23 +15,23 @@ from typing import Any, Self
 
 from cec_mpi.cli.run.checkpoints import (
     CheckpointFile,
-    Found,
+    ResumeState,
     check_same,
     describe_run,
     read_checkpoint,
 )
 from cec_mpi.cli.run.closing import (
-    Ending,
+    RunEnd,
     closing_warnings,
     collect_warnings,
-    make_ending,
+    convergence_message,
+    make_run_end,
     print_closing,
-    stop_words,
-    unconverged,
+    stop_message,
 )
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.cli.run.outputs import Outputs, check_products, convert_outcome
-from cec_mpi.cli.run.settings import WatchedVectors, of_run, read_vectors, task_options
+from cec_mpi.cli.run.settings import WatchedVectors, accepted_arguments, read_vectors, task_options
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
     CecError,
@@ -48,22 +48,22 @@ from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.processes.ending import (
-    NotedSignals,
+    SignalRecorder,
     as_cec_error,
+    as_shortage_error,
+    error_suffix,
     leave_fork,
-    shortage_of,
-    words_of,
 )
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.directory import (
     RESULT,
     STEPS,
     SUMMARY,
     SUMMARY_VERSION,
+    discard_earlier,
     earlier_results,
     has_checkpoint,
-    has_earlier,
-    keep_results,
+    has_set_aside,
     prepare_directory,
     read_summary,
     restore_results,
@@ -80,15 +80,15 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
-from cec_mpi.terminal import WARNED, put, say, tell, warn
-from cec_mpi.text import listed, plural, printable
+from cec_mpi.terminal import WARNED, print_error_line, print_note, print_result, warn
+from cec_mpi.text import join_names, plural, printable
 
 log = logging.getLogger(__name__)
 
 _USUAL_INTERVAL = Interval(seconds=60.0)  # of runs that may end early
 _END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
 _MARGIN = 60.0  # seconds before the end of a job, for the last step and the end of processes
-_LEAST_PART = 0.1  # fraction of the remaining time of the job, if that is less
+_MARGIN_FRACTION = 0.1  # fraction of the remaining time of the job, if that is less
 
 
 class TaskRun:
@@ -100,7 +100,7 @@ class TaskRun:
     ----------
     run : RunOptions
     options : SessionOptions
-    signals : NotedSignals
+    signals : SignalRecorder
         Signals of this process. A received signal ends the run before its next step.
     """
 
@@ -108,7 +108,7 @@ class TaskRun:
         self,
         run: RunOptions,
         options: SessionOptions,
-        signals: NotedSignals,
+        signals: SignalRecorder,
     ) -> None:
         self.store = run.store
         self.out = Path(run.out)
@@ -132,7 +132,7 @@ class TaskRun:
         self.limit = TimeLimit(run.time_limit)
         self.signals = signals
         self.interval = run.every or Interval()
-        if run.every is None and (options.is_elastic or self.limit.is_known):
+        if run.every is None and (options.is_elastic or self.limit.is_set):
             self.interval = _USUAL_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
@@ -142,17 +142,17 @@ class TaskRun:
         if vectors is not None:
             vectors = self.task_options["vectors"] = vectors[:most]
             self.products = len(vectors), manifest.rows
-        self.found = Found({})
-        self._kept = ExitStack()  # until the end of the run
+        self.found = ResumeState({})
+        self._exit_stack = ExitStack()  # until the end of the run
         self._process = os.getpid()
         self._lock(run.overwrite or run.resume)
         try:
             self._read_earlier(run)
         except BaseException:
-            self._kept.close()
+            self._exit_stack.close()
             raise
         self.outputs = Outputs(self.out, self.task_name)
-        self.warned: list[str] = [self.found.problem] if self.found.problem else []
+        self.warning_texts: list[str] = [self.found.problem] if self.found.problem else []
         self.outcome: dict[str, Any] | None = None  # set when it is saved
         self.arrays: list[str] | None = (
             None  # names of results that have files; set when they are saved
@@ -164,7 +164,7 @@ class TaskRun:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.close()
+        self._exit_stack.close()
 
     def _lock(self, used: bool) -> None:
         """Make the directory and lock it, so that runs that start at the same time are refused."""
@@ -174,12 +174,12 @@ class TaskRun:
         prepare_directory(self.out, used)
         before = earlier_results(self.out)
         try:
-            self._kept.enter_context(locked(self.out, busy))
+            self._exit_stack.enter_context(locked(self.out, busy))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
         if earlier_results(self.out) != before:  # of a run that has ended meanwhile
-            self._kept.close()
+            self._exit_stack.close()
             raise InputError(busy)
 
     def _read_earlier(self, run: RunOptions) -> None:
@@ -188,7 +188,7 @@ class TaskRun:
         if run.resume and not self.done:
             self.found = read_checkpoint(self.out, self.about)
             if not self.found.state:
-                say(
+                print_note(
                     f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
                 )
         if self.found.problem:
@@ -200,7 +200,7 @@ class TaskRun:
         Results of an earlier run are deleted only after the first step.
         """
         if self.done:
-            say(f"{self.out} already holds the results of this task: nothing to resume")
+            print_note(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
             self._run(session)
@@ -229,13 +229,13 @@ class TaskRun:
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_run = self.check_limits
-        planned = None if self.products is None else self.found.left_of(self.products[0])
+        planned = None if self.products is None else self.found.remaining(self.products[0])
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
-        self.warned += session.slow_warnings
+        self.warning_texts += session.slow_warnings
         if session.log_problems:
             raise MachineError(session.log_problems[0])
         if self.shows_map:
-            put(printable(placement_table(recorder.common), kept="\n"))
+            print_result(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:
             set_results_aside(self.out)
         unwritten = False
@@ -260,12 +260,12 @@ class TaskRun:
             raise
         finally:
             made = recorder.steps - before
-            is_nothing = not made or (unwritten and has_earlier(self.out))
+            is_nothing = not made or (unwritten and has_set_aside(self.out))
             if self.arrays is None and not resumed and is_nothing:
                 restore_results(self.out)
                 left = "unchanged"
             else:
-                keep_results(self.out)
+                discard_earlier(self.out)
                 left = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
                     same = f"the same command with {self.resume_flag} continues"
@@ -276,7 +276,7 @@ class TaskRun:
                     left = f"{files} {is_saved}, but not {SUMMARY}; {left}"
             if made or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
-                print_closing(make_ending(*about, self.outcome, self.arrays or (), left))
+                print_closing(make_run_end(*about, self.outcome, self.arrays or (), left))
         if self.problem:
             raise ConvergenceError(self.problem)
 
@@ -286,7 +286,7 @@ class TaskRun:
             raise ResultsError(problem)
         warn(f"{problem}; the run continues without this log")
 
-    def machines_here(self) -> int:
+    def default_machines(self) -> int:
         """Return how many machines to start on this computer by default.
 
         One for each core, and at least one more than a step needs, so that one can be lost; with a
@@ -294,7 +294,7 @@ class TaskRun:
         """
         wanted, enough = self.options, self.manifest.enough
         needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
-        return min(self.manifest.code.machines, max(needed, place_here().cores))
+        return min(self.manifest.code.machines, max(needed, detect_place().cores))
 
     def check_limits(self) -> None:
         """Raise if a signal, the time limit or a changed file ends the run."""
@@ -307,7 +307,7 @@ class TaskRun:
     def _run_task(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task, and write a checkpoint if it raises."""
         try:
-            given = of_run(self.task, checkpoint=checkpoint)
+            given = accepted_arguments(self.task, checkpoint=checkpoint)
             return convert_outcome(self.task(X, **given, **self.task_options))
         except BaseException as error:
             if os.getpid() != self._process:
@@ -322,7 +322,7 @@ class TaskRun:
                     warn(unwritten)
                 raise error from None
             if isinstance(error, StoppedError):
-                message = stop_words(
+                message = stop_message(
                     checkpoint.steps(), written or has_checkpoint(self.out), self.resume_flag
                 )
                 raise StoppedError(f"{error}, {message}") from None
@@ -348,7 +348,7 @@ class TaskRun:
         checkpoint.progress = recorder.progress
         begin, before = time.perf_counter(), recorder.steps
         try:
-            with collect_warnings(self.warned):
+            with collect_warnings(self.warning_texts):
                 outcome = self._run_task(self._operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
@@ -372,28 +372,28 @@ class TaskRun:
 
     def _save(
         self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds
-    ) -> Ending:
+    ) -> RunEnd:
         """Save the results of a task, then the summary."""
         own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
         own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
         saved = self.outputs.save(outcome, {*own, "arrays", "warnings"})
         self.arrays = own["arrays"] = saved.arrays
         if saved.lost or not outcome:
-            what = listed(saved.lost) if outcome else "nothing"
+            what = join_names(saved.lost) if outcome else "nothing"
             raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
-        keep_results(self.out)  # deletes those of an earlier run, to make room for the summary
-        ending = make_ending(
+        discard_earlier(self.out)  # deletes those of an earlier run, to make room for the summary
+        ending = make_run_end(
             self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
         )
         for text in (*saved.warnings, *closing_warnings(ending)):
             warn(text)
             log.warning("%s", text, extra=WARNED)
-            self.warned.append(text)
+            self.warning_texts.append(text)
         if ending.converged is False:
-            limited = "iterations" in (options_of(self.task) or ())
-            self.problem = unconverged(ending, limited)
-            self.warned.append(self.problem)
-        own["warnings"] = self.warned
+            has_iterations = "iterations" in (options_of(self.task) or ())
+            self.problem = convergence_message(ending, has_iterations)
+            self.warning_texts.append(self.problem)
+        own["warnings"] = self.warning_texts
         text = json.dumps(saved.numbers | own, indent=2, allow_nan=False)
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
@@ -410,7 +410,7 @@ def mark_task_error(name: str, error: Exception) -> Exception:
         Error to raise, which has a message of one sentence. Errors of cec_mpi and of the operating
         system are returned unchanged.
     """
-    if isinstance(error, CecError | OSError) or shortage_of(error) is not None:
+    if isinstance(error, CecError | OSError) or as_shortage_error(error) is not None:
         return error
     log.error("task %s raised", name, exc_info=error, extra=WARNED)
     package = str(Path(__file__).parents[2])
@@ -418,8 +418,8 @@ def mark_task_error(name: str, error: Exception) -> Exception:
     frames = [frame for frame in found if not frame.filename.startswith((package, "<frozen"))]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
-    tell(printable("".join(lines).rstrip(), kept="\n\t"))
-    return CecError(f"task {name} raised {type(error).__name__}{words_of(error)}")
+    print_error_line(printable("".join(lines).rstrip(), kept="\n\t"))
+    return CecError(f"task {name} raised {type(error).__name__}{error_suffix(error)}")
 
 
 class TimeLimit:
@@ -446,13 +446,13 @@ class TimeLimit:
             left = float(environment[_END_OF_JOB]) - time.time()
         except (KeyError, ValueError):
             return
-        due = time.monotonic() + left - min(_MARGIN, max(0.0, _LEAST_PART * left))
+        due = time.monotonic() + left - min(_MARGIN, max(0.0, _MARGIN_FRACTION * left))
         if due < self._due:
             self._due = due
             self._reason = "because the time limit of the job is near"
 
     @property
-    def is_known(self) -> bool:
+    def is_set(self) -> bool:
         """Whether there is a time limit."""
         return self._due < float("inf")
 

@@ -16,7 +16,7 @@ from cec_mpi.core.code.conditioning import Conditioning, measure_conditioning
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.families import FAMILIES, default_family, make_generator
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.text import few, plural
+from cec_mpi.text import plural, truncate
 
 Floats = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class MDSCode:
                 f"the {family} generator for {plural(self.machines, 'machine')} and recovery "
                 "threshold "
                 f"{self.recovery} is not MDS in float64: machines "
-                f"{few(self.conditioning.worst_machines, 10)} have condition number "
+                f"{truncate(self.conditioning.worst_machines, 10)} have condition number "
                 f"{self.conditioning.worst:.1e}"
             )
 
@@ -108,7 +108,7 @@ class MDSCode:
         if not loss < _LEAST_ACCURACY:
             raise InputError(
                 f"{np.dtype(dtype)} shards of the {self.family} code would decode to noise: "
-                f"machines {few(self.conditioning.worst_machines, 10)} have the condition "
+                f"machines {truncate(self.conditioning.worst_machines, 10)} have the condition "
                 f"number {self.conditioning.worst:.1e}; use float64, another code or fewer machines"
             )
 

@@ -25,7 +25,7 @@ from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason
 from cec_mpi.encoding.sources.views import View, with_attributes
 from cec_mpi.encoding.sources.zarr_arrays import zarr_view
 from cec_mpi.errors import InputError
-from cec_mpi.text import few, shown
+from cec_mpi.text import shorten, truncate
 
 _EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
 _shared: dict[str, InMemorySource] = {}  # by their keys
@@ -211,9 +211,9 @@ def frame_source(frame: Any) -> InMemorySource:
     found = [_number_dtype(dtype) for dtype in frame.dtypes]
     others = [at for at, dtype in enumerate(found) if dtype is None]
     if others:
-        columns = [f"{shown(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
+        columns = [f"{shorten(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
         raise InputError(
-            f"{name_of(frame)} has columns without numbers, {few(columns, _LISTED)}: "
+            f"{name_of(frame)} has columns without numbers, {truncate(columns, _LISTED)}: "
             "leave them out with X.drop(columns=...)"
         )
     numbers = [dtype for dtype in found if dtype is not None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.errors import InputError
-from cec_mpi.text import few, nearest, shown
+from cec_mpi.text import closest_match, shorten, truncate
 
 _NUMBERS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")  # one column, or a range of columns
 _LISTED = 8
@@ -98,7 +98,7 @@ def _find(
     if _NUMBERS.fullmatch(rest):
         raise InputError(f"{option} {text!r}: expected columns 1 to {width} of {path}")
     raise InputError(
-        f"{option} {shown(text)}: {path} has no such column: {_column_hint(text, names)}"
+        f"{option} {shorten(text)}: {path} has no such column: {_column_hint(text, names)}"
     )
 
 
@@ -114,6 +114,6 @@ def _column_hint(text: str, names: tuple[str, ...]) -> str:
     if not any(names):
         return "columns have no names, expected numbers from 1 on"
     alike = (name for name in names if name.lower() == text.lower())
-    if close := nearest(text, names) or next(alike, ""):
+    if close := closest_match(text, names) or next(alike, ""):
         return f"did you mean {close!r}?"
-    return f"its columns are {few(names, _LISTED)}"
+    return f"its columns are {truncate(names, _LISTED)}"

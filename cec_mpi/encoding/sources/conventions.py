@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
-from cec_mpi.text import as_text, few
+from cec_mpi.text import as_text, truncate
 
 _LISTED = 6
 # Names without case and punctuation. Readers of CF decode the first group; formulas of the others
@@ -140,7 +140,7 @@ def refuse(name: str, found: Iterable[Attribute]) -> None:
         advice = f"expected --decode-cf, which applies them, or {advice.removeprefix('expected ')}"
     raise InputError(
         f"{name} has attributes that change the stored numbers, "
-        f"{few(list(map(str, found)), _LISTED)}: {advice}"
+        f"{truncate(list(map(str, found)), _LISTED)}: {advice}"
     )
 
 
@@ -226,7 +226,7 @@ def make_decoder(
     if odd:
         raise InputError(
             f"{name} cannot be decoded, because CF does not define its attributes "
-            f"{few(odd, _LISTED)}: expected --raw-values, or numbers that are already decoded"
+            f"{truncate(odd, _LISTED)}: expected --raw-values, or numbers that are already decoded"
         )
     values: dict[str, Any] = {_CF[attribute.key]: attribute.value for attribute in found}
     stored = dtype

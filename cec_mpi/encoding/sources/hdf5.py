@@ -26,7 +26,7 @@ from cec_mpi.encoding.sources.views import (
 )
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
-from cec_mpi.text import as_text, few, plural
+from cec_mpi.text import as_text, plural, truncate
 
 _NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes
 _OF_MATLAB = ("#refs#", "#subsystem#")  # groups of what cells and objects hold
@@ -87,7 +87,7 @@ def hdf5_view(
     codes = import_library("h5py", name).check_enum_dtype(dataset.dtype)
     if codes and not options.raw_values:
         raise InputError(
-            f"{name} is an enumeration ({few(list(codes), LISTED)}): "
+            f"{name} is an enumeration ({truncate(list(codes), LISTED)}): "
             "expected numbers, or --raw-values, which encodes the codes of its members"
         )
     _check_filters(dataset, name)
@@ -134,7 +134,7 @@ def _found(file: Any, path: Path, inner: str) -> Any:
                 f"{path}::{inner} is a link to what does not exist: {error.args[0]}"
             ) from None
         raise InputError(
-            f"{path} has no dataset {inner}, expected one of {few(_matrices(file), LISTED)}"
+            f"{path} has no dataset {inner}, expected one of {truncate(_matrices(file), LISTED)}"
         ) from None
     if hasattr(item, "ndim"):
         return item

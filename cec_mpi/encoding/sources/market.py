@@ -20,7 +20,7 @@ from cec_mpi.encoding.sources.csr import check_shape, checked_rows
 from cec_mpi.encoding.sources.source import unreadable
 from cec_mpi.encoding.sources.table import float_precision
 from cec_mpi.errors import InputError
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 _BLOCK_BYTES = 16 << 20
 _LONGEST_LINE = 1 << 16  # bytes
@@ -260,7 +260,7 @@ def _content_line(block: bytes, first: int, entry: int) -> tuple[int, bytes]:
 
 def _bad_line(path: Path, number: int, text: bytes, expected: str) -> InputError:
     return InputError(
-        f"{path}: line {number} is {shown(text.decode('latin-1').strip())}, expected {expected}"
+        f"{path}: line {number} is {shorten(text.decode('latin-1').strip())}, expected {expected}"
     )
 
 

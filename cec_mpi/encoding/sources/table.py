@@ -29,7 +29,7 @@ from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding, warn_of_rounding
 from cec_mpi.encoding.sources.columns import choose_columns, column_label, column_word
 from cec_mpi.encoding.sources.source import StreamedMatrix, stamps_of, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.text import few, plural
+from cec_mpi.text import plural, truncate
 
 _MISSING_WORDS = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "-NaN", "null", "None", "?", ".", r"\N")
 _MISSING = {word.lower() for word in _MISSING_WORDS}
@@ -432,7 +432,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
         and _is_sequence(text, between) > _is_sequence(below, between)
     ):
         warning = (
-            f"{path}: the first row ({few(cells, _LISTED)}) looks like column names, but "
+            f"{path}: the first row ({truncate(cells, _LISTED)}) looks like column names, but "
             "becomes a row of X: use --header yes if it has names, --header no if it is data"
         )
     files = (Path(file) for _, file in options.target)

@@ -19,7 +19,7 @@ from cec_mpi.encoding.sources.conventions import (
 )
 from cec_mpi.encoding.sources.source import Source, unreadable
 from cec_mpi.errors import InputError
-from cec_mpi.text import few
+from cec_mpi.text import truncate
 
 LISTED = 5  # matrices of a container, in messages
 
@@ -152,7 +152,7 @@ def with_attributes(
 def only_matrix(path: Path, matrices: list[str]) -> str:
     """Return the only one of these matrices of a container."""
     if len(matrices) != 1:
-        which = few(matrices, LISTED)
+        which = truncate(matrices, LISTED)
         raise InputError(
             f"{path} has {len(matrices)} matrices ({which}): choose one with {path}::/NAME"
         )

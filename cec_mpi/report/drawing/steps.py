@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cec_mpi.terminal import aligned
+from cec_mpi.terminal import format_table
 
 _GAP = "  "
 
@@ -56,7 +56,7 @@ def steps_table(
     cells = [
         [*words, *(numbers[k] for k in kept)] for words, numbers in zip(rows, loads, strict=True)
     ]
-    lines = aligned([*head, *shown], cells, shown)
+    lines = format_table([*head, *shown], cells, shown)
     missing = len(columns) - len(kept)
     if missing:
         lines.append(f"(m of {missing} more machines: use a wider terminal, a pipe, or --json)")

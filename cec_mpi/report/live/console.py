@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 
-from cec_mpi.terminal import drop
+from cec_mpi.terminal import discard_output
 
 _PLAIN_TEXT: dict[str, Any] = {
     "markup": False,
@@ -22,7 +22,7 @@ _PLAIN_TEXT: dict[str, Any] = {
 
 def console_on(stream: TextIO) -> Console:
     """Return a console; a terminal that disappears raises no error."""
-    return _Console(file=cast(TextIO, _IgnoringErrors(stream)), soft_wrap=True, **_PLAIN_TEXT)
+    return _Console(file=cast(TextIO, _SafeStream(stream)), soft_wrap=True, **_PLAIN_TEXT)
 
 
 class _Console(Console):
@@ -44,7 +44,7 @@ class _Console(Console):
         return False
 
 
-class _IgnoringErrors:
+class _SafeStream:
     """A stream that ignores what is written after its terminal has disappeared."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -55,14 +55,14 @@ class _IgnoringErrors:
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
         except (OSError, ValueError):
-            drop(self._stream)
+            discard_output(self._stream)
         return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except (OSError, ValueError):
-            drop(self._stream)
+            discard_output(self._stream)
 
     def __getattr__(self, name: str) -> Any:  # encoding, isatty, fileno
         return getattr(self._stream, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.terminal import QUIET, VERBOSE, tell, verbosity
+from cec_mpi.terminal import QUIET, VERBOSE, print_error_line, verbosity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -155,7 +155,7 @@ def _draw_live(view: View, lock: threading.RLock) -> Iterator[None]:
 @contextmanager
 def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterator[None]:
     """Print a line at intervals."""
-    from cec_mpi.report.live.words import clock  # not needed by machines of a run
+    from cec_mpi.report.live.words import format_clock  # not needed by machines of a run
 
     over, begin = threading.Event(), time.monotonic()
 
@@ -163,7 +163,7 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
         while not over.wait(display.interval):
             with lock:
                 line = view.line()
-            tell(f"cec-mpi: {line}, {clock(time.monotonic() - begin)} so far")
+            print_error_line(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
 
     thread = threading.Thread(target=print_lines, daemon=True, name="progress")
     thread.start()

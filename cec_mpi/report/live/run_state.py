@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from cec_mpi.report.live.words import event_words, host_words
+from cec_mpi.report.live.words import describe_host, describe_machine_event
 from cec_mpi.runtime.records.events import Event, kind_and_machine
 from cec_mpi.runtime.records.reading import Line
 from cec_mpi.runtime.records.step import Header, Progress, StepRecord, Unfinished, Waiting
@@ -56,7 +56,7 @@ class RunState:
         self.event: tuple[int, str] | None = None
         self.last_events: dict[int, tuple[int, str]] = {}
         self.is_over = self.is_slow = False
-        self.silence = 0.0
+        self.seconds_since_step = 0.0
         self.begin(header)
 
     def begin(self, header: Mapping[str, Any]) -> None:
@@ -94,13 +94,13 @@ class RunState:
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             kind, machine = kind_and_machine(event)
-            self.event = self.last_events[machine] = step, event_words(event)
+            self.event = self.last_events[machine] = step, describe_machine_event(event)
             if kind == "joined" and "host" in event:
                 self._joined_hosts[machine] = event.get("rank", 0), event["host"]
 
     def wait(self, seconds: float) -> None:
         """Set the seconds since the last step."""
-        self.silence = seconds
+        self.seconds_since_step = seconds
         self.is_slow = self.is_slow or seconds >= _LONG
 
     @property
@@ -132,7 +132,7 @@ class RunState:
         rate = self.rate
         if self.planned is None or not rate or self.is_over:
             return None
-        left = self.planned - self.steps_made - min(1.0, self.silence * rate)
+        left = self.planned - self.steps_made - min(1.0, self.seconds_since_step * rate)
         return max(0.0, left) / rate
 
     @property
@@ -151,7 +151,7 @@ class RunState:
             )  # one process has all machines
             placed = dict(zip(machines, enumerate(hosts), strict=False)) | placed
         carried = Counter(rank for rank, _ in placed.values())
-        return {n: host_words(*at, carried[at[0]]) for n, at in placed.items()}
+        return {n: describe_host(*at, carried[at[0]]) for n, at in placed.items()}
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.report.live.display import show
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.words import available_words, clock, frequency, waiting_words
+from cec_mpi.report.live.words import describe_available, describe_wait, format_clock, format_rate
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import StepRecord, Waiting
-from cec_mpi.text import duration, printable
+from cec_mpi.text import format_duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,7 +93,7 @@ class RunView:
         seconds = time.monotonic() - self._since
         self._state.wait(seconds)
         if self._state.shortage is not None:
-            return waiting_words(self._state.shortage, seconds)
+            return describe_wait(self._state.shortage, seconds)
         if self._state.last is None:
             return "no step yet"
         return ", ".join([f"{self._step()}: {self._machines()}", self._makespan(), *self._pace()])
@@ -103,7 +103,7 @@ class RunView:
         self._state.wait(time.monotonic() - self._since)
         yield head_line(self._state, width)
         if self._state.shortage is not None:
-            yield waiting_line(self._state.shortage, self._state.silence)
+            yield waiting_line(self._state.shortage, self._state.seconds_since_step)
         if height < _MULTILINE:
             return
         yield machines_line(self._state, width)
@@ -113,11 +113,11 @@ class RunView:
             yield event_line(self._state, width)
 
     def _step(self) -> str:
-        return step_words(self._state)
+        return describe_step(self._state)
 
     def _machines(self) -> str:
         assert self._state.last is not None
-        return available_words(len(self._state.last.available), self._state.machines)
+        return describe_available(len(self._state.last.available), self._state.machines)
 
     def _makespan(self) -> str:
         assert self._state.last is not None
@@ -129,10 +129,10 @@ class RunView:
         return f"{1e3 * measured:.2f} ms{expected}"
 
     def _pace(self) -> list[str]:
-        return pace_words(self._state)
+        return describe_pace(self._state)
 
 
-def step_words(state: RunState) -> str:
+def describe_step(state: RunState) -> str:
     """Return the number of the last step, and the number of steps if known."""
     number = state.last.step + 1 if state.last is not None else 0
     if state.planned is None:
@@ -140,13 +140,13 @@ def step_words(state: RunState) -> str:
     return f"step {number} of {number + max(0, state.planned - state.steps_made)}"
 
 
-def pace_words(state: RunState) -> list[str]:
+def describe_pace(state: RunState) -> list[str]:
     """Return the rate of steps and the time left, if known."""
     words = []
     if state.rate is not None:
-        words.append(frequency(state.rate, "steps"))
+        words.append(format_rate(state.rate, "steps"))
     if state.seconds_left is not None:
-        words.append(f"{clock(round(state.seconds_left))} left")
+        words.append(f"{format_clock(round(state.seconds_left))} left")
     return words
 
 
@@ -157,8 +157,8 @@ def head_line(state: RunState, width: int) -> RenderableType:
     from rich.text import Text
 
     name = printable(state.header.get("task", ""))[:_BAR] if width >= _TITLED else ""
-    words = ", ".join(pace_words(state))
-    left = Text.assemble((f"{name}  " if name else "", "bold"), step_words(state))
+    words = ", ".join(describe_pace(state))
+    left = Text.assemble((f"{name}  " if name else "", "bold"), describe_step(state))
     if state.planned is None:
         return Text.assemble(left, f"  {words}")
     columns = width - 5 - left.cell_len - len(words)
@@ -179,22 +179,22 @@ def machines_line(state: RunState, width: int) -> RenderableType:
     words = f"{available} of {len(state.taking_part)} available"
     if state.is_over:
         words += " in the last step"
-    return titled("machines", Text(words), width)
+    return with_title("machines", Text(words), width)
 
 
 def waiting_line(waiting: Waiting, seconds: float) -> RenderableType:
     """Return a line with what the run waits for."""
     from rich.text import Text
 
-    return Text(waiting_words(waiting, seconds), "bold yellow")
+    return Text(describe_wait(waiting, seconds), "bold yellow")
 
 
 def makespan_line(state: RunState, width: int) -> RenderableType:
     """Return a line with the median makespan of recent steps."""
     from rich.text import Text
 
-    text = "none yet" if state.makespan is None else duration(state.makespan)
-    return titled("makespan", Text(text), width)
+    text = "none yet" if state.makespan is None else format_duration(state.makespan)
+    return with_title("makespan", Text(text), width)
 
 
 def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
@@ -202,8 +202,10 @@ def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
     from rich.text import Text
 
     if state.is_slow and not state.is_over:
-        words = clock(state.silence)
-        yield titled("next step", Text(words if width >= _TITLED else f"next step {words}"), width)
+        words = format_clock(state.seconds_since_step)
+        yield with_title(
+            "next step", Text(words if width >= _TITLED else f"next step {words}"), width
+        )
 
 
 def event_line(state: RunState, width: int) -> RenderableType:
@@ -212,10 +214,10 @@ def event_line(state: RunState, width: int) -> RenderableType:
 
     assert state.event is not None
     number, words = state.event
-    return titled("last event", Text(f"step {number}: {words}"), width)
+    return with_title("last event", Text(f"step {number}: {words}"), width)
 
 
-def titled(title: str, text: Any, width: int) -> RenderableType:
+def with_title(title: str, text: Any, width: int) -> RenderableType:
     """Return a line with a title, if it fits."""
     from rich.text import Text
 

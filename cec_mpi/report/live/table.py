@@ -17,11 +17,11 @@ from cec_mpi.report.live.steps import (
     machines_line,
     makespan_line,
     states_of,
-    titled,
     wait_lines,
+    with_title,
 )
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.text import duration, printable
+from cec_mpi.text import format_duration, printable
 
 _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (
     48,
@@ -29,7 +29,7 @@ _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (
     100,
 )  # columns from which there is room
 _TROUBLE = "lost", "given up", "excluded", "late", "wrong"
-_LEAST_NAME, _LONGEST_NAME = 8, 24
+_MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
 
 
 def top_lines(run: WatchedRun, width: int, height: int | None) -> list[RenderableType]:
@@ -45,10 +45,10 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
     """
     state, status = run.state, run.status
     state.is_over = status.is_over
-    state.wait(0.0 if status.is_over else run.silent)
+    state.wait(0.0 if status.is_over else run.seconds_since_growth)
     lines: list[RenderableType] = [_title(run, status.words, width)]
-    if run.behind:
-        lines.append(Text(f"reading its records: {run.behind / 1e6:.0f} MB are left"))
+    if run.unread_bytes:
+        lines.append(Text(f"reading its records: {run.unread_bytes / 1e6:.0f} MB are left"))
     if state.last is None:
         return lines
     lines.append(head_line(state, width))
@@ -59,7 +59,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
         progress = ", ".join(
             f"{printable(name)} {value:.3g}" for name, value in state.progress.items()
         )
-        lines.append(titled("solver", Text(progress), width))
+        lines.append(with_title("solver", Text(progress), width))
     if state.event is not None:
         lines.append(event_line(state, width))
     lines_left = None if height is None else height - len(lines) - 2
@@ -69,7 +69,7 @@ def top_lines(run: WatchedRun, width: int, height: int | None) -> list[Renderabl
 def _title(run: WatchedRun, words: str, width: int) -> RenderableType:
     """Return the end of the directory's name, and the status of the run."""
     name = printable(run.out)
-    columns = max(_LEAST_NAME, width - len(words) - 2)
+    columns = max(_MIN_NAME_WIDTH, width - len(words) - 2)
     if len(name) > columns:
         name = f"...{name[3 - columns :]}"
     return Text.assemble((name, "bold"), f": {words}")
@@ -89,7 +89,7 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("machine", justify="right", no_wrap=True)
     if width >= _WIDTH_WITH_HOSTS:
-        table.add_column("host", max_width=_LONGEST_NAME)
+        table.add_column("host", max_width=_MAX_NAME_LENGTH)
     table.add_column("state", no_wrap=True)
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
@@ -105,7 +105,7 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
             cells.append(_truncated(printable(hosts.get(n, ""))))
         cells.append(Text(activity, STYLES[activity]))
         cells.append(Text(str(rows[n - 1])))
-        cells.append(Text(duration(seconds[n - 1]) if activity in TIMED else "-"))
+        cells.append(Text(format_duration(seconds[n - 1]) if activity in TIMED else "-"))
         if width >= _WIDTH_WITH_SPEEDS:
             speed = run_state.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))

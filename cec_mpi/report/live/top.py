@@ -17,11 +17,11 @@ from rich.live import Live
 from cec_mpi.report.live.console import TruncatedLines, console_on, render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.terminal import put
+from cec_mpi.terminal import print_result
 
 _READING_INTERVAL = 0.1  # seconds between updates while old records are read
 _END_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
-_LONGEST_SLEEP = 3600.0
+_MAX_SLEEP = 3600.0
 _WIDTH = 100  # columns, if unknown
 
 
@@ -48,7 +48,7 @@ def top(out: Path, every: float, once: bool) -> None:
         with suppress(KeyboardInterrupt):
             if not _watch(run, every):
                 return
-    _catch_up(run)
+    _read_all(run)
     _show(run, console)
 
 
@@ -58,12 +58,12 @@ def _show(run: WatchedRun, console: Console) -> None:
     width = _reader_columns() - console.is_terminal
     lines = top_lines(run, width, None)
     text = render_lines(lines, width, encoding, is_terminal=console.is_terminal)
-    put("\n".join(line.rstrip() for line in text.splitlines()))
+    print_result("\n".join(line.rstrip() for line in text.splitlines()))
 
 
-def _catch_up(run: WatchedRun) -> None:
+def _read_all(run: WatchedRun) -> None:
     run.read()
-    while run.behind:
+    while run.unread_bytes:
         run.read()
 
 
@@ -75,9 +75,9 @@ def _watch(run: WatchedRun, every: float) -> bool:
             run.read()
             width, height = size
             live.update(TruncatedLines(top_lines(run, width - 1, height)[:height]), refresh=True)
-            if run.status.is_over and not run.behind:
+            if run.status.is_over and not run.unread_bytes:
                 return True
-            time.sleep(_READING_INTERVAL if run.behind else min(every, _LONGEST_SLEEP))
+            time.sleep(_READING_INTERVAL if run.unread_bytes else min(every, _MAX_SLEEP))
     return False
 
 

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cec_mpi.report.live.display import show
-from cec_mpi.report.live.words import clock
+from cec_mpi.report.live.words import format_clock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _BAR = 30  # columns
-_LEAST_SECONDS = 0.5  # before a rate is shown
+_MIN_SECONDS = 0.5  # before a rate is shown
 
 
 class TransferView:
@@ -64,10 +64,12 @@ class TransferView:
     def _figures(self) -> str:
         seconds = time.monotonic() - self._begin
         size, done = f"{self.total / 1e9:.2f} GB", self.done - self._first
-        if not done or seconds < _LEAST_SECONDS:
+        if not done or seconds < _MIN_SECONDS:
             return size
         rate = done / seconds
-        return f"{size}, {rate / 1e6:.0f} MB/s, {clock((self.total - self.done) / rate)} left"
+        return (
+            f"{size}, {rate / 1e6:.0f} MB/s, {format_clock((self.total - self.done) / rate)} left"
+        )
 
 
 @contextmanager

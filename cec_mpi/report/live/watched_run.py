@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cec_mpi.errors import InputError
 from cec_mpi.report.live.run_state import RunState
-from cec_mpi.report.live.words import clock, waiting_words
+from cec_mpi.report.live.words import describe_wait, format_clock
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import RecordFollower
 from cec_mpi.store.files.durable import is_locked, was_locked
@@ -52,7 +52,7 @@ class WatchedRun:
         self.state = RunState({})
         self._steps = RecordFollower(out / STEPS)
         self._changed = 0.0
-        self._grew = 0.0  # monotonic time
+        self._last_growth = 0.0  # monotonic time
         if not out.is_dir():
             what = "is not a directory" if out.exists() else "does not exist"
             raise InputError(f"{out} {what}: expected the directory of the results of a run")
@@ -61,9 +61,9 @@ class WatchedRun:
             raise InputError(f"{out} contains no run: expected {STEPS} in it")
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """The number of bytes of records not read yet."""
-        return self._steps.behind
+        return self._steps.unread_bytes
 
     def read(self, most: int = 1 << 22) -> None:
         """Read about `most` bytes of new records."""
@@ -75,26 +75,26 @@ class WatchedRun:
         if self._steps.changed != self._changed:
             now = time.monotonic()
             age = max(0.0, time.time() - self._steps.changed) if not self._changed else 0.0
-            self._grew, self._changed = now - age, self._steps.changed
+            self._last_growth, self._changed = now - age, self._steps.changed
 
     @property
-    def silent(self) -> float:
+    def seconds_since_growth(self) -> float:
         """Seconds since its records grew."""
-        return time.monotonic() - self._grew if self._changed else 0.0
+        return time.monotonic() - self._last_growth if self._changed else 0.0
 
     @property
     def status(self) -> RunStatus:
         """The status of the run."""
-        silent = self.silent
+        seconds_since_growth = self.seconds_since_growth
         locked = is_locked(self.out)
-        if locked or (locked is None and silent < _UNKNOWN):
+        if locked or (locked is None and seconds_since_growth < _UNKNOWN):
             if self.state.shortage is not None:
-                return RunStatus(waiting_words(self.state.shortage, silent))
+                return RunStatus(describe_wait(self.state.shortage, seconds_since_growth))
             if self.state.last is None:
                 return RunStatus("no step yet")
             rate = self.state.rate
-            if silent > max(_STUCK, _STEPS / rate if rate else 0.0):
-                return RunStatus(f"seems stuck: no step for {clock(silent)}")
+            if seconds_since_growth > max(_STUCK, _STEPS / rate if rate else 0.0):
+                return RunStatus(f"seems stuck: no step for {format_clock(seconds_since_growth)}")
             return RunStatus("running")
         if read_summary(self.out) is not None:
             return RunStatus("done", True)

@@ -6,10 +6,10 @@ from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 from cec_mpi.text import plural, printable
 
-_LONGEST = 200  # characters of a reason: no line is longer
+_MAX_CHARACTERS = 200  # characters of a reason: no line is longer
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Return a duration as minutes and seconds, or hours, minutes and seconds.
 
     Examples
@@ -22,7 +22,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def frequency(rate: float, what: str) -> str:
+def format_rate(rate: float, what: str) -> str:
     """Return a rate per second or, if low, per minute or hour.
 
     Examples
@@ -39,20 +39,20 @@ def frequency(rate: float, what: str) -> str:
     return f"{value:.0f} {what}/{unit}" if value >= 100 else f"{value:.1f} {what}/{unit}"
 
 
-def waiting_words(waiting: Waiting, seconds: float) -> str:
+def describe_wait(waiting: Waiting, seconds: float) -> str:
     """Return what a run waits for.
 
     Examples
     --------
-    >>> waiting_words(Waiting(time="", missing=1, available=(1, 2)), 12.3)
+    >>> describe_wait(Waiting(time="", missing=1, available=(1, 2)), 12.3)
     'waiting for 1 more machine, 0:12: 2 of 3 available'
     """
     available = len(waiting.available)
-    words = f"waiting for {plural(waiting.missing, 'more machine')}, {clock(seconds)}"
+    words = f"waiting for {plural(waiting.missing, 'more machine')}, {format_clock(seconds)}"
     return f"{words}: {available} of {available + waiting.missing} available"
 
 
-def host_words(rank: int, name: str, carried: int) -> str:
+def describe_host(rank: int, name: str, carried: int) -> str:
     """Return where a machine is: the name of its computer, and which process if it has several.
 
     Parameters
@@ -64,18 +64,18 @@ def host_words(rank: int, name: str, carried: int) -> str:
 
     Examples
     --------
-    >>> host_words(3, "desk", 1), host_words(3, "desk", 2)
+    >>> describe_host(3, "desk", 1), describe_host(3, "desk", 2)
     ('desk', 'desk (rank 3)')
     """
     return f"{name} (rank {rank})" if carried > 1 else name
 
 
-def event_words(event: Event) -> str:
+def describe_machine_event(event: Event) -> str:
     """Return the description of an event, without control characters.
 
     Examples
     --------
-    >>> event_words({"lost": 3, "reason": "its connection ended"})
+    >>> describe_machine_event({"lost": 3, "reason": "its connection ended"})
     'machine 3 was lost: its connection ended'
     """
     kind, machine = kind_and_machine(event)
@@ -83,15 +83,15 @@ def event_words(event: Event) -> str:
     if event.get("reason"):
         text += f": {event['reason']}"
     text = printable(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 3]}..."
 
 
-def available_words(available: int, machines: int) -> str:
+def describe_available(available: int, machines: int) -> str:
     """Return how many machines are available.
 
     Examples
     --------
-    >>> available_words(5, 6), available_words(1, 1)
+    >>> describe_available(5, 6), describe_available(1, 1)
     ('5 of 6 machines', '1 of 1 machine')
     """
     return f"{available} of {plural(machines, 'machine')}"

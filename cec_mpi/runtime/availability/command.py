@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _TICK = "CEC_TICK"  # environment variable with the number of the tick
 _SHOWN = 200  # characters of printed text in messages
-_MOST_PRINTED = 1 << 20  # bytes that are read at most
+_MAX_OUTPUT_BYTES = 1 << 20  # bytes that are read at most
 
 
 def from_command(
@@ -68,12 +68,12 @@ def from_command(
         )
     known = frozenset(range(1, machines + 1))
 
-    def ask(tick: int) -> Machines:
+    def query(tick: int) -> Machines:
         name = f"command {command!r} for tick {tick}"
         printed = _run_program(name, words, {**os.environ, _TICK: str(tick)}, limit)
-        return checked_set(f"{name} printed {_shown(printed)}: it", _numbers(name, printed), known)
+        return checked_set(f"{name} printed {_quote(printed)}: it", _numbers(name, printed), known)
 
-    return FunctionAvailability(machines, ask, every)
+    return FunctionAvailability(machines, query, every)
 
 
 def _run_program(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
@@ -93,7 +93,7 @@ def _run_program(name: str, words: list[str], environment: dict[str, str], limit
         raise InputError(f"{name} cannot be started: {error}") from None
     with process:
         try:
-            printed, complaints = _read_output(process, limit)
+            printed, error_output = _read_output(process, limit)
             process.wait(limit)
         except BaseException as error:
             with suppress(ProcessLookupError):
@@ -102,13 +102,13 @@ def _run_program(name: str, words: list[str], environment: dict[str, str], limit
                 raise InputError(f"{name} has not ended after {limit:g} seconds") from None
             if isinstance(error, _OutputTooLongError):
                 raise InputError(
-                    f"{name} printed more than {_MOST_PRINTED} bytes: expected machine numbers"
+                    f"{name} printed more than {_MAX_OUTPUT_BYTES} bytes: expected machine numbers"
                 ) from None
             raise
     if process.returncode:
         raise InputError(
             f"{name} failed with exit code {process.returncode} and printed "
-            f"{_shown(complaints or printed)}"
+            f"{_quote(error_output or printed)}"
         )
     return printed
 
@@ -137,7 +137,7 @@ def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
                 if not found:
                     selector.unregister(key.fd)
                 printed[key.fd] += found
-                if len(printed[key.fd]) > _MOST_PRINTED:
+                if len(printed[key.fd]) > _MAX_OUTPUT_BYTES:
                     raise _OutputTooLongError
     return [text.decode("utf-8", errors="replace") for text in printed.values()]
 
@@ -152,11 +152,11 @@ def _numbers(name: str, printed: str) -> list[int]:
         return list(read_machines(printed.replace(",", " ").split()))
     except (ValueError, RecursionError):
         raise InputError(
-            f"{name} printed {_shown(printed)}, expected numbers of machines, such as 1-3 5 or "
+            f"{name} printed {_quote(printed)}, expected numbers of machines, such as 1-3 5 or "
             "[1, 2]"
         ) from None
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     text = text.strip()
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...") if text else "nothing"

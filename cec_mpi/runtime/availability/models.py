@@ -100,7 +100,9 @@ class ListedAvailability:
     def among(self, machines: Sequence[int]) -> ListedAvailability:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
-        fewer = _map_distinct(lambda up: tuple(n for n in up if n in kept), self._ticks)
+        fewer = _map_distinct(
+            lambda available: tuple(n for n in available if n in kept), self._ticks
+        )
         return ListedAvailability(fewer, self._repeat, self.gap_seconds)
 
 
@@ -136,8 +138,8 @@ class RandomAvailability:
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
         rng = np.random.default_rng((self._seed, tick))
-        up = rng.random(self._machines) < self._probability
-        return tuple((np.flatnonzero(up & self._kept) + 1).tolist())
+        available = rng.random(self._machines) < self._probability
+        return tuple((np.flatnonzero(available & self._kept) + 1).tolist())
 
     def most_from(self, tick: int) -> int:
         """Return the largest number of available machines from this tick on."""
@@ -177,18 +179,18 @@ class FunctionAvailability:
         self._machines = frozenset(range(1, machines + 1))
         self._kept = self._machines
         self._answer: Machines = ()
-        self._holds_until = float("-inf")
+        self._valid_until = float("-inf")
 
     def __repr__(self) -> str:
         return f"<availability of {len(self._kept)} machines, from {self._function!r}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
-        if time.monotonic() >= self._holds_until:
+        if time.monotonic() >= self._valid_until:
             answer = self._function(tick)
-            up = checked_set(f"availability at tick {tick}", answer, self._machines)
-            self._answer = tuple(n for n in up if n in self._kept)
-            self._holds_until = time.monotonic() + self.every
+            available = checked_set(f"availability at tick {tick}", answer, self._machines)
+            self._answer = tuple(n for n in available if n in self._kept)
+            self._valid_until = time.monotonic() + self.every
         return self._answer
 
     def most_from(self, tick: int) -> int:

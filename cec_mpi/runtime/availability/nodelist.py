@@ -9,7 +9,7 @@ import re
 from cec_mpi.errors import InputError
 
 _HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-_MOST_HOSTS = 100_000  # so that a mistyped node list does not fill the memory
+_MAX_HOSTS = 100_000  # so that a mistyped node list does not fill the memory
 
 
 def expand_nodelist(text: str) -> list[str]:
@@ -31,8 +31,8 @@ def expand_nodelist(text: str) -> list[str]:
         choices = [
             _numbers(piece, text) if index % 2 else [piece] for index, piece in enumerate(pieces)
         ]
-        if math.prod(map(len, choices)) > _MOST_HOSTS:
-            raise InputError(f"nodes {text!r}: expected at most {_MOST_HOSTS} hosts")
+        if math.prod(map(len, choices)) > _MAX_HOSTS:
+            raise InputError(f"nodes {text!r}: expected at most {_MAX_HOSTS} hosts")
         names += map("".join, itertools.product(*choices))
     if wrong := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
         raise InputError(
@@ -47,7 +47,7 @@ def _numbers(text: str, whole: str) -> list[str]:
     for part in text.split(","):
         found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not found or not 0 <= last - first < _MOST_HOSTS:
+        if not found or not 0 <= last - first < _MAX_HOSTS:
             raise InputError(f"nodes {whole!r}: found [{text}], expected numbers such as [1-4,7]")
         numbers += (f"{number:0{len(found[1])}d}" for number in range(first, last + 1))
     return numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MOST = 1 << 20  # machines of a range: a typing error must not fill the memory
+_MAX_RANGE = 1 << 20  # machines of a range: a typing error must not fill the memory
 
 
 def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
@@ -30,7 +30,7 @@ def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         start = _number(first)
         stop = _number(last) if dash else start
-        if start > stop or stop - start >= _MOST:
+        if start > stop or stop - start >= _MAX_RANGE:
             raise ValueError(f"{part.strip()!r}: expected machine numbers, such as 1-3,5")
         numbers += range(start, stop + 1)
     return tuple(numbers)

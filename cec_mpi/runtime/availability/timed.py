@@ -17,14 +17,14 @@ from typing import NamedTuple
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.availability.nodelist import expand_nodelist
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 GAP_SECONDS = 60.0  # of a tick
-_MOST_TICKS = 5_000_000  # ten years
+_MAX_TICKS = 5_000_000  # ten years
 _EVENTS = ("add", "remove")
 _MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
 _NO_UNIT = ("time", "timestamp", "t")
-_SECONDS_OF_NOW = 1e9, 2.5e9  # since 1970: from 2001 to 2049
+_EPOCH_RANGE = 1e9, 2.5e9  # since 1970: from 2001 to 2049
 _MICROSECONDS_OF_NOW = 1e15
 
 
@@ -53,19 +53,19 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
     Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
     are refused. The last state remains.
     """
-    stays: list[UpInterval] = []
+    intervals: list[UpInterval] = []
     up: dict[str, float] = {}
     scale, has_unit, now = 1e-3, False, -math.inf
     for place, (number, line) in enumerate(_lines(text)):
         cells = [cell.strip() for cell in line.split(",")]
-        where = f"{path}: line {number} is {shown(line)}"
+        where = f"{path}: line {number} is {shorten(line)}"
         seconds = _finite(cells[0])
         if place == 0 and seconds is None:
             scale, has_unit = _scale(where, cells[0])
             continue
         if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
             raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
-        if not (has_unit or up or stays):
+        if not (has_unit or up or intervals):
             _check_milliseconds(where, seconds)
         seconds, event, node = seconds * scale, cells[1], cells[2]
         if seconds < now:
@@ -77,10 +77,10 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
         if event == "add":
             up[node] = now
         else:
-            stays.append(UpInterval(node, up.pop(node), now))
-    stays += [UpInterval(node, begin, math.inf) for node, begin in up.items()]
-    begin = min(stay.begin for stay in stays)
-    return _listed(path, stays, begin, now + GAP_SECONDS, machines)
+            intervals.append(UpInterval(node, up.pop(node), now))
+    intervals += [UpInterval(node, begin, math.inf) for node, begin in up.items()]
+    begin = min(interval.begin for interval in intervals)
+    return _listed(path, intervals, begin, now + GAP_SECONDS, machines)
 
 
 def _scale(where: str, header: str) -> tuple[float, bool]:
@@ -100,7 +100,7 @@ def _scale(where: str, header: str) -> tuple[float, bool]:
 
 def _check_milliseconds(where: str, time: float) -> None:
     """Raise if the first time of a trace that names no unit is one of today in another unit."""
-    first, last = _SECONDS_OF_NOW
+    first, last = _EPOCH_RANGE
     if first <= time <= last or time >= _MICROSECONDS_OF_NOW:
         unit = "seconds" if time <= last else "micro- or nanoseconds"
         raise InputError(
@@ -124,21 +124,21 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
             "JobID,Start,End,State,NodeList"
         )
     columns = [head.index(name) for name in ("Start", "End", "NodeList")]
-    stays = []
+    intervals = []
     has_offset: bool | None = None
     for number, line in rows:
         cells, where = line.split("|"), f"{path}: line {number}"
         if len(cells) != len(head):
             raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
         start, end, nodes = (cells[column].strip() for column in columns)
-        begins = _when(where, "Start", start)
+        begins = _parse_time(where, "Start", start)
         if begins is None or nodes in ("", "None assigned"):
             continue
         try:
             names = expand_nodelist(nodes)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        ends = _when(where, "End", end)
+        ends = _parse_time(where, "End", end)
         for time in (begins, ends or begins):
             if has_offset is None:
                 has_offset = time.tzinfo is not None
@@ -148,31 +148,33 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
                     f"{'an' if has_offset else 'no'} offset from UTC: expected one for all times, "
                     "or for none"
                 )
-        stay = UpInterval("", _seconds(begins), _seconds(ends))
-        if stay.end < stay.begin:
+        interval = UpInterval("", _seconds(begins), _seconds(ends))
+        if interval.end < interval.begin:
             advice = "" if has_offset else " (TZ=UTC sacct prints times of a clock that is not set)"
             raise InputError(f"{where}: End {end} is before Start {start}{advice}")
-        stays += [stay._replace(node=name) for name in names]
-    if not stays:
+        intervals += [interval._replace(node=name) for name in names]
+    if not intervals:
         raise InputError(f"{path} has no job that has started")
-    last = max(stay.begin if stay.end == math.inf else stay.end for stay in stays)
-    if any(stay.end == math.inf for stay in stays):
+    last = max(
+        interval.begin if interval.end == math.inf else interval.end for interval in intervals
+    )
+    if any(interval.end == math.inf for interval in intervals):
         last += GAP_SECONDS  # in which those that still run are seen
-    return _listed(path, stays, min(stay.begin for stay in stays), last, machines)
+    return _listed(path, intervals, min(interval.begin for interval in intervals), last, machines)
 
 
 def _listed(
-    path: str, stays: list[UpInterval], begin: float, end: float, machines: int
+    path: str, intervals: list[UpInterval], begin: float, end: float, machines: int
 ) -> ListedAvailability:
     """Return the availability of machines whose nodes are up from `begin` to `end`."""
     ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
     whole = defaultdict(list)
-    for node, first, last in _joined(stays):
+    for node, first, last in _merge_intervals(intervals):
         start = math.ceil((first - begin) / GAP_SECONDS)
         stop = ticks if last == math.inf else int((last - begin) // GAP_SECONDS)
         if start < stop:
             whole[node].append((start, stop))
-    changes = dict(_numbered(whole, machines))
+    changes = dict(_assign_numbers(whole, machines))
     times = sorted({0, ticks, *(time for time in changes if time < ticks)})
     sets: list[tuple[int, ...]] = []
     for time, following in pairwise(times):
@@ -180,22 +182,22 @@ def _listed(
     return ListedAvailability(sets, gap_seconds=GAP_SECONDS)
 
 
-def _joined(stays: Iterable[UpInterval]) -> Iterator[UpInterval]:
+def _merge_intervals(intervals: Iterable[UpInterval]) -> Iterator[UpInterval]:
     """Yield the stays of each node, with those joined that overlap or touch."""
     current: UpInterval | None = None
-    for stay in sorted(stays):
-        if current and current.node == stay.node and stay.begin <= current.end:
-            current = current._replace(end=max(current.end, stay.end))
+    for interval in sorted(intervals):
+        if current and current.node == interval.node and interval.begin <= current.end:
+            current = current._replace(end=max(current.end, interval.end))
             continue
         if current:
             yield current
-        current = stay
+        current = interval
     if current:
         yield current
 
 
-def _numbered(
-    stays: dict[str, list[tuple[int, int]]], machines: int
+def _assign_numbers(
+    intervals: dict[str, list[tuple[int, int]]], machines: int
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield ticks at which other machines are available, and these machines.
 
@@ -203,22 +205,22 @@ def _numbered(
     had, else the one that is free for longest. If none is free, it waits for one. A number is free
     for at least one tick before another node takes it, as another computer has to read the shard.
     """
-    comes, goes = defaultdict(list), defaultdict(list)
-    for node, stays_of_node in stays.items():
+    arrivals, departures = defaultdict(list), defaultdict(list)
+    for node, stays_of_node in intervals.items():
         for start, stop in stays_of_node:
-            comes[start].append(node)
-            goes[stop].append(node)
+            arrivals[start].append(node)
+            departures[stop].append(node)
     free = {number: (-1, number) for number in range(1, machines + 1)}  # since when, and order
     last: dict[str, int] = {}
     held: dict[str, int] = {}
     waiting: dict[str, None] = {}  # in order of arrival
-    for tick in sorted({*comes, *goes, *(tick + 1 for tick in goes)}):
-        for node in goes[tick]:
+    for tick in sorted({*arrivals, *departures, *(tick + 1 for tick in departures)}):
+        for node in departures[tick]:
             waiting.pop(node, None)
             if node in held:
                 number = held.pop(node)
                 free[number] = tick, number
-        waiting |= dict.fromkeys(sorted(comes[tick], key=_natural))
+        waiting |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
         for node in list(waiting):
             usable = [number for number, (since, _) in free.items() if since < tick]
             if not usable:
@@ -229,15 +231,15 @@ def _numbered(
         yield tick, tuple(sorted(held.values()))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_key(name: str) -> list[tuple[int, str]]:
     """Return the key that sorts n2 before n10."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _number_of_ticks(path: str, first: float, last: float) -> int:
-    if last - first > _MOST_TICKS:
-        raise InputError(f"{path} lasts for more than {_MOST_TICKS} minutes: expected fewer")
+    if last - first > _MAX_TICKS:
+        raise InputError(f"{path} lasts for more than {_MAX_TICKS} minutes: expected fewer")
     return max(1, int(last - first))
 
 
@@ -258,7 +260,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _when(where: str, name: str, text: str) -> datetime | None:
+def _parse_time(where: str, name: str, text: str) -> datetime | None:
     """Return a time of sacct; None if Slurm does not know it."""
     if text in ("Unknown", "None", ""):
         return None
@@ -266,7 +268,7 @@ def _when(where: str, name: str, text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"{where}: {name} is {shown(text)}, expected a time such as 2026-01-31T22:00:00, or "
+            f"{where}: {name} is {shorten(text)}, expected a time such as 2026-01-31T22:00:00, or "
             "2026-01-31T22:00:00+0100"
         ) from None
 

@@ -40,7 +40,7 @@ from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.products import Products
 from cec_mpi.runtime.master.step import Step
-from cec_mpi.runtime.processes.waiting import Patience, Rhythm
+from cec_mpi.runtime.processes.waiting import PollTimer, WaitHistory
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
@@ -158,7 +158,7 @@ class StepDriver:
         products: Products,
         planner: StepPlanner,
         refine: Callable[[], Decode | None],
-        rhythm: Rhythm,
+        history: WaitHistory,
     ) -> Done | Failed:
         """Follow a step, which has begun, to its end.
 
@@ -180,11 +180,11 @@ class StepDriver:
             outcome = self.follow_instructions()
         planned = self._state.pending
         with step.timed("collect"):
-            patience = Patience(longest=ANSWER_SLEEP, rhythm=rhythm, clock=self._clock)
+            timer = PollTimer(longest=ANSWER_SLEEP, history=history, clock=self._clock)
             while isinstance(outcome, WaitUntil):
                 if self.poll_hub():
                     outcome = self.follow_instructions()
-                    patience.again()
+                    timer.again()
                     continue
                 moment = outcome.moment
                 if not self._state.pending or self._clock.monotonic() >= moment:
@@ -197,8 +197,8 @@ class StepDriver:
                         products.execute(rows)
                     continue
                 planner.schedule.check_cancelled()
-                patience.pause(moment)
-            patience.over()
+                timer.pause(moment)
+            timer.over()
             now = self._clock.monotonic()
             step.delays = self.measured.delays(planned, self.events, now)
         step.unanswered = list(self._state.pending)

@@ -40,7 +40,7 @@ from cec_mpi.runtime.master.products import (
 )
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.waiting import Patience, Rhythm
+from cec_mpi.runtime.processes.waiting import PollTimer, WaitHistory
 from cec_mpi.runtime.times import IDLE_SLEEP
 from cec_mpi.runtime.wire.jobs import JobsEnd, distinct
 from cec_mpi.runtime.wire.orders import HUB_POISONED
@@ -83,7 +83,7 @@ class ElasticExecutor:
             self._largest = store.scaling.largest
             self._checker, self._checks = _make_checks(store, options.seed)
         self._has_warned = False  # of a store that is damaged
-        self._rhythm = Rhythm()
+        self._history = WaitHistory()
         self._rows: list[int] = []  # that machines computed in the last step
         self._counted: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._allowed: float | None = None  # seconds for an answer, in the last step
@@ -124,7 +124,7 @@ class ElasticExecutor:
         state, driver = self._make_driver()
         clock, schedule = self._hub.clock, self._steps.schedule
         begin, has_waited = clock.monotonic(), False
-        patience, idle_patience = Patience(clock=clock), Patience(longest=IDLE_SLEEP, clock=clock)
+        timer, idle_patience = PollTimer(clock=clock), PollTimer(longest=IDLE_SLEEP, clock=clock)
         while True:
             driver.poll_hub()
             busy, error = self._hub.busy(), None
@@ -148,7 +148,7 @@ class ElasticExecutor:
                 continue  # a machine was given up: the schedule says what is missing
             schedule.check_cancelled()
             has_waited, moment = True, min(outcome.moment, schedule.next_change())
-            (patience if busy else idle_patience).pause(moment)
+            (timer if busy else idle_patience).pause(moment)
 
     def _multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         answers = RowAnswers(
@@ -235,7 +235,7 @@ class ElasticExecutor:
             listed = listed.intersection(able)
         steps.begin(step)
         state.begin(ledger, listed, predicted, clock.monotonic())
-        outcome = driver.run(step, products, steps, refine, self._rhythm)
+        outcome = driver.run(step, products, steps, refine, self._history)
         self._allowed = state.allowed
         if isinstance(outcome, Failed):
             raise self._error_of(step, outcome, not products.product.adjoint)

@@ -21,7 +21,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.protocol import LockstepEnd
-from cec_mpi.text import listed
+from cec_mpi.text import join_names
 
 Floats = NDArray[np.float64]
 
@@ -303,7 +303,7 @@ class Master:
             found = [n for n in found if any(a <= at < b for a, b in rows(n))]
         if found and len(found) < len(step.available):  # otherwise X or w is large
             whose = "machine" if len(found) == 1 else "one of machines"
-            self._huge += f", the largest in an answer of {whose} {listed(found, len(found))}"
+            self._huge += f", the largest in an answer of {whose} {join_names(found, len(found))}"
 
     def _check_open(self) -> None:
         if self._closed:

@@ -19,8 +19,8 @@ from cec_mpi.runtime.availability.models import (
     seconds_between,
 )
 from cec_mpi.runtime.master.step import Step
-from cec_mpi.runtime.processes.waiting import Clock, nap, never
-from cec_mpi.runtime.records.step import Away, Why
+from cec_mpi.runtime.processes.waiting import Clock, never, sleep_at_most
+from cec_mpi.runtime.records.step import AbsenceReason, AbsenceTable
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.times import TICK_SECONDS, WARNING_SECONDS
 from cec_mpi.text import plural
@@ -80,7 +80,7 @@ class Schedule:
         self._step = step
         self._tick = tick
         self._start: float | None = None
-        self._away: dict[int, tuple[Why, int]] = {}  # of the last step
+        self._away: dict[int, tuple[AbsenceReason, int]] = {}  # of the last step
         # The tick for which the availability was asked last, and its answer.
         self._answer: tuple[int, tuple[int, ...]] = _NO_ANSWER
         self.check_cancelled: Callable[[], None] = lambda: None
@@ -200,12 +200,12 @@ class Schedule:
         self._step, self._tick = step.number + 1, step.tick + 1
         step.away = self._absent_machines(step, machines)
 
-    def _absent_machines(self, step: Step, machines: int) -> Away:
+    def _absent_machines(self, step: Step, machines: int) -> AbsenceTable:
         """Return the machines that are not available in a step: why, and since which step."""
         missing = self._present.difference(step.available)
         listed = self.listed(step) if missing else set()
         before, self._away = self._away, {}
-        found: Away = {}
+        found: AbsenceTable = {}
         for n in sorted(missing):
             why = self._absence_reason(n, n in listed)
             since = before[n][1] if n in before else step.number
@@ -214,7 +214,7 @@ class Schedule:
                 found.setdefault(why, {})[n] = since
         return found
 
-    def _absence_reason(self, machine: int, is_listed: bool) -> Why:
+    def _absence_reason(self, machine: int, is_listed: bool) -> AbsenceReason:
         """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.available:
             gone = self.roster.gone.get(machine)
@@ -259,7 +259,7 @@ class Schedule:
             due = self._start + tick * self._tick_seconds
         while (left := due - self._clock.monotonic()) > 0:
             self.check_cancelled()
-            nap(self._clock, left, TICK_SECONDS)
+            sleep_at_most(self._clock, left, TICK_SECONDS)
 
     def _await_shutdown_notice(self) -> None:
         """Let `check_cancelled` end the run if machines have left because the whole job must end.

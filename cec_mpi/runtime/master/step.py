@@ -12,7 +12,7 @@ from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.records.step import Away, StepRecord
+from cec_mpi.runtime.records.step import AbsenceTable, StepRecord
 from cec_mpi.runtime.wire.answers import Answers
 
 
@@ -89,7 +89,7 @@ class Step:
     has_begun: bool = False
     bytes: dict[str, int] = field(default_factory=dict)
     events: list[MachineEvent] = field(default_factory=list)
-    away: Away = field(default_factory=dict)
+    away: AbsenceTable = field(default_factory=dict)
     unanswered: list[int] = field(default_factory=list)
     delays: dict[int, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(

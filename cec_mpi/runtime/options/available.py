@@ -12,10 +12,10 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     STUDIES,
     Group,
+    as_float,
+    as_int,
+    as_tuple,
     option,
-    real_number,
-    several,
-    whole_number,
 )
 from cec_mpi.text import plural
 
@@ -57,7 +57,7 @@ class AvailabilityFlags:
     repeat: bool = option(False, "--repeat", "repeat the availability file from its beginning")
     seed: int = field(default=0, compare=False)
 
-    def source(self, machines: int) -> Availability:
+    def load(self, machines: int) -> Availability:
         """Return the availability of machines 1..machines."""
         from cec_mpi.runtime.availability.command import from_command
         from cec_mpi.runtime.availability.models import RandomAvailability
@@ -77,7 +77,7 @@ class AvailabilityFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Available(Group):
+class AvailabilityOptions(Group):
     """Which machines are available.
 
     Attributes
@@ -116,18 +116,18 @@ class Available(Group):
         from cec_mpi.runtime.availability.reading import as_availability
 
         tick = self.tick_seconds
-        if tick is not None and not 1e-6 <= real_number("tick_seconds", tick) < float("inf"):
+        if tick is not None and not 1e-6 <= as_float("tick_seconds", tick) < float("inf"):
             raise InputError(f"tick {tick}: expected at least 1e-6 seconds")
         given = self.availability
         if isinstance(given, AvailabilityFlags):
-            given = given.source(total)
+            given = given.load(total)
         return {
             "availability": as_availability(given, total),
-            "machines": _taking_part(self.machines, total),
+            "machines": _participants(self.machines, total),
         }
 
 
-def _taking_part(given: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
+def _participants(given: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
     """Return the numbers of the machines that take part, in ascending order."""
     if given is None:
         return tuple(range(1, total + 1))
@@ -135,8 +135,8 @@ def _taking_part(given: Iterable[int] | str | None, total: int) -> tuple[int, ..
         numbers = read_machines(given) if isinstance(given, str) else None
     except ValueError as error:
         raise InputError(f"machines {error}") from None
-    numbers = several("machines", given, "numbers of machines") if numbers is None else numbers
-    machines = tuple(sorted(whole_number("machines", n) for n in numbers))
+    numbers = as_tuple("machines", given, "numbers of machines") if numbers is None else numbers
+    machines = tuple(sorted(as_int("machines", n) for n in numbers))
     listed = ",".join(map(str, machines))
     if len(set(machines)) != len(machines):
         raise InputError(f"machines {listed}: a machine is listed twice")

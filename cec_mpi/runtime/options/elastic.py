@@ -12,21 +12,21 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import (
     Group,
+    as_int,
+    as_tuple,
     check_choices,
     option,
     own_options,
-    several,
-    whole_number,
 )
 from cec_mpi.runtime.options.removed import refuse_option
 from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
 from cec_mpi.runtime.times import ADOPT_SECONDS, DEFAULT_DEADLINE_FACTOR, MIN_DEADLINE_SECONDS
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
-_MOST_FACTOR = 1e6
+_MAX_FACTOR = 1e6
 CONNECTION = "connection.json"
 """The connection file in the directory of a run."""
 _PORTS = "the first and the last of a range of ports from 1 to 65535"
@@ -50,7 +50,7 @@ def as_deadline(given: object) -> Deadline:
         if not text.startswith("x"):
             return Deadline(seconds=values.seconds(text))
         factor = float(text[1:])
-        if 1 <= factor <= _MOST_FACTOR:
+        if 1 <= factor <= _MAX_FACTOR:
             return Deadline(factor=factor)
     except (ValueError, ArgumentTypeError):
         pass
@@ -78,14 +78,14 @@ def as_adopt_seconds(given: object) -> float | None:
     try:
         return values.seconds(str(given))
     except ArgumentTypeError:
-        raise InputError(f"adopt {shown(given)}: expected a time, such as 2 (seconds)") from None
+        raise InputError(f"adopt {shorten(given)}: expected a time, such as 2 (seconds)") from None
 
 
-_PATIENT = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_SECONDS)
+_DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elastic(Group):
+class ElasticOptions(Group):
     """Machines that are late, are lost or join.
 
     Attributes
@@ -246,15 +246,15 @@ class Elastic(Group):
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        from cec_mpi.runtime.processes.start import seconds_to_meet
+        from cec_mpi.runtime.processes.start import start_limit_seconds
 
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):
             meant = refuse_option("check", value=str(self.check))
-            raise InputError(f"check {shown(self.check)}{meant or ': expected True or False'}")
-        seconds_to_meet(self.start_timeout, manifest.code.machines)
-        check_choices(Elastic, self)
+            raise InputError(f"check {shorten(self.check)}{meant or ': expected True or False'}")
+        start_limit_seconds(self.start_timeout, manifest.code.machines)
+        check_choices(ElasticOptions, self)
         for name, is_given in (
             ("interface", self.interface is not None),
             ("ports", self.ports is not None),
@@ -270,7 +270,7 @@ class Elastic(Group):
             )
         self.check_listening()
         self.check_store(manifest)
-        deadline = _PATIENT if self.is_elastic else None
+        deadline = _DEFAULT_DEADLINE if self.is_elastic else None
         if self.deadline is not None:
             deadline = as_deadline(self.deadline)
         return {"deadline": deadline, "adopt": adopt}
@@ -288,7 +288,7 @@ class Elastic(Group):
         if most < 0:
             why = f"a row has only {plural(recovery, 'answer')}: encode with {placement.remedy}"
             raise InputError(f"check compares one answer more than needed, but {why}")
-        if not 0 <= whole_number("stragglers", self.stragglers) <= most:
+        if not 0 <= as_int("stragglers", self.stragglers) <= most:
             why = placement.spare_rule + (", less 1 with check" if self.check else "")
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
@@ -307,7 +307,7 @@ class Elastic(Group):
         InputError
             Names the option, what was found and what was expected.
         """
-        if self.local is not None and whole_number("local", self.local) < 1:
+        if self.local is not None and as_int("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
         launcher = launcher_of_ranks()
         if self.local is not None and launcher is not None:
@@ -318,25 +318,25 @@ class Elastic(Group):
         if self.accept is not None:
             name = str(self.accept) if isinstance(self.accept, str | Path) else ""
             if not name or "\0" in name:
-                raise InputError(f"accept {shown(self.accept)}: expected the name of a file")
+                raise InputError(f"accept {shorten(self.accept)}: expected the name of a file")
         if self.listen is not None:
             if not isinstance(self.listen, str):
-                raise InputError(f"listen {shown(self.listen)}: expected 'HOST:PORT'")
+                raise InputError(f"listen {shorten(self.listen)}: expected 'HOST:PORT'")
             for name in ("accept", "interface", "ports"):
                 if getattr(self, name) is not None:
                     raise InputError(f"{name} and listen cannot be combined: expected one of them")
         if not isinstance(self.encryption, bool):
-            raise InputError(f"encryption {shown(self.encryption)}: expected True or False")
+            raise InputError(f"encryption {shorten(self.encryption)}: expected True or False")
         if self.ports is None:
             return
-        ports = [whole_number("ports", port) for port in several("ports", self.ports, _PORTS)]
+        ports = [as_int("ports", port) for port in as_tuple("ports", self.ports, _PORTS)]
         if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
-            raise InputError(f"ports {shown(self.ports)}: expected {_PORTS}")
+            raise InputError(f"ports {shorten(self.ports)}: expected {_PORTS}")
 
 
 def elastic_options() -> list[Field[Any]]:
     """Return the options that make a run elastic."""
-    return [field for field in own_options(Elastic) if field.metadata["elastic"]]
+    return [field for field in own_options(ElasticOptions) if field.metadata["elastic"]]
 
 
 def implies_elastic(words: set[str]) -> bool:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import STUDIES, Group, option, real_number, several
+from cec_mpi.runtime.options.option import STUDIES, Group, as_float, as_tuple, option
 from cec_mpi.runtime.options.sharing import checked_speeds
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.machine.emulation import SpeedChange
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Emulated(Group):
+class EmulationOptions(Group):
     """Emulation of slower machines and of faults.
 
     Attributes
@@ -73,16 +73,16 @@ class Emulated(Group):
         from cec_mpi.runtime.machine.faults import read_faults
 
         if not isinstance(self.inject, str):
-            raise InputError(f"inject {shown(self.inject)}: expected text, such as kill:3@10")
+            raise InputError(f"inject {shorten(self.inject)}: expected text, such as kill:3@10")
         total, base = manifest.code.machines, self.emulate_base
         read_faults(self.inject, total, 0)
         speeds = self.emulate_speeds
-        changes = several("emulate_changes", self.emulate_changes, "several SpeedChange")
-        noise = real_number("emulate_noise", self.emulate_noise)
+        changes = as_tuple("emulate_changes", self.emulate_changes, "several SpeedChange")
+        noise = as_float("emulate_noise", self.emulate_noise)
         if base is not None:
-            base = real_number("emulate_base", base)
+            base = as_float("emulate_base", base)
         if speeds is not None:
-            speeds = several("emulate_speeds", speeds, plural(total, "number"))
+            speeds = as_tuple("emulate_speeds", speeds, plural(total, "number"))
             speeds = checked_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
             raise InputError(

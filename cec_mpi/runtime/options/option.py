@@ -13,7 +13,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from cec_mpi.errors import InfeasibleError, InputError
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +39,7 @@ def option(
     alone: bool = False,
     elastic: bool = False,
     is_common: bool = False,
-    below: str = "",
+    section: str = "",
     flags_of: type[Any] | None = None,
     **more: Any,
 ) -> Any:
@@ -62,10 +62,10 @@ def option(
     flags_of : type, optional
         Group of flags that together give the value of this keyword.
     """
-    shown = {"flag": flag, "text": text, "parse": parse, **more}
-    marks: dict[str, Any] = {"alone": alone, "elastic": elastic, "flags_of": flags_of}
-    marks |= {"is_common": is_common, "below": below, "shown": shown}
-    return field(default=default, metadata=marks)
+    shorten = {"flag": flag, "text": text, "parse": parse, **more}
+    metadata: dict[str, Any] = {"alone": alone, "elastic": elastic, "flags_of": flags_of}
+    metadata |= {"is_common": is_common, "below": section, "shown": shorten}
+    return field(default=default, metadata=metadata)
 
 
 class Group:
@@ -138,14 +138,14 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
     for entry in own_options(group):
         if entry.name in exclude:
             continue
-        below = _argument_group(parser, entry.metadata["below"] or getattr(group, "title", ""))
+        section = _argument_group(parser, entry.metadata["below"] or getattr(group, "title", ""))
         if entry.metadata["flags_of"] is not None:
-            add_options(below, entry.metadata["flags_of"])
+            add_options(section, entry.metadata["flags_of"])
         elif entry.metadata["alone"]:
-            alone = alone or below.add_mutually_exclusive_group()
+            alone = alone or section.add_mutually_exclusive_group()
             add_option(alone, group, entry.name)
         else:
-            add_option(below, group, entry.name)
+            add_option(section, group, entry.name)
 
 
 def _argument_group(parser: Any, title: str) -> Any:
@@ -200,7 +200,7 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
 
 
 @contextmanager
-def naming_keywords(*groups: type[Any]) -> Iterator[None]:
+def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
     """Name keywords in errors of input, such as ``recovery=L`` in place of ``--recovery L``."""
     try:
         yield
@@ -231,9 +231,9 @@ def naming_keywords(*groups: type[Any]) -> Iterator[None]:
 def check_choices(group: type[Any], options: Any) -> None:
     """Raise if an option of this group is not one of its choices, or not a truth value."""
     for entry in own_options(group):
-        shown, value = entry.metadata["shown"], getattr(options, entry.name)
-        choices = shown.get("choices")
-        if isinstance(value, bool) and "const" in shown:  # the bare flag, or none
+        shorten, value = entry.metadata["shown"], getattr(options, entry.name)
+        choices = shorten.get("choices")
+        if isinstance(value, bool) and "const" in shorten:  # the bare flag, or none
             continue
         if isinstance(entry.default, bool) and not choices and not isinstance(value, bool):
             raise InputError(f"{entry.name} {value!r}: expected True or False")
@@ -241,7 +241,7 @@ def check_choices(group: type[Any], options: Any) -> None:
             raise InputError(f"{entry.name} {value!r}: expected {' or '.join(choices)}")
 
 
-def whole_number(name: str, value: Any) -> int:
+def as_int(name: str, value: Any) -> int:
     """Convert an argument of this name to int, or raise `InputError`."""
     try:
         if isinstance(value, bool):
@@ -251,15 +251,15 @@ def whole_number(name: str, value: Any) -> int:
         raise InputError(f"{name} {value!r}: expected a whole number") from None
 
 
-def real_number(name: str, value: Any) -> float:
+def as_float(name: str, value: Any) -> float:
     """Convert an argument of this name to float, or raise `InputError`."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name} {shown(value)}: expected a number")
+        raise InputError(f"{name} {shorten(value)}: expected a number")
     return float(value)
 
 
-def several(name: str, value: Any, what: str) -> tuple[Any, ...]:
+def as_tuple(name: str, value: Any, what: str) -> tuple[Any, ...]:
     """Convert an iterable argument of this name to a tuple, or raise `InputError`."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise InputError(f"{name} {shown(value)}: expected {what}")
+        raise InputError(f"{name} {shorten(value)}: expected {what}")
     return tuple(value)

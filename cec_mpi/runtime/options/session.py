@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import Available, check_enough
-from cec_mpi.runtime.options.elastic import Elastic
-from cec_mpi.runtime.options.emulated import Emulated
-from cec_mpi.runtime.options.option import option, whole_number
-from cec_mpi.runtime.options.sharing import Caching, Reading, Sharing
+from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough
+from cec_mpi.runtime.options.elastic import ElasticOptions
+from cec_mpi.runtime.options.emulated import EmulationOptions
+from cec_mpi.runtime.options.option import as_int, option
+from cec_mpi.runtime.options.sharing import AssignmentOptions, CacheOptions, ReadOptions
 from cec_mpi.store.files.paths import as_path
 
 if TYPE_CHECKING:
@@ -21,13 +21,27 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.options.machines import MachineOptions
     from cec_mpi.store.format.manifest import Manifest
 
-GROUPS = (Elastic, Sharing, Available, Emulated, Caching, Reading)
+GROUPS = (
+    ElasticOptions,
+    AssignmentOptions,
+    AvailabilityOptions,
+    EmulationOptions,
+    CacheOptions,
+    ReadOptions,
+)
 
 _UNDETECTED = 1e-3  # error of an answer, relative to X w, that every check must find
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
+class SessionOptions(
+    ReadOptions,
+    CacheOptions,
+    EmulationOptions,
+    AvailabilityOptions,
+    AssignmentOptions,
+    ElasticOptions,
+):
     """Options of a session: those of all groups, and the seed.
 
     Attributes
@@ -79,7 +93,7 @@ class SessionOptions(Reading, Caching, Emulated, Available, Sharing, Elastic):
         if isinstance(self, _Checked):
             return self
         try:
-            if whole_number("seed", self.seed) < 0:
+            if as_int("seed", self.seed) < 0:
                 raise InputError(f"seed {self.seed}: expected at least 0")
             found: dict[str, Any] = {}
             for group in GROUPS:
@@ -121,21 +135,21 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     if size <= _UNDETECTED:
         return
     encoded, doubles = (encoding_error(code.generator, kind) for kind in (dtype, "float64"))
-    helps = ["encode with a smaller L, or another code"]
+    remedies = ["encode with a smaller L, or another code"]
     if _undetected_error(manifest, encoded, arithmetic) <= _UNDETECTED:
-        helps = ["encode X again, because repaired shards are too inexact"]
+        remedies = ["encode X again, because repaired shards are too inexact"]
     elif dtype != "float64" and _undetected_error(manifest, doubles, "float64") <= _UNDETECTED:
-        helps = ["encode with dtype float64, a smaller L, or another code"]
+        remedies = ["encode with dtype float64, a smaller L, or another code"]
     if (
         precision == "shard"
         and _undetected_error(manifest, manifest.shard_errors, "float64") <= _UNDETECTED
     ):
-        helps.insert(0, "run with precision double")
+        remedies.insert(0, "run with precision double")
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
         f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
         f"the answers of some {recovery + 1} machines hide {missed}, expected at most "
-        f"{_UNDETECTED:g}: {'; or '.join(helps)}"
+        f"{_UNDETECTED:g}: {'; or '.join(remedies)}"
     )
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import STUDIES, Group, check_choices, option, whole_number
+from cec_mpi.runtime.options.option import STUDIES, Group, as_int, check_choices, option
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 if TYPE_CHECKING:
     from cec_mpi.core.plan.assignment import Scheme
@@ -22,7 +22,7 @@ SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing(Group):
+class AssignmentOptions(Group):
     """How rows are assigned to machines.
 
     Attributes
@@ -58,24 +58,24 @@ class Sharing(Group):
         "--scheme",
         "assign rows by speed, or equally (cyclic) for comparison (default: heterogeneous)",
         choices=("heterogeneous", "cyclic"),
-        below=STUDIES,
+        section=STUDIES,
     )
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        check_choices(Sharing, self)
+        check_choices(AssignmentOptions, self)
         if self.scheme not in manifest.placement.schemes:
             raise InputError(
                 f"scheme {self.scheme} is only for a code: rows of a sparse X go to machines that "
                 "hold them"
             )
-        if self.threads is not None and whole_number("threads", self.threads) < 1:
+        if self.threads is not None and as_int("threads", self.threads) < 1:
             raise InputError(f"threads {self.threads}: expected at least 1")
         return {"speeds": as_speeds(self.speeds, manifest.code.machines)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Group):
+class ReadOptions(Group):
     """How machines read their shards, and in which precision they compute.
 
     Attributes
@@ -114,12 +114,12 @@ class Reading(Group):
 
     def completed(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        check_choices(Reading, self)
+        check_choices(ReadOptions, self)
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caching(Group):
+class CacheOptions(Group):
     """Where machines keep copies of their shards.
 
     Attributes
@@ -166,7 +166,7 @@ class Caching(Group):
             as_path(self.cache)
         elif self.cache_limit is not None:
             raise InputError("--cache-limit SIZE needs --cache DIR")
-        if self.cache_limit is not None and whole_number("cache_limit", self.cache_limit) < 1:
+        if self.cache_limit is not None and as_int("cache_limit", self.cache_limit) < 1:
             raise InputError(f"cache_limit {self.cache_limit}: expected at least 1 byte")
 
 
@@ -188,7 +188,7 @@ def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:
         checked_range(check_speeds(list(given.values())).tolist())
         return given
     if isinstance(given, bytes) or not isinstance(given, Sized):
-        raise InputError(f"speeds {shown(given)}: expected {plural(total, 'number')}, or learn")
+        raise InputError(f"speeds {shorten(given)}: expected {plural(total, 'number')}, or learn")
     return checked_speeds("speed", given, total)
 
 
@@ -253,8 +253,8 @@ def checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[floa
 def checked_range(speeds: Sequence[float]) -> tuple[float, ...]:
     """Return speeds, or raise if one of them is too far from 1 for times and ratios of floats."""
     for speed in speeds:
-        if not values.LEAST <= speed <= values.MOST:
+        if not values.MIN_VALUE <= speed <= values.MAX_VALUE:
             raise InputError(
-                f"the speed {speed:g}: expected {values.LEAST:.0e} to {values.MOST:.0e}"
+                f"the speed {speed:g}: expected {values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}"
             )
     return tuple(speeds)

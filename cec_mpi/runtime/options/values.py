@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.machine.emulation import SpeedChange
 
 
-LEAST, MOST = 1e-100, 1e100
+MIN_VALUE, MAX_VALUE = 1e-100, 1e100
 """Of speeds and prices: ratios and products of a few of them are finite, and not 0."""
 
 
@@ -62,7 +62,7 @@ def shape(text: str) -> tuple[int, int]:
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-_LEAST_SECONDS, _MOST_SECONDS = 1e-15, 1e9  # 1e9 are 31 years: nanoseconds of it fit in 64 bits
+_MIN_SECONDS, _MAX_SECONDS = 1e-15, 1e9  # 1e9 are 31 years: nanoseconds of it fit in 64 bits
 
 
 def seconds(text: str) -> float:
@@ -70,11 +70,11 @@ def seconds(text: str) -> float:
     unit = text[-1:] if text[-1:] in _SECONDS else ""
     try:
         value = float(text.removesuffix(unit)) * _SECONDS.get(unit, 1.0)
-        if not _LEAST_SECONDS <= value <= _MOST_SECONDS:
+        if not _MIN_SECONDS <= value <= _MAX_SECONDS:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a time from {_LEAST_SECONDS:.0e} to {_MOST_SECONDS:.0e} seconds, "
+            f"{text!r}: expected a time from {_MIN_SECONDS:.0e} to {_MAX_SECONDS:.0e} seconds, "
             "such as 90 (seconds), 5m or 1h"
         ) from None
     return value
@@ -103,7 +103,7 @@ def interval(text: str) -> Interval:
 
 _SIZE = re.compile(r"([-+.\de]*\d|\d*\.) ?(?:([kmgt])(ib?|b)?|b)?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_MOST_BYTES = 10**18
+_MAX_BYTES = 10**18
 
 
 def size(text: str) -> int:
@@ -122,11 +122,11 @@ def size(text: str) -> int:
         number, prefix, ending = found.groups("") if found else ("", "", "")
         base = 1000 if ending.upper() == "B" else 1024
         value = float(number) * base ** _POWERS[prefix.upper()]
-        if not 1 <= value <= _MOST_BYTES:
+        if not 1 <= value <= _MAX_BYTES:
             raise ValueError
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a size from 1 byte to {_MOST_BYTES:.0e} bytes, such as 512M, 2GiB "
+            f"{text!r}: expected a size from 1 byte to {_MAX_BYTES:.0e} bytes, such as 512M, 2GiB "
             "or 2GB"
         ) from None
     return int(value)
@@ -163,9 +163,9 @@ def number(text: str) -> float:
 def amount(text: str) -> float:
     """Parse a number of at least 0, such as a price."""
     value = number(text)
-    if not 0 <= value <= MOST:
+    if not 0 <= value <= MAX_VALUE:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number of at least 0, at most {MOST:.0e}"
+            f"{text!r}: expected a number of at least 0, at most {MAX_VALUE:.0e}"
         )
     return value
 
@@ -176,7 +176,7 @@ def fractions(text: str) -> tuple[Fraction, ...]:
         speeds = tuple(_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers ({LEAST:.0e} to {MOST:.0e}) with commas "
+            f"{text!r}: expected positive numbers ({MIN_VALUE:.0e} to {MAX_VALUE:.0e}) with commas "
             "between them, such as 2,2,3"
         ) from None
     return speeds
@@ -188,7 +188,7 @@ def _fraction(text: str) -> Fraction:
     if "/" not in text and not 0 < float(text) < float("inf"):
         raise ValueError  # before 1e999999999 becomes a whole number
     exact = Fraction(text)
-    if not LEAST <= float(exact) <= MOST:
+    if not MIN_VALUE <= float(exact) <= MAX_VALUE:
         raise ValueError
     return exact
 

@@ -6,9 +6,9 @@ leave with 0, and rank 0, which leaves last, prints one message and gives the la
 
 **By an exception** that other ranks do not know of: they would wait for this rank forever, and so
 would MPI_Finalize. So it prints, waits until the launcher has read that, and ends the whole job
-(`end_job`). A rank other than 0 waits for its turn before it prints: if several raise, rank 0's
+(`abort_job`). A rank other than 0 waits for its turn before it prints: if several raise, rank 0's
 message and exit code win. Commands do so in `ending_the_job`, programs in the excepthook that is
-set when a launcher has started the process (`end_job_on_exceptions`).
+set when a launcher has started the process (`abort_job_on_exceptions`).
 
 =====================================  ========  ==================================================
 what happens                           code      where
@@ -16,7 +16,7 @@ what happens                           code      where
 an exception of one rank               its own   `ending_the_job`: 3 for a machine of a command, 2
                                                  for too little memory, 130 for Ctrl-C, else 1
 ranks do not meet in time              3         `limit_start`, a thread, since MPI may hang
-one rank calls sys.exit(code) before   its own   `_end_job_that_waits`, if others do not leave
+one rank calls sys.exit(code) before   its own   `_abort_if_ranks_wait`, if others do not leave
 MPI reports a lost rank                3         `ending_the_job` (mpirun --with-ft ulfm)
 a mapped shard is cut                  3         `files.mapping`; the launcher ends the others
 a process is killed                    launcher  the launcher ends the others
@@ -30,7 +30,7 @@ do not leave in time, and ``session.elastic`` those that it has started. If one 
 not leave, the master ends the job with 3 when it leaves.
 
 SIGTERM or SIGUSR1 ends a run on rank 0 with exit code 6 at the next step, and warns a machine that
-it must leave (`NotedSignals`). A second SIGTERM on rank 0, and Ctrl-C, work as in any program.
+it must leave (`SignalRecorder`). A second SIGTERM on rank 0, and Ctrl-C, work as in any program.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from cec_mpi.runtime.times import (
     SRUN_SECONDS,
     TURN_SECONDS,
 )
-from cec_mpi.terminal import drop, tell, unwritten
+from cec_mpi.terminal import discard_output, print_error_line, unwritten
 from cec_mpi.text import one_message, plural, printable
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ FAILED_MACHINE = 3  # the exit code of a job in which one fails
 INTERRUPTED = 128 + signal.SIGINT
 _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 _SHARED = "_raised_on_all_ranks"  # with this rank
-_TOO_LITTLE = "can't start new thread", "failed to map segment from shared object"
+_MEMORY_ERRORS = "can't start new thread", "failed to map segment from shared object"
 
 
 @dataclass
@@ -136,14 +136,14 @@ this_process = ThisProcess()
 # By an exception.
 
 
-def code_of(error: BaseException) -> int:
+def exit_code_of(error: BaseException) -> int:
     """Return the exit code of an exception."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, SystemExit):
         code = error.code
         return 0 if code is None else code if isinstance(code, int) else CecError.exit_code
-    if shortage_of(error) is not None:
+    if as_shortage_error(error) is not None:
         return ShortageError.exit_code
     return error.exit_code if isinstance(error, CecError) else CecError.exit_code
 
@@ -160,7 +160,7 @@ def is_shared_error(error: BaseException) -> bool:
 
 
 @cache
-def end_job_on_exceptions() -> None:
+def abort_job_on_exceptions() -> None:
     """Make an exception that the program does not catch end the whole job of a launcher."""
     if launcher_of_ranks() is None:
         return
@@ -169,7 +169,7 @@ def end_job_on_exceptions() -> None:
     def end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if this_process.forked:
             show(kind, error, trace)
-            leave_now(code_of(error))
+            leave_now(exit_code_of(error))
         shared, rank = is_shared_error(error), rank_of_launcher()
         if shared and error.__dict__[_SHARED]:
             raise SystemExit(0)
@@ -177,15 +177,15 @@ def end_job_on_exceptions() -> None:
             await_turn(rank)
         show(kind, error, trace)
         if shared or this_process.is_elastic:
-            raise SystemExit(code_of(error))
-        end_job(code_of(error))
+            raise SystemExit(exit_code_of(error))
+        abort_job(exit_code_of(error))
 
     sys.excepthook = end
     note_exit_codes()
-    atexit.register(_end_job_that_waits)
+    atexit.register(_abort_if_ranks_wait)
 
 
-def _end_job_that_waits() -> None:
+def _abort_if_ranks_wait() -> None:
     """End the job if this rank leaves with a code, and the others do not.
 
     They would wait for it, as it would in MPI_Finalize.
@@ -195,8 +195,8 @@ def _end_job_that_waits() -> None:
         return
 
     def end() -> None:
-        complain(f"rank {rank} has left with exit code {code}, and other ranks wait for it")
-        end_job(code, by_mpi=False)
+        print_error(f"rank {rank} has left with exit code {code}, and other ranks wait for it")
+        abort_job(code, by_mpi=False)
 
     limit = threading.Timer(EXIT_SECONDS, end)
     limit.daemon = True
@@ -219,14 +219,14 @@ def ending_the_job(
     except BaseException as error:
         if isinstance(error, known) or is_shared_error(error):
             raise
-        end_job_with(comm, error)
+        abort_job_with(comm, error)
 
 
-def end_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
+def abort_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
     """Print an exception of this rank, and end the job (see `ending_the_job`)."""
     log.critical("rank %d ends the job", comm.rank, exc_info=error)
-    code = code_of(error) if comm.rank == 0 else FAILED_MACHINE
-    shortage, where = shortage_of(error), f"rank {comm.rank} on {socket.gethostname()}"
+    code = exit_code_of(error) if comm.rank == 0 else FAILED_MACHINE
+    shortage, where = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"
     text = f"{where} failed\n{_traceback_of(error)}"
     if is_mpi_error(error):
         code = FAILED_MACHINE
@@ -239,8 +239,8 @@ def end_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
     elif isinstance(error, CecError):
         text = f"error: {one_message(error)}"
     await_turn(comm.rank)
-    tell(f"cec-mpi: {text}")
-    end_job(code or CecError.exit_code)
+    print_error_line(f"cec-mpi: {text}")
+    abort_job(code or CecError.exit_code)
 
 
 def await_turn(rank: int) -> None:
@@ -248,7 +248,7 @@ def await_turn(rank: int) -> None:
     time.sleep(TURN_SECONDS * min(rank, MAX_TURNS))
 
 
-def end_job(code: int, by_mpi: bool = True) -> NoReturn:
+def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
     """End all processes of the job with this exit code.
 
     Parameters
@@ -261,7 +261,7 @@ def end_job(code: int, by_mpi: bool = True) -> NoReturn:
     time.sleep(OUTPUT_DRAIN_SECONDS)
     launcher, module = detect_launcher(), sys.modules.get("mpi4py.MPI")
     # With --with-ft ulfm others survive an abort, and are stuck in MPI.
-    survive = launcher and launcher.maker == OPEN_MPI and continuity(launcher).continues
+    survive = launcher and launcher.implementation == OPEN_MPI and continuity(launcher).continues
     if by_mpi and not survive and mpi_is_running():
         # With a duplicated communicator Intel MPI's launcher returned 255 in 19 of 20 jobs.
         assert module is not None
@@ -275,13 +275,13 @@ def end_job(code: int, by_mpi: bool = True) -> NoReturn:
     os._exit(code)
 
 
-def end_job_at_exit() -> None:
+def abort_job_at_exit() -> None:
     """End all processes of the job when this one leaves, not when one forked from it does."""
     process = os.getpid()
 
     def end() -> None:
         if os.getpid() == process:
-            end_job(FAILED_MACHINE, by_mpi=False)
+            abort_job(FAILED_MACHINE, by_mpi=False)
 
     atexit.register(end)
 
@@ -292,7 +292,7 @@ def _abort_by_launcher(launcher: Launcher, code: int) -> None:
     Most launchers do so if one leaves with an exit code other than 0. Those of MPICH and Intel MPI
     let the others wait in MPI_Init, or return another code, unless they get this command.
     """
-    if launcher.maker in (MPICH, INTEL):
+    if launcher.implementation in (MPICH, INTEL):
         with suppress(KeyError, ValueError, OSError):
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % code)
             time.sleep(ENDING_SECONDS)
@@ -337,12 +337,12 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
         if ranks > 1:
             started = f"{ranks} ranks have not met within {seconds:g} s"
         if rank <= MAX_TURNS:
-            complain(
+            print_error(
                 f"{started}: one has died, was stopped or does something else, or hosts cannot "
                 "reach each other; --start-timeout SECONDS (start_timeout in Python) allows more "
                 "time"
             )
-        end_job(FAILED_MACHINE, by_mpi=False)
+        abort_job(FAILED_MACHINE, by_mpi=False)
 
     timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), give_up)
     timer.daemon = True
@@ -437,7 +437,7 @@ def leave_threads(code: int) -> None:
         leave_now(code)
 
 
-def let_rank_0_print(launcher: Launcher | None) -> None:
+def wait_for_rank_0(launcher: Launcher | None) -> None:
     """Wait until rank 0 has printed, because launchers end all when a process leaves."""
     if launcher is not None and launcher.rank:
         time.sleep(PRINTING_SECONDS)
@@ -463,13 +463,13 @@ def note_exit_codes() -> None:
     leave = sys.exit
 
     def note_exit(status: Any = None, /) -> NoReturn:
-        this_process.code = code_of(SystemExit(status))
+        this_process.code = exit_code_of(SystemExit(status))
         leave(status)
 
     sys.exit = note_exit
 
 
-def _leave_in_the_end() -> None:
+def _exit_fork() -> None:
     """End a forked process at exit, after all other handlers, instead of MPI_Finalize."""
     if not this_process.forked:
         return
@@ -480,14 +480,14 @@ def _leave_in_the_end() -> None:
     leave_now(this_process.code)
 
 
-atexit.register(_leave_in_the_end)  # handlers that are registered first are called last
+atexit.register(_exit_fork)  # handlers that are registered first are called last
 
 
 def leave_fork(error: BaseException) -> NoReturn:
     """End a process that was forked in a task, whose exception is not that of the run."""
     if not isinstance(error, SystemExit):
-        tell(_traceback_of(error))
-    leave_now(code_of(error))
+        print_error_line(_traceback_of(error))
+    leave_now(exit_code_of(error))
 
 
 def was_forked() -> bool:
@@ -507,21 +507,21 @@ def flush() -> OSError | None:
         if sys.stderr is not None:
             sys.stderr.flush()
     except OSError:  # no output is left for a message
-        drop(sys.stderr)
+        discard_output(sys.stderr)
     return unwritten()
 
 
 # Messages.
 
 
-def shortage_of(error: BaseException) -> ShortageError | None:
+def as_shortage_error(error: BaseException) -> ShortageError | None:
     """Return the error to raise instead if it comes of too little memory, else None."""
-    if isinstance(error, MemoryError) or words_of(error).endswith(_TOO_LITTLE):
-        return ShortageError(f"too little memory{words_of(error)}")
+    if isinstance(error, MemoryError) or error_suffix(error).endswith(_MEMORY_ERRORS):
+        return ShortageError(f"too little memory{error_suffix(error)}")
     return None
 
 
-def words_of(error: BaseException) -> str:
+def error_suffix(error: BaseException) -> str:
     """Return the text of an error after a colon; empty if it has none, or cannot be converted."""
     try:
         text = str(error)
@@ -546,11 +546,11 @@ def as_cec_error(error: Exception) -> CecError:
         if error.filename is None and not _has_working_directory():
             return InputError("the working directory has been removed: change to another one")
         return InputError(f"{error.filename or 'input or output'}: {error.strerror or error}")
-    if (shortage := shortage_of(error)) is not None:
+    if (shortage := as_shortage_error(error)) is not None:
         return shortage
     log.critical("unexpected error", exc_info=error)
-    tell(_traceback_of(error))
-    return CecError(f"{type(error).__name__}{words_of(error)}")
+    print_error_line(_traceback_of(error))
+    return CecError(f"{type(error).__name__}{error_suffix(error)}")
 
 
 def _has_working_directory() -> bool:
@@ -561,18 +561,18 @@ def _has_working_directory() -> bool:
     return True
 
 
-def complain_unexpected(error: BaseException) -> None:
+def print_unexpected_error(error: BaseException) -> None:
     """Print the traceback of an unexpected error, and one message."""
-    tell(_traceback_of(error))
-    complain(f"unexpected {type(error).__name__}{words_of(error)}")
+    print_error_line(_traceback_of(error))
+    print_error(f"unexpected {type(error).__name__}{error_suffix(error)}")
 
 
-def complain(error: object) -> None:
+def print_error(error: object) -> None:
     """Print one message."""
-    tell(f"cec-mpi: error: {one_message(error)}")
+    print_error_line(f"cec-mpi: error: {one_message(error)}")
 
 
-class NotedSignals:
+class SignalRecorder:
     """Notes SIGTERM and SIGUSR1 within a ``with``; they do not end the process.
 
     Parameters
@@ -583,7 +583,7 @@ class NotedSignals:
         Whether SIGHUP is noted too, unless it is ignored.
     ignores_interrupts : bool
         Whether SIGINT has no effect.
-    at_first : callable, optional
+    on_first : callable, optional
         Called with the first signal, in its handler.
 
     Attributes
@@ -595,7 +595,7 @@ class NotedSignals:
 
     Examples
     --------
-    >>> with NotedSignals() as signals:
+    >>> with SignalRecorder() as signals:
     ...     signal.raise_signal(signal.SIGTERM)
     >>> signals.received.name
     'SIGTERM'
@@ -606,10 +606,10 @@ class NotedSignals:
         second_ends: bool = False,
         with_hangup: bool = False,
         ignores_interrupts: bool = False,
-        at_first: Callable[[signal.Signals], None] | None = None,
+        on_first: Callable[[signal.Signals], None] | None = None,
     ) -> None:
         self.received: signal.Signals | None = None
-        self._at_first = at_first
+        self._at_first = on_first
         self.end = False
         self._second_ends = second_ends
         self._noted: tuple[signal.Signals, ...] = _WARNINGS
@@ -620,7 +620,7 @@ class NotedSignals:
         self._terms = 0
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> NotedSignals:
+    def __enter__(self) -> SignalRecorder:
         if threading.current_thread() is not threading.main_thread():
             return self  # only the main thread handles signals
         for number in self._noted:

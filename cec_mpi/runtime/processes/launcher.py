@@ -53,7 +53,7 @@ class Launcher:
         Number of processes that it started, and rank of this process.
     """
 
-    maker: str
+    implementation: str
     name: str
     size: int
     rank: int
@@ -61,21 +61,23 @@ class Launcher:
     @property
     def is_srun(self) -> bool:
         """Whether it is srun itself, not a launcher that srun has started."""
-        return self.maker == SLURM
+        return self.implementation == SLURM
 
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
     """Return the launcher that started this process; None if it was started by hand."""
-    for maker, (rank, *sizes) in _VARIABLES.items():
-        if _MARKS.get(maker, rank) not in environ:
+    for implementation, (rank, *sizes) in _VARIABLES.items():
+        if _MARKS.get(implementation, rank) not in environ:
             continue
         try:
-            if maker == SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
+            if implementation == SLURM and int(environ["SLURM_STEP_ID"]) >= _NO_STEP_OF_TASKS:
                 continue
-            if maker in (SLURM, _PMI) and _is_shell_of_srun(environ):
+            if implementation in (SLURM, _PMI) and _is_shell_of_srun(environ):
                 continue
             size = next((environ[name] for name in sizes if name in environ), "")
-            return Launcher(maker, _name(maker, environ), int(size), int(environ[rank]))
+            return Launcher(
+                implementation, _name(implementation, environ), int(size), int(environ[rank])
+            )
         except (KeyError, ValueError):
             continue
     return None
@@ -108,7 +110,7 @@ def job_id(environ: Mapping[str, str] = os.environ) -> str:
     '25.0.1'
     """
     launcher = detect_launcher(environ)
-    names = _JOBS.get(launcher.maker, ()) if launcher else ()
+    names = _JOBS.get(launcher.implementation, ()) if launcher else ()
     return ".".join(environ[name] for name in names if name in environ)
 
 
@@ -123,12 +125,14 @@ def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 
-def _name(maker: str, environ: Mapping[str, str]) -> str:
-    if maker == SLURM:
+def _name(implementation: str, environ: Mapping[str, str]) -> str:
+    if implementation == SLURM:
         kind = environ.get("SLURM_MPI_TYPE")
         return f"srun --mpi={kind}" if kind else "srun without --mpi"
     programs = {OPEN_MPI: "Open MPI's mpirun", MPICH: "MPICH's mpiexec"}
-    return programs.get(maker, "Intel MPI's mpirun" if maker == INTEL else maker)
+    return programs.get(
+        implementation, "Intel MPI's mpirun" if implementation == INTEL else implementation
+    )
 
 
 @dataclass(frozen=True)
@@ -172,19 +176,19 @@ def continuity(
     settings : mapping of str to str, optional
         Settings of Slurm (`slurm_settings`), only for srun.
     """
-    if launcher is None or launcher.maker == INTEL:
+    if launcher is None or launcher.implementation == INTEL:
         return Continuity(True)
-    if launcher.maker == OPEN_MPI:
+    if launcher.implementation == OPEN_MPI:
         return _of_open_mpi(environ)
-    if launcher.maker == SLURM:
+    if launcher.implementation == SLURM:
         return _of_srun(environ, settings or {})
-    if launcher.maker == MPICH:
+    if launcher.implementation == MPICH:
         text = "MPICH's mpiexec has no option to change this: use srun, or"
         return Continuity(False, f"{text} {_NO_LAUNCHER}")
     return Continuity(None, f"see the manual of the launcher, or {_NO_LAUNCHER}")
 
 
-def present_continuity() -> Continuity | None:
+def detect_continuity() -> Continuity | None:
     """Return the continuity of this process's launcher; None if it was started by hand.
 
     Under srun this calls Slurm for its settings: call it only where the answer is printed.
@@ -226,7 +230,7 @@ def _number(text: str | None) -> int | None:
 
 def srun_list() -> tuple[str, ...] | None:
     """Return the values of ``srun --mpi=``; None without a Slurm that answers."""
-    return srun_kinds(output_of("srun", "--mpi=list")) or None
+    return srun_kinds(run_output("srun", "--mpi=list")) or None
 
 
 def srun_load_problem(kind: str) -> str:
@@ -236,7 +240,7 @@ def srun_load_problem(kind: str) -> str:
     to join a job that does not exist, it loads the plugin and starts nothing.
     """
     words = f"--mpi={kind}", f"--jobid={_NO_JOB}", "--ntasks=1", "true"
-    return load_problem(kind, output_of("srun", *words))
+    return load_problem(kind, run_output("srun", *words))
 
 
 def srun_kinds(text: str) -> tuple[str, ...]:
@@ -268,7 +272,7 @@ def load_problem(kind: str, text: str) -> str:
 
 def slurm_settings() -> dict[str, str]:
     """Return the settings of Slurm; empty without a Slurm that answers."""
-    return read_settings(output_of("scontrol", "show", "config"))
+    return read_settings(run_output("scontrol", "show", "config"))
 
 
 def read_settings(text: str) -> dict[str, str]:
@@ -282,7 +286,7 @@ def read_settings(text: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+) += (.*?)\s*$", text, re.MULTILINE))
 
 
-def output_of(*command: str) -> str:
+def run_output(*command: str) -> str:
     """Return the output of a program; empty if it does not exist or does not end."""
     import subprocess  # few ranks start a program
 

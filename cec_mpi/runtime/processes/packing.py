@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from cec_mpi.errors import CecError
-from cec_mpi.runtime.processes.ending import words_of
+from cec_mpi.runtime.processes.ending import error_suffix
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.kinds import manifest_of
@@ -43,7 +43,7 @@ def pack(content: Any) -> bytes:
     >>> pack({"seconds": [1.5, float("inf")]})
     b'{"seconds": [1.5, Infinity]}'
     """
-    return json.dumps(msgspec.to_builtins(_content_of(content), enc_hook=_plain)).encode()
+    return json.dumps(msgspec.to_builtins(_content_of(content), enc_hook=_encode_hook)).encode()
 
 
 def unpack(message: Any, kind: type[T]) -> T:
@@ -60,7 +60,7 @@ def unpack(message: Any, kind: type[T]) -> T:
     (1, 2)
     """
     try:
-        made: T = _made(kind, json.loads(bytes(message)))
+        made: T = _decode(kind, json.loads(bytes(message)))
     except (OverflowError, RecursionError) as error:
         raise ValueError(f"a message that cannot be read: {error}") from None
     return made
@@ -83,7 +83,7 @@ def unpack_fields(message: Any, kind: type[T]) -> T:
     content, hints = unpack(message, dict[str, Any]), _hints(kind)  # type: ignore[arg-type]
     if content.keys() != hints.keys():
         raise ValueError(f"expected the fields of {kind.__name__}")
-    return kind(**{name: _made(hints[name], value) for name, value in content.items()})
+    return kind(**{name: _decode(hints[name], value) for name, value in content.items()})
 
 
 @cache
@@ -96,20 +96,20 @@ def _content_of(value: Any) -> Any:
     return value.content() if hasattr(value, "content") else value
 
 
-def _made(kind: Any, content: Any) -> Any:
+def _decode(kind: Any, content: Any) -> Any:
     if kind in READERS:
         return READERS[kind](content)
-    return msgspec.convert(content, kind, dec_hook=_make)
+    return msgspec.convert(content, kind, dec_hook=_decode_hook)
 
 
-def _plain(content: Any) -> Any:
+def _encode_hook(content: Any) -> Any:
     if isinstance(content, np.ndarray):
         octets = base64.b64encode(content.tobytes()).decode()
         return content.dtype.str, content.shape, octets
     return content.item() if isinstance(content, np.generic) else os.fspath(content)
 
 
-def _make(kind: Any, content: Any) -> Any:
+def _decode_hook(kind: Any, content: Any) -> Any:
     if kind is Path and isinstance(content, str):
         return Path(content)
     if get_origin(kind) is np.ndarray:
@@ -186,7 +186,7 @@ class Failure:
             return cls(kinds, "", int(error.code or 0))
         (text,) = error.args if len(error.args) == 1 else (None,)
         if not isinstance(text, str):
-            text = words_of(error).removeprefix(": ")
+            text = error_suffix(error).removeprefix(": ")
         return cls(kinds, text, error.exit_code if isinstance(error, CecError) else 1)
 
     def error(self) -> BaseException:

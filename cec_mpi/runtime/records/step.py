@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.runtime.records.events import (
     KIND_OF,
-    MOST_MACHINES,
+    MAX_MACHINES,
     Count,
     Event,
     Machine,
@@ -28,20 +28,20 @@ from cec_mpi.runtime.records.events import (
     Size,
     kind_and_machine,
 )
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 Ints = NDArray[np.int64]
 
 VERSION = 4
 """Version of the format of ``steps.jsonl``."""
 
-Why = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
+AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
 """Why a machine is away."""
 
-Away = dict[Why, dict[Machine, Count]]
+AbsenceTable = dict[AbsenceReason, dict[Machine, Count]]
 """Machines, and since which step they are away, by why."""
 
-Machines = Annotated[int, Meta(ge=1, le=MOST_MACHINES)]
+Machines = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 """How many machines."""
 
 
@@ -68,10 +68,10 @@ class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
     scheme: str | UnsetType = UNSET
     shards: str | UnsetType = UNSET
     mpi_library: str | UnsetType = UNSET
-    stragglers: Annotated[int, Meta(ge=0, le=MOST_MACHINES)] = 0
+    stragglers: Annotated[int, Meta(ge=0, le=MAX_MACHINES)] = 0
     speeds: Literal["learn"] | list[Size] | dict[str, Size] | None = None
     taking_part: list[Machine] | UnsetType = UNSET
-    machine_of_rank: list[Annotated[int, Meta(ge=0, le=MOST_MACHINES)]] | UnsetType = UNSET
+    machine_of_rank: list[Annotated[int, Meta(ge=0, le=MAX_MACHINES)]] | UnsetType = UNSET
     hosts: list[str] | UnsetType = UNSET
     about: dict[str, Any] = {}
 
@@ -110,7 +110,7 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     time: str
     missing: Count
     available: tuple[Machine, ...] = ()
-    away: dict[Machine, Why] = field(default_factory=dict)
+    away: dict[Machine, AbsenceReason] = field(default_factory=dict)
 
 
 # gc=False: records are in no cycles, so the garbage collector need not visit a million of them.
@@ -210,7 +210,7 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     condition: Size | None
     cancellation: Size | None
     assignment: list[list[Count]]
-    away: Away
+    away: AbsenceTable
     waited_ticks: Count = 0
     waited_seconds: Seconds = 0.0
     plan_changed: bool = False
@@ -304,7 +304,7 @@ def check_events(events: Sequence[Event]) -> None:
             raise ValueError("Expected a kind of event first - at `$.events`")
 
 
-def moment(text: str) -> float:
+def parse_timestamp(text: str) -> float:
     """Return a time of ISO 8601 in seconds since the epoch.
 
     Examples
@@ -315,10 +315,10 @@ def moment(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError(f"Expected a time of ISO 8601, got {shown(text)}") from None
+        raise ValueError(f"Expected a time of ISO 8601, got {shorten(text)}") from None
 
 
-def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away) -> None:
+def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: AbsenceTable) -> None:
     """Raise ValueError if the fields of a step are not of the same machines.
 
     Parameters
@@ -329,7 +329,7 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Away)
     away : dict
     """
     machines = min(lengths.values())
-    if machines < 1 or max(lengths.values()) > min(machines, MOST_MACHINES):
+    if machines < 1 or max(lengths.values()) > min(machines, MAX_MACHINES):
         name = max(lengths, key=lambda name: abs(lengths[name] - machines))
         raise ValueError(
             f"Expected one for each of {machines} machines, got {lengths[name]} - at `$.{name}`"

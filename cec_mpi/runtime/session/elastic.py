@@ -14,20 +14,20 @@ from pathlib import Path
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import (
-    end_job_at_exit,
+    abort_job_at_exit,
     end_ranks,
     end_with_launcher,
     this_process,
 )
 from cec_mpi.runtime.processes.launcher import (
     continuity,
+    detect_continuity,
     job_id,
     launcher_of_ranks,
-    present_continuity,
     without_launcher,
 )
-from cec_mpi.runtime.processes.places import Place, place_here
-from cec_mpi.runtime.processes.start import seconds_to_meet
+from cec_mpi.runtime.processes.places import Place, detect_place
+from cec_mpi.runtime.processes.start import start_limit_seconds
 from cec_mpi.runtime.session.machine import (
     Source,
     end_note,
@@ -85,7 +85,7 @@ def serve_launched(options: SessionOptions, file: Path) -> int:
     source: Source = file
     if options.listen is not None and os.environ.get(KEY_VARIABLE):  # or rank 0 says so
         source = source_of(options.listen, options.encryption)
-    seconds = seconds_to_meet(options.start_timeout, launcher.size)
+    seconds = start_limit_seconds(options.start_timeout, launcher.size)
     return serve_as_rank(source, file, launcher.rank, job_id(), seconds)
 
 
@@ -119,7 +119,7 @@ def elastic(
     this_process.is_elastic = True
     launcher, turns = launcher_of_ranks(), FairLock()
     ranks = 0 if launcher is None else launcher.size - 1
-    seconds = seconds_to_meet(options.start_timeout, 1 + ranks + (options.local or 0))
+    seconds = start_limit_seconds(options.start_timeout, 1 + ranks + (options.local or 0))
     hub: SocketHub | None = None
     error: BaseException | None = None
 
@@ -137,12 +137,12 @@ def elastic(
     with ExitStack() as last:
         try:
             hub = _open_hub(options, file)
-            found = None if launcher is None else present_continuity()
+            found = None if launcher is None else detect_continuity()
             if found is not None and not found.continues:
                 warn(found)
             local = last.enter_context(_local_machines(options, file, seconds, 1 + ranks))
             with ExitStack() as kept:
-                given = [place_here()], "", kept, logs, turns, ExecutionMode.ELASTIC, gather
+                given = [detect_place()], "", kept, logs, turns, ExecutionMode.ELASTIC, gather
                 yield Session(hub, *given)
         except BaseException as caught:
             error = caught
@@ -158,7 +158,7 @@ def elastic(
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
                     if stuck - end_ranks(stuck):  # on other hosts, where only the launcher can
-                        end_job_at_exit()
+                        abort_job_at_exit()
 
 
 @contextmanager

@@ -16,13 +16,13 @@ from cec_mpi.runtime.processes.ending import (
     this_process,
     was_forked,
 )
-from cec_mpi.runtime.processes.places import place_here, place_of_ranks
+from cec_mpi.runtime.processes.places import detect_place, place_of_ranks
 from cec_mpi.runtime.processes.start import (
     begin_start,
     check_start,
     library,
     limited_start,
-    meet,
+    start_barrier,
 )
 from cec_mpi.runtime.times import RAISING_SECONDS
 
@@ -69,7 +69,7 @@ def static_session(
         local = LocalHub()
         with ExitStack() as kept:
             kept.callback(local.stop, None)
-            yield Session(local, [place_here()], "", kept)
+            yield Session(local, [detect_place()], "", kept)
         return
     begin_start(options.start_timeout)
     with (
@@ -92,7 +92,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         from cec_mpi.runtime.wire.collective.master_end import CollectiveHub
 
     places = place_of_ranks(comm)
-    meet(comm)
+    start_barrier(comm)
     if comm.rank:
         with ending_the_job(comm, known=()):
             error = serve(CollectiveMachineEnd(comm))

@@ -20,10 +20,10 @@ from pathlib import Path
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.runtime.processes.ending import NotedSignals, complain, end_ranks, this_process
+from cec_mpi.runtime.processes.ending import SignalRecorder, end_ranks, print_error, this_process
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import place_here
-from cec_mpi.runtime.records.events import MOST_MACHINES
+from cec_mpi.runtime.processes.places import detect_place
+from cec_mpi.runtime.records.events import MAX_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
     DISCONNECT_POLL_SECONDS,
@@ -54,8 +54,8 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.store.limits import DEFAULT_MEMORY, free_memory
-from cec_mpi.terminal import keep_warnings_from_raising, say
-from cec_mpi.text import shown
+from cec_mpi.terminal import print_note, remove_error_filters
+from cec_mpi.text import shorten
 
 Source = Path | ConnectionFile
 
@@ -149,17 +149,17 @@ def join(
         cec_mpi.join("run.json", machines=2, memory=64e9)
     """
     for name, number in (("machines", machines), ("machine", 1 if machine is None else machine)):
-        if not (isinstance(number, Integral) and 1 <= number <= MOST_MACHINES):
-            text = shown(number)
-            raise InputError(f"{name} {text}: expected a whole number from 1 to {MOST_MACHINES}")
+        if not (isinstance(number, Integral) and 1 <= number <= MAX_MACHINES):
+            text = shorten(number)
+            raise InputError(f"{name} {text}: expected a whole number from 1 to {MAX_MACHINES}")
     if not (isinstance(memory, Real) and 0 < memory < math.inf):
         raise InputError(
-            f"memory {shown(memory)}: expected a number of bytes, or a fraction up to 1"
+            f"memory {shorten(memory)}: expected a number of bytes, or a fraction up to 1"
         )
     if retry is not None and not (isinstance(retry, Real) and retry >= 0):
-        raise InputError(f"retry {shown(retry)}: expected a number of seconds")
+        raise InputError(f"retry {shorten(retry)}: expected a number of seconds")
     if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
-        raise InputError(f"threads {shown(threads)}: expected a whole number of at least 1")
+        raise InputError(f"threads {shorten(threads)}: expected a whole number of at least 1")
     host_options = (
         {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
     )
@@ -170,11 +170,11 @@ def join(
         machines=() if machine is None else (machine,),
         is_limited=memory != DEFAULT_MEMORY,
     )
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         search = _MasterFinder(where, signals, retry)
         connection = search.connect(0.0 if retry is None else retry)
         while True:
-            say(f"joined the run of {_name(where)} at {connection.place}")
+            print_note(f"joined the run of {_name(where)} at {connection.place}")
             end = SocketMachineEnd(connection, threads, signals, host_options=host_options)
             error = search.serve(connection, hello, end)
             hello = replace(hello, machines=end.machines or hello.machines)
@@ -185,7 +185,7 @@ def join(
                 continue
             if not isinstance(error, MasterLostError):
                 error = MasterLostError(f"the master has left: {_reason(error)}")
-            say(f"{error}; waiting {retry:g} s for it to come back")
+            print_note(f"{error}; waiting {retry:g} s for it to come back")
             search.prints = False
             connection = search.connect(retry)
 
@@ -220,7 +220,7 @@ def serve_as_rank(
         The process that has started this one, if it may have ended before this call.
     """
     launch = file, job, os.getppid() if parent is None else parent
-    with NotedSignals(ignores_interrupts=True) as signals:  # the master handles them
+    with SignalRecorder(ignores_interrupts=True) as signals:  # the master handles them
         hello = replace(_hello(DEFAULT_MEMORY * free_memory()), rank=rank)
         search = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
@@ -241,7 +241,7 @@ def serve_as_rank(
             if rank > _PRINTING_RANKS:  # a launcher may end all ranks when one leaves
                 time.sleep(PRINTING_SECONDS)
             elif prints:
-                complain(gone)
+                print_error(gone)
             if isinstance(source, Path) and search.file is None:
                 end_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
@@ -254,7 +254,7 @@ def serve_as_rank(
 
 def _hello(memory: float) -> Hello:
     most = min(int(memory), Hello.memory)
-    return Hello(package_fingerprint(), os.getpid(), place_here(), memory=most)
+    return Hello(package_fingerprint(), os.getpid(), detect_place(), memory=most)
 
 
 class _MasterFinder:
@@ -263,7 +263,7 @@ class _MasterFinder:
     def __init__(
         self,
         source: Source,
-        signals: NotedSignals,
+        signals: SignalRecorder,
         retry: float | None,
         launch: tuple[Path, str, int] | None = None,
     ) -> None:
@@ -288,7 +288,7 @@ class _MasterFinder:
                 if not is_late or time.monotonic() >= due:
                     raise self._final_error(error, is_late) from None
                 if self.prints:
-                    say(f"{error}; waiting {seconds:g} s at most")
+                    print_note(f"{error}; waiting {seconds:g} s at most")
                     self.prints = False
             self._pause()
 
@@ -465,7 +465,7 @@ def _notes(file: Path, job: str) -> list[Path]:
 
 def main(words: list[str], parent: int) -> None:
     """Be a machine that a run, the process `parent`, has started on its own computer."""
-    keep_warnings_from_raising()
+    remove_error_filters()
     text, file, rank, job, seconds, encryption = words
     given = source_of(text, encryption == "1"), Path(file), int(rank), job, float(seconds)
     sys.exit(serve_as_rank(*given, prints=False, parent=parent))

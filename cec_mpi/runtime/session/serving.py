@@ -15,7 +15,7 @@ from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError
 from cec_mpi.runtime.machine.faults import read_faults
 from cec_mpi.runtime.machine.machine import Machine, Report
 from cec_mpi.runtime.options.machines import MachineOptions
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.places import limit_threads
 from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenReport, Stop
 from cec_mpi.store.cache import open_cached
@@ -51,7 +51,7 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
     """
     machines: dict[int, Machine] = {}
     logs: dict[int, ExitStack] = {}
-    with ExitStack() as session, NotedSignals() as signals, Machine.ignore_fp_warnings():
+    with ExitStack() as session, SignalRecorder() as signals, Machine.ignore_fp_warnings():
         while True:
             match order := end.receive_order(signals):
                 case Multiply():
@@ -116,7 +116,7 @@ def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]
     return good[:1] or values[:1]
 
 
-def _mark_leaving(report: Report, signals: NotedSignals) -> Report:
+def _mark_leaving(report: Report, signals: SignalRecorder) -> Report:
     """Return the report with a warning that this process has received."""
     return report if signals.received is None else report._replace(leaving=True)
 

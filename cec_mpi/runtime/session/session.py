@@ -23,10 +23,10 @@ from cec_mpi.runtime.options.sharing import speeds_by_machine
 from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.runtime.processes.places import (
     Place,
-    find_crowds,
+    find_oversubscription,
     limit_threads,
-    unseen_shards,
-    wrong_ranks,
+    missing_shards_message,
+    rank_count_problem,
 )
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.header import host_of_ranks, run_header
@@ -273,7 +273,7 @@ class Session:
         """Warn of ranks and threads that share cores, unless slow machines are emulated."""
         if self._running is not ExecutionMode.SERIAL and options.emulate_speeds is None:
             threads = [options.threads or place.threads for place in self._places]
-            found = find_crowds(self._places, threads, detect_launcher())
+            found = find_oversubscription(self._places, threads, detect_launcher())
             self._warn([finding.text for finding in found])
 
     def _warn(self, texts: Sequence[str]) -> None:
@@ -307,7 +307,7 @@ def opening_error(
         missing_shards = {}  # no node sees the files of another
     if missing_shards:
         path = str(opening.shard_file(min(missing_shards)).absolute())
-        return InputError(unseen_shards(path, places[0].host, missing_shards))
+        return InputError(missing_shards_message(path, places[0].host, missing_shards))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
     if any(report.shard_missing for report in opened):
@@ -349,7 +349,7 @@ def emulation_of(
 
 def check_ranks(size: int, machines: tuple[int, ...], total: int) -> None:
     """Raise unless there is one rank for the master and one for each machine, of all of a store."""
-    problem = wrong_ranks(size, machines, total, detect_launcher())
+    problem = rank_count_problem(size, machines, total, detect_launcher())
     if problem:
         raise InputError(problem)
 

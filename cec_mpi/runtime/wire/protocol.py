@@ -22,7 +22,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Report
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
@@ -159,7 +159,7 @@ class StaticHub:
 class MachineEnd(Protocol):
     """A machine's end."""
 
-    def receive_order(self, signals: NotedSignals) -> OrderContent:
+    def receive_order(self, signals: SignalRecorder) -> OrderContent:
         """Wait for the next order of the master, without using a core.
 
         An end may tell the master about signals that this process has received.

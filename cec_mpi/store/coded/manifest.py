@@ -30,7 +30,7 @@ from cec_mpi.store.format.manifest import (
     SumsEntry,
     check,
 )
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 ROW_EXPONENTS = "row-exponents.npy"
 _LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
@@ -63,7 +63,7 @@ class CodeEntry(Struct, frozen=True):
             raise ValueError("the generator holds infinity")
         parts = generator[: generator.shape[1]]
         if self.family not in FAMILIES or (self.systematic and (parts != np.eye(len(parts))).any()):
-            raise ValueError(f"a{' systematic' * self.systematic} {shown(self.family)} code")
+            raise ValueError(f"a{' systematic' * self.systematic} {shorten(self.family)} code")
         _check_conditioning(self.conditioning, generator)
         return generator
 
@@ -256,7 +256,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             end = 0
             for mark in shard.rebuilt:
                 if not end <= mark.start < mark.stop <= grid.rows:
-                    raise ValueError(f"rebuilt of shard {n} has {shown(mark)}")
+                    raise ValueError(f"rebuilt of shard {n} has {shorten(mark)}")
                 end = mark.stop
         if self.column_names:
             check("number of column_names", len(self.column_names), self.columns)
@@ -281,9 +281,9 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
     machines, recovery = generator.shape
     numbers = stated.worst_machines
     if len(set(numbers)) != len(numbers) or len(numbers) != recovery:
-        raise ValueError(f"machines {shown(numbers)}: expected {recovery} different ones")
+        raise ValueError(f"machines {shorten(numbers)}: expected {recovery} different ones")
     if not all(1 <= n <= machines for n in numbers):
-        raise ValueError(f"machines {shown(numbers)}: expected numbers from 1 to {machines}")
+        raise ValueError(f"machines {shorten(numbers)}: expected numbers from 1 to {machines}")
     sets = math.comb(machines, recovery)
     few = sets <= _FEW_SETS and sets * recovery**3 <= _FEW_PRODUCTS
     every = combinations(range(machines), recovery) if few else [[n - 1 for n in numbers]]
@@ -293,7 +293,7 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
         raise ValueError(f"worst condition number {stated.worst:g}: the generator has {worst:g}")
     possible = stated.measured == sets if stated.complete else 1 <= stated.measured <= sets
     if not (possible and 0 < stated.median <= stated.worst * (1 + rounding)):
-        raise ValueError(f"conditioning is {shown(stated)}")
+        raise ValueError(f"conditioning is {shorten(stated)}")
 
 
 def rows_per_shard(rows: int, recovery: int) -> int:

@@ -11,7 +11,7 @@ from cec_mpi.core.replicas.holders import Spread, fatal_sets, spread_of
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.facts import Facts
-from cec_mpi.text import few, plural, size_words
+from cec_mpi.text import format_bytes, plural, truncate
 
 _LISTED = 8
 
@@ -30,8 +30,8 @@ class CopiesFacts(Facts):
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
             f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines()}; each row on "
-            f"{plural(manifest.copies, 'machine')}; {size_words(size)} (a code with --recovery "
-            f"{needed}: {size_words(manifest.machines * share)})"
+            f"{plural(manifest.copies, 'machine')}; {format_bytes(size)} (a code with --recovery "
+            f"{needed}: {format_bytes(manifest.machines * share)})"
         )
 
     def table(self) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ class CopiesFacts(Facts):
             balance_of(spread.slower, spread.slowest, spread.away),
             (
                 "shards",
-                f"{size_words(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
+                f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
             ),
         ]
 
@@ -106,7 +106,7 @@ def losses_of(
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
     chances = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
     often = f"; probability that random losses end a run: {chances}" if lost else ""
-    sets = few([" ".join(map(str, machines)) for machines in fatal], _LISTED)
+    sets = truncate([" ".join(map(str, machines)) for machines in fatal], _LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
         ("", f"a run ends when all machines of one of these sets have left: {sets}"),

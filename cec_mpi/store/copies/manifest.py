@@ -19,7 +19,7 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest, ShardEntry, check
 from cec_mpi.store.format.scaling import read_array
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 CELLS = "cells.npy"
 
@@ -52,10 +52,10 @@ class PartsEntry(Struct, frozen=True):
             raise ValueError("the parts do not follow each other")
         for of_part in holders:
             if not of_part or tuple(sorted(set(of_part))) != of_part:
-                raise ValueError(f"holders of a part are {shown(of_part)}")
+                raise ValueError(f"holders of a part are {shorten(of_part)}")
             if not 1 <= of_part[0] <= of_part[-1] <= machines:
                 raise ValueError(
-                    f"holders of a part are {shown(of_part)}: there are {machines} machines"
+                    f"holders of a part are {shorten(of_part)}: there are {machines} machines"
                 )
 
 

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from cec_mpi.errors import InputError
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
@@ -37,7 +37,7 @@ def as_path(given: str | os.PathLike[str]) -> Path:
         text = os.fsdecode(given)
     except TypeError:
         raise InputError(
-            f"{shown(given)} has type {type(given).__name__}: expected a str or os.PathLike"
+            f"{shorten(given)} has type {type(given).__name__}: expected a str or os.PathLike"
         ) from None
     if not text:  # a variable of a shell that is not set; Path takes it for the working directory
         raise InputError("'': expected the name of a file or directory")

@@ -24,7 +24,7 @@ from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError
-from cec_mpi.text import shown
+from cec_mpi.text import shorten
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
@@ -136,7 +136,7 @@ class MissingValues(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         good = 0 <= self.dropped <= self.rows and self.columns >= 0
         if not good or (self.rows > 0) != (self.columns > 0):
-            raise ValueError(f"missing is {shown(self)}")
+            raise ValueError(f"missing is {shorten(self)}")
 
 
 class _AbstractStruct(StructMeta, ABCMeta):
@@ -194,8 +194,8 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
             name, size = self.file_of(n), self.bytes_of(n)
             if shard.file != name or shard.bytes != size or size > _MOST_BYTES:
                 raise ValueError(
-                    f"shard {n} is {shown(shard.file)} of {shard.bytes} bytes, expected "
-                    f"{shown(name)} of {size}"
+                    f"shard {n} is {shorten(shard.file)} of {shard.bytes} bytes, expected "
+                    f"{shorten(name)} of {size}"
                 )
 
     def __repr__(self) -> str:
@@ -383,7 +383,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 def check(what: str, found: Any, expected: Any) -> None:
     """Raise a ValueError if a field has another value."""
     if found != expected:
-        raise ValueError(f"{what} is {shown(found)}, expected {shown(expected)}")
+        raise ValueError(f"{what} is {shorten(found)}, expected {shorten(expected)}")
 
 
 def store_dtype(name: str | None, source: np.dtype[Any]) -> np.dtype[Any]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.cli.run.checkpoints import CheckpointFile, Found, check_same, read_checkpoint
+from cec_mpi.cli.run.checkpoints import CheckpointFile, ResumeState, check_same, read_checkpoint
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
@@ -35,7 +35,7 @@ def state_of(step):
 
 
 def checkpoint_in(directory, found=None):
-    return CheckpointFile(directory, ABOUT, found or Found({}), Interval(), lambda: 0)
+    return CheckpointFile(directory, ABOUT, found or ResumeState({}), Interval(), lambda: 0)
 
 
 def write(checkpoint, *steps):
@@ -341,7 +341,7 @@ def test_wherever_a_write_is_killed_a_whole_checkpoint_is_left(tmp_path, monkeyp
 def test_a_checkpoint_is_written_when_its_interval_has_passed(tmp_path, interval, written):
     moment = 0  # each step takes ten seconds
     checkpoint = CheckpointFile(
-        tmp_path, ABOUT, Found({}), interval, lambda: moment, lambda: 10.0 * moment
+        tmp_path, ABOUT, ResumeState({}), interval, lambda: moment, lambda: 10.0 * moment
     )
     steps = []
     checkpoint.after_writing = lambda: steps.append(moment)
@@ -370,7 +370,7 @@ def test_a_run_that_is_done_leaves_none(tmp_path):
     checkpoint.remove()
     assert names_in(tmp_path) == []
     assert not has_checkpoint(tmp_path)
-    assert read_checkpoint(tmp_path, ABOUT) == Found({})
+    assert read_checkpoint(tmp_path, ABOUT) == ResumeState({})
     checkpoint.remove()
 
 

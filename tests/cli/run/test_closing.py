@@ -14,7 +14,7 @@ import pytest
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.cli.run.closing import Ending, closing_lines, closing_warnings, collect_warnings
+from cec_mpi.cli.run.closing import RunEnd, closing_lines, closing_warnings, collect_warnings
 from cec_mpi.runtime.records.recorder import read_steps
 from helpers.waiting import LIMIT
 
@@ -37,7 +37,7 @@ def ending(**changes):
         "finished": True,
         "files": ("result.npy", "u.npy"),
     }
-    return Ending(**about | changes)
+    return RunEnd(**about | changes)
 
 
 def test_a_run_without_events_has_three_lines():

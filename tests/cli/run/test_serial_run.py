@@ -20,7 +20,7 @@ from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, RandomAvailability
 from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.recorder import Recorder, read_steps
 from cec_mpi.runtime.session.gathering import gathered
 from cec_mpi.store.files.durable import locked
@@ -577,7 +577,7 @@ def test_a_map_says_where_each_machine_reads_its_shard(made, tmp_path, capsys):
     assert main([*words, "--serial", "--map"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["machine", "rank", "host", "cores", "threads", "shard"]
-    cores = str(place_here().cores)
+    cores = str(detect_place().cores)
     assert lines[1].split() == ["master", "0", socket.gethostname(), cores, cores]
     shards = [str(made / "float64" / f"shard-{n:04d}.npy") for n in range(1, 7)]
     assert [line.split()[-1] for line in lines[2:8]] == shards

@@ -41,9 +41,9 @@ def keywords():
 
 
 def flags_of_run():
-    of_run = {each.name for each in fields(RunOptions)}
+    accepted_arguments = {each.name for each in fields(RunOptions)}
     found = {each.dest for each in build_parser().commands["run"]._actions}
-    return found - OF_THE_COMMAND - of_run
+    return found - OF_THE_COMMAND - accepted_arguments
 
 
 def options_of(words):

@@ -12,12 +12,12 @@ from cec_mpi.runtime.processes.places import (
     Place,
     core_numbers,
     count_domains,
-    find_crowds,
-    unseen_shards,
-    wrong_ranks,
+    find_oversubscription,
+    missing_shards_message,
+    rank_count_problem,
 )
-from cec_mpi.runtime.processes.start import different_packages
-from cec_mpi.text import listed
+from cec_mpi.runtime.processes.start import version_mismatch
+from cec_mpi.text import join_names
 
 
 def nodes(*ranks, cores=4, own=None, domains=1, own_domains=None):
@@ -47,7 +47,7 @@ def launched(implementation):
 
 def crowds(places, threads=None, implementation="Open MPI"):
     threads = [threads or place.threads for place in places]
-    found = find_crowds(places, threads, launched(implementation))
+    found = find_oversubscription(places, threads, launched(implementation))
     assert {finding.kind for finding in found} <= {"warning"}
     return [finding.text for finding in found]
 
@@ -179,7 +179,7 @@ SAME = ("0.1.0", "15cd45ca", "/opt/cec_mpi")
     ],
 )
 def test_different_versions_of_the_package(other, message):
-    found = different_packages([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
+    found = version_mismatch([("n1", *SAME), ("n1", *SAME), ("n2", *other), ("n3", *other)])
     assert message in found
     assert bool(message) == bool(found)
 
@@ -201,7 +201,7 @@ def test_different_versions_of_what_it_needs():
     ],
 )
 def test_too_few_or_too_many_ranks(size, machines, message):
-    found = wrong_ranks(size, range(1, machines + 1), 6)
+    found = rank_count_problem(size, range(1, machines + 1), 6)
     assert message in found
     assert bool(message) == bool(found)
 
@@ -218,23 +218,25 @@ def test_too_few_or_too_many_ranks(size, machines, message):
     ],
 )
 def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, how):
-    assert wrong_ranks(2, range(1, 7), 6, launcher=launcher).endswith(how)
+    assert rank_count_problem(2, range(1, 7), 6, launcher=launcher).endswith(how)
 
 
 def test_shards_that_are_not_seen():
-    one = unseen_shards("/data/store/shard-0003.npy", "n1", {3: "n2"})
+    one = missing_shards_message("/data/store/shard-0003.npy", "n1", {3: "n2"})
     assert one.startswith(
         "machine 3 on n2 cannot see the shard: only rank 0 on n1 sees /data/store/shard-0003.npy"
     )
     assert "file system that all nodes share" in one
-    many = unseen_shards("/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)})
+    many = missing_shards_message(
+        "/s", "n1", {number: f"n{number // 5}" for number in range(5, 105)}
+    )
     assert many.startswith("machines 5, 6, 7 and 97 more on n1, n2, n3 and 17 more cannot see ")
 
 
 def test_names_in_a_list():
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c", "d"]) == "a, b, c and d"
-    assert listed("abcde") == "a, b, c and 2 more"
+    assert join_names(["a"]) == "a"
+    assert join_names(["a", "b", "c", "d"]) == "a, b, c and d"
+    assert join_names("abcde") == "a, b, c and 2 more"
 
 
 @pytest.fixture

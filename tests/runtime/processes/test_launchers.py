@@ -13,7 +13,7 @@ from cec_mpi.runtime.processes.start import (
     library_file,
     read_library,
 )
-from cec_mpi.runtime.processes.start import wrong_launcher as message
+from cec_mpi.runtime.processes.start import launcher_mismatch as message
 
 # As seen with Open MPI 5.0 and 4.1, MPICH 5.0 and 4.0, Intel MPI 2021 and Slurm 22.05.
 RANK_2_OF_3 = {"SLURM_NTASKS": "3", "SLURM_PROCID": "2"}

@@ -89,8 +89,8 @@ def test_who_does_not_know_its_job_ends_nobody(variables, start, launched):
 
 FORKING = """
 import os, sys
-from cec_mpi.runtime.processes.ending import end_job_at_exit
-end_job_at_exit()
+from cec_mpi.runtime.processes.ending import abort_job_at_exit
+abort_job_at_exit()
 child = os.fork()
 if not child:
     sys.exit(0)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 
 WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -23,7 +23,7 @@ def earlier():
 
 @pytest.mark.parametrize("number", WARNINGS)
 def test_a_signal_is_noted_in_place_of_what_it_did_before(earlier, number):
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         assert signals.received is None
         signal.raise_signal(number)
         assert signals.received is number
@@ -33,7 +33,7 @@ def test_a_signal_is_noted_in_place_of_what_it_did_before(earlier, number):
 
 
 def test_the_first_of_several_is_named(earlier):
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM, signal.SIGUSR1):
             signal.raise_signal(number)
         assert signals.received is signal.SIGUSR1
@@ -41,7 +41,7 @@ def test_the_first_of_several_is_named(earlier):
 
 
 def test_a_second_sigterm_does_what_it_did_before(earlier):
-    with NotedSignals(second_ends=True) as signals:
+    with SignalRecorder(second_ends=True) as signals:
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
             signal.raise_signal(number)
         assert earlier == []
@@ -55,14 +55,14 @@ def test_a_second_sigterm_does_what_it_did_before(earlier):
 
 
 def test_handlers_come_back_after_an_exception(earlier):
-    with pytest.raises(ArithmeticError), NotedSignals():
+    with pytest.raises(ArithmeticError), SignalRecorder():
         raise ArithmeticError
     signal.raise_signal(signal.SIGUSR1)
     assert earlier == [signal.SIGUSR1]
 
 
 def test_who_sleeps_sleeps_on():
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         main = threading.get_ident()
         alarm = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1))
         alarm.start()
@@ -76,11 +76,11 @@ def test_who_sleeps_sleeps_on():
 def test_a_terminal_that_is_gone_is_noted_where_that_is_not_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with NotedSignals(with_hangup=True) as signals:
+        with SignalRecorder(with_hangup=True) as signals:
             signal.raise_signal(signal.SIGHUP)
             assert signals.received is None
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-        with NotedSignals(with_hangup=True) as signals:
+        with SignalRecorder(with_hangup=True) as signals:
             signal.raise_signal(signal.SIGHUP)
             assert signals.received is signal.SIGHUP
         assert signal.getsignal(signal.SIGHUP) is signal.default_int_handler

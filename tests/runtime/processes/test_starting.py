@@ -6,17 +6,17 @@ import pytest
 
 from cec_mpi import open_operator
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.start import seconds_to_meet
+from cec_mpi.runtime.processes.start import start_limit_seconds
 
 
 def test_more_ranks_have_more_time():
-    assert 60 <= seconds_to_meet(None, 1) < seconds_to_meet(None, 100)
+    assert 60 <= start_limit_seconds(None, 1) < start_limit_seconds(None, 100)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "soon", [3]])
 def test_a_limit_is_a_positive_number(seconds, small_store):
     with pytest.raises(InputError, match="start_timeout"):
-        seconds_to_meet(seconds, 4)
+        start_limit_seconds(seconds, 4)
     with (
         pytest.raises(InputError, match="start_timeout"),
         open_operator(small_store, None, start_timeout=seconds),

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from cec_mpi.runtime.processes.waiting import LONGEST_SLEEP, Patience, Rhythm, wait_for
+from cec_mpi.runtime.processes.waiting import MAX_SLEEP_SECONDS, PollTimer, WaitHistory, wait_for
 
 
 class Clock:
@@ -52,67 +52,67 @@ class Due:
 
 
 def test_after_a_long_wait_the_next_one_sleeps_and_after_a_short_one_it_does_not(clock):
-    rhythm = Rhythm()
-    awake = rhythm.spin
-    assert wait_for([Due(clock, 0), Due(clock, 0.02)], rhythm=rhythm)
-    assert 0.02 <= rhythm.last < 0.021
-    assert rhythm.spin < awake / 10
-    assert wait_for([Due(clock, awake / 2)], rhythm=rhythm)
-    assert rhythm.spin == awake
+    history = WaitHistory()
+    awake = history.spin
+    assert wait_for([Due(clock, 0), Due(clock, 0.02)], history=history)
+    assert 0.02 <= history.last < 0.021
+    assert history.spin < awake / 10
+    assert wait_for([Due(clock, awake / 2)], history=history)
+    assert history.spin == awake
     clock.slept.clear()
-    assert wait_for([Due(clock, awake / 2)], rhythm=rhythm)
+    assert wait_for([Due(clock, awake / 2)], history=history)
     assert clock.slept == []
 
 
 def test_where_others_keep_the_core_all_waits_sleep_for_a_while(clock):
-    rhythm, another = Rhythm(), Rhythm()
+    history, another = WaitHistory(), WaitHistory()
     awake = another.spin
-    assert wait_for([Due(clock, 0, takes=0.002)], rhythm=rhythm)
+    assert wait_for([Due(clock, 0, takes=0.002)], history=history)
     assert another.spin < awake / 10
     clock.work(60)
     assert another.spin == awake
 
 
 def test_where_things_come_one_by_one_the_longest_wait_is_expected(clock):
-    rhythm = Rhythm()
-    patience = Patience(rhythm=rhythm)
+    history = WaitHistory()
+    timer = PollTimer(history=history)
     clock.work(0.02)
-    patience.again()
-    assert patience.waited() == 0
-    patience.again()
-    assert rhythm.last == 0
-    patience.over()
-    assert rhythm.last == pytest.approx(0.02)
+    timer.again()
+    assert timer.waited() == 0
+    timer.again()
+    assert history.last == 0
+    timer.over()
+    assert history.last == pytest.approx(0.02)
 
 
 def test_pauses_see_others_keep_the_core(clock):
-    rhythm = Rhythm()
-    awake = rhythm.spin
-    patience = Patience(rhythm=rhythm)
-    patience.pause()
+    history = WaitHistory()
+    awake = history.spin
+    timer = PollTimer(history=history)
+    timer.pause()
     clock.work(0.002)
-    patience.pause()
-    assert rhythm.spin < awake / 10
+    timer.pause()
+    assert history.spin < awake / 10
 
 
 def test_a_wait_that_is_given_up_leaves_the_rhythm(clock):
-    rhythm = Rhythm()
-    assert not wait_for([Due(clock, 60)], seconds=0.01, rhythm=rhythm)
-    assert rhythm.last == 0
+    history = WaitHistory()
+    assert not wait_for([Due(clock, 60)], seconds=0.01, history=history)
+    assert history.last == 0
 
 
 def test_a_long_wait_is_slept_through_and_ends_on_time(clock):
     begin = clock.now
     wait_for([Due(clock, 0.3)])
     assert sum(clock.slept) > 0.95 * 0.3
-    assert clock.now - begin < 0.3 + LONGEST_SLEEP + 1e-5
+    assert clock.now - begin < 0.3 + MAX_SLEEP_SECONDS + 1e-5
 
 
-@pytest.mark.parametrize("longest", [LONGEST_SLEEP, 5e-3])
+@pytest.mark.parametrize("longest", [MAX_SLEEP_SECONDS, 5e-3])
 def test_sleeps_grow_to_the_longest(clock, longest):
-    patience = Patience(longest=longest)
+    timer = PollTimer(longest=longest)
     for _ in range(600):
-        patience.pause()
+        timer.pause()
     assert clock.slept == sorted(clock.slept)
     assert clock.slept[0] < longest / 10
     assert clock.slept[-1] == longest

@@ -55,7 +55,7 @@ def test_a_large_record_is_read_in_parts(path):
         _, lines = following.new(1000)
         found += lines
         parts += 1
-        if not following.behind:
+        if not following.unread_bytes:
             break
     assert numbers(found) == ["header", *range(50)]
     assert parts > 10

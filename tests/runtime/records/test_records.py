@@ -14,7 +14,7 @@ from msgspec.structs import asdict, fields, replace
 from cec_mpi.core.elastic.events import Joined, Late, Left, Lost
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import (
-    keep_results,
+    discard_earlier,
     prepare_directory,
     read_summary,
     restore_results,
@@ -217,7 +217,7 @@ def test_overwrite_removes_results_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("old")
     prepare_directory(tmp_path, used=True)
     set_results_aside(tmp_path)
-    keep_results(tmp_path)
+    discard_earlier(tmp_path)
     assert not (tmp_path / ".earlier").exists()
     assert not [name for name in RESULTS if (tmp_path / name).exists()]
     assert (tmp_path / "notes.txt").read_text() == "old"

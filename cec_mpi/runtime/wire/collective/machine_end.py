@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.plan.assignment import Assignment, Intervals
 from cec_mpi.runtime.machine.machine import Report
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
 from cec_mpi.runtime.processes.packing import gather
-from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
     ANSWER,
@@ -55,12 +55,12 @@ class CollectiveMachineEnd:
         self._orders = Orders(comm)
         self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(ReportFields.size())
-        self._rhythm = Rhythm()
+        self._history = WaitHistory()
         self._store_buffers: _StoreBuffers | None = None
         self._opening: Open | None = None
         self._problem = ""  # the last error
 
-    def receive_order(self, signals: NotedSignals) -> OrderContent:
+    def receive_order(self, signals: SignalRecorder) -> OrderContent:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is open, rank 0 may load libraries for a second.
         order = Order(*self._orders.receive(idle=self._store_buffers is None))
@@ -75,7 +75,7 @@ class CollectiveMachineEnd:
             intervals = served.assign(assignment)
         return Multiply(order.step, product, (Part(served.machine, intervals),))
 
-    def _receive_payload(self, order: Order, signals: NotedSignals) -> OrderContent:
+    def _receive_payload(self, order: Order, signals: SignalRecorder) -> OrderContent:
         """Receive the rest of an order that is not a step."""
         if order.kind == OrderKind.LAST_ERRORS:
             gather(self._comm, self._problem, str)
@@ -158,7 +158,7 @@ class CollectiveMachineEnd:
         else:
             value_request = self._comm.Igatherv(values, None, root=MASTER)
         report_request = self._comm.Igather(self._report, None, root=MASTER)
-        wait_for([value_request, report_request], values.nbytes, rhythm=self._rhythm)
+        wait_for([value_request, report_request], values.nbytes, history=self._history)
 
 
 class _StoreBuffers:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, InputError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
-from cec_mpi.runtime.processes.ending import end_job_with
+from cec_mpi.runtime.processes.ending import abort_job_with
 from cec_mpi.runtime.processes.packing import Failure, gather, pack_fields
 from cec_mpi.runtime.processes.packing import broadcast as broadcast_object
-from cec_mpi.runtime.processes.waiting import Rhythm, wait_for
+from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.answers import (
     AnswerBuffers,
@@ -103,7 +103,7 @@ class CollectiveHub(StaticHub):
         """Bcast the order to leave; ends the job if a step was interrupted."""
         if self.is_mid_step:
             # Without an error, what cut the step off was caught, as an interrupt in a loop.
-            end_job_with(self._comm, error or MachineError(HUB_POISONED))
+            abort_job_with(self._comm, error or MachineError(HUB_POISONED))
         self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
         self.is_mid_step = False
         self.stopped = True
@@ -175,7 +175,7 @@ class CollectiveMasterEnd:
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
         self._is_shared = False
         self._short: list[MPI.Request] | None = None  # answers with their reports
-        self._rhythm = Rhythm()
+        self._history = WaitHistory()
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
@@ -239,7 +239,7 @@ class CollectiveMasterEnd:
     def _receive_short(self, requests: list[MPI.Request]) -> NDArray[Any]:
         """Receive answers with their reports."""
         product, buffer = self._product, self._gather_buffer
-        wait_for(requests, rhythm=self._rhythm)
+        wait_for(requests, history=self._history)
         values = self._values.of(product)
         buffer.reports(self._reports[1:])
         if product.adjoint:
@@ -261,7 +261,7 @@ class CollectiveMasterEnd:
             value_request = self._comm.Igatherv(self._empty, parts, root=MASTER)
         report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)
         # Once all have reported, all answers are on their way.
-        wait_for([report_request], rhythm=self._rhythm)
+        wait_for([report_request], history=self._history)
         wait_for([value_request], values.nbytes)
         return values
 

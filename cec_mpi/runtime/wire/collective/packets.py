@@ -18,7 +18,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.waiting import LONGEST_SLEEP, Rhythm, wait_for
+from cec_mpi.runtime.processes.waiting import MAX_SLEEP_SECONDS, WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.times import ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
@@ -87,7 +87,7 @@ class Orders:
         self.order = self._numbers[:_HEADER]
         self._content = self._numbers[_HEADER:].view(np.uint8)
         self._sent: list[MPI.Request] = []
-        self._rhythm = Rhythm()
+        self._history = WaitHistory()
 
     def buffer(self, size: int) -> NDArray[np.uint8] | None:
         """Return the buffer for the shared data of a step; None if it is sent on its own."""
@@ -108,8 +108,8 @@ class Orders:
     def receive(self, idle: bool) -> list[int]:
         """Receive an order on a machine, which sleeps longer if it is `idle`."""
         request = self._comm.Irecv(self._numbers, MASTER, _ORDER)
-        longest = ORDER_SLEEP if idle else LONGEST_SLEEP
-        wait_for([request], longest=longest, rhythm=self._rhythm)
+        longest = ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
+        wait_for([request], longest=longest, history=self._history)
         numbers: list[int] = self.order.tolist()
         return numbers
 

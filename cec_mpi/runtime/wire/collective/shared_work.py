@@ -17,8 +17,8 @@ from mpi4py import MPI
 from cec_mpi.runtime.processes.ending import as_cec_error, ending_the_job
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
 from cec_mpi.runtime.processes.places import place_of_ranks
-from cec_mpi.runtime.processes.start import meet
-from cec_mpi.runtime.processes.waiting import Patience, wait_for
+from cec_mpi.runtime.processes.start import start_barrier
+from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
 from cec_mpi.store.work import Watch, Work, do_pieces
 
 _MASTER = 0
@@ -54,7 +54,7 @@ def run_shared(
     places = place_of_ranks(comm)
     comm = comm.Dup()
     try:
-        meet(comm)
+        start_barrier(comm)
         threads = [place.threads for place in places]
         with ending_the_job(comm):
             if comm.rank:
@@ -198,7 +198,7 @@ def _probe(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes
 
 def _receive(comm: MPI.Intracomm, tag: int = MPI.ANY_TAG) -> tuple[int, int, bytes]:
     """Wait for a message, without using a core; returns its sender, tag and content."""
-    patience = Patience()
+    timer = PollTimer()
     while (found := _probe(comm, tag)) is None:
-        patience.pause()
+        timer.pause()
     return found

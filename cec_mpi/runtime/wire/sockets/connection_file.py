@@ -21,7 +21,7 @@ from cec_mpi.runtime.wire.sockets.interfaces import list_interfaces
 from cec_mpi.runtime.wire.sockets.library import zeromq
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import NotAFileError, open_regular, unreadable_reason
-from cec_mpi.text import plural, shown
+from cec_mpi.text import plural, shorten
 
 SCRATCH_PREFIX = "cec_mpi-"  # prefix of temporary directories with a connection file or a socket
 KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
@@ -107,7 +107,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
     places : tuple of (str, int)
         Names or addresses, the likeliest first, each with a port.
     network : str
-        Where 127.0.0.1 is the master's own (`network_here`).
+        Where 127.0.0.1 is the master's own (`network_id`).
     server_key : bytes
         The master's public key, in Z85.
     public_key, secret_key : bytes
@@ -255,7 +255,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
     version = content.pop("version", None)
     if version != _VERSION:
         raise InputError(
-            f"{path} has version {shown(version)}: expected {_VERSION}; use the same cec_mpi "
+            f"{path} has version {shorten(version)}: expected {_VERSION}; use the same cec_mpi "
             "everywhere"
         )
     try:
@@ -292,7 +292,7 @@ def order_addresses(places: Sequence[tuple[str, int]], same_network: bool) -> li
     places : sequence of (str, int)
         Names or addresses, the likeliest first, each with a port.
     same_network : bool
-        Whether 127.0.0.1 is the master's own (`network_here`).
+        Whether 127.0.0.1 is the master's own (`network_id`).
 
     Examples
     --------
@@ -339,7 +339,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     found = _HOST_AND_PORT.fullmatch(text)
     if not found or not 0 < int(found[3]) <= MAX_PORT:
         raise InputError(
-            f"{shown(text)}: expected HOST:PORT with a port from 1 to {MAX_PORT}, for "
+            f"{shorten(text)}: expected HOST:PORT with a port from 1 to {MAX_PORT}, for "
             "example node1:5555 or [::1]:5555"
         )
     host = found[1] or found[2]

@@ -25,9 +25,9 @@ from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
-from cec_mpi.runtime.processes.places import Place, place_here, places_together
-from cec_mpi.runtime.processes.start import different_packages
-from cec_mpi.runtime.processes.waiting import Clock, Patience
+from cec_mpi.runtime.processes.places import Place, combine_places, detect_place
+from cec_mpi.runtime.processes.start import version_mismatch
+from cec_mpi.runtime.processes.waiting import Clock, PollTimer
 from cec_mpi.runtime.roster import WARNED, Host, Roster, State
 from cec_mpi.runtime.times import (
     LEAVING_SECONDS,
@@ -71,8 +71,8 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_status,
 )
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.terminal import say
-from cec_mpi.text import plural, size_words
+from cec_mpi.terminal import print_note
+from cec_mpi.text import format_bytes, plural
 
 if TYPE_CHECKING:
     import zmq
@@ -122,7 +122,7 @@ class ShortageReporter:
         away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
         self._roster.on_shortage(missing, here, away)
         more = plural(missing, "more machine")
-        say(f"waiting for {more} ({plural(len(here), 'machine')} here)")
+        print_note(f"waiting for {more} ({plural(len(here), 'machine')} here)")
 
 
 class SocketHub:
@@ -172,7 +172,7 @@ class SocketHub:
         self._events: deque[Event] = deque()
         self.clock: Clock = time
         self.roster = Roster(self._events.append)
-        self._here = place_here()
+        self._here = detect_place()
         self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # until the store is opened
         self._greeted: set[bytes] = set()  # that have said who they are, each once
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
@@ -212,7 +212,7 @@ class SocketHub:
         log.info("listening for machines at %s, port %s", hosts, ports)
         if prints:
             how = f"{hosts.split(', ')[0]}:{ports}" if self._path is None else self._path
-            say(f"listening for machines at {hosts}, port {ports}: cec-mpi join {how}")
+            print_note(f"listening for machines at {hosts}, port {ports}: cec-mpi join {how}")
 
     def gather(
         self,
@@ -237,7 +237,7 @@ class SocketHub:
             Called again and again; an exception ends the wait.
         """
         assert self._pending_hellos is not None
-        patience, due = Patience(), time.monotonic() + seconds
+        timer, due = PollTimer(), time.monotonic() + seconds
         settled = False
         while (
             missing := expected() - sum(hello.rank > 0 for _, hello in self._pending_hellos)
@@ -249,14 +249,14 @@ class SocketHub:
                 settled, due = True, min(due, time.monotonic() + SETTLE_SECONDS)
             if time.monotonic() > due:
                 total = plural(expected(), "machine")
-                say(f"{missing} of {total} have not joined yet, but can still join")
+                print_note(f"{missing} of {total} have not joined yet, but can still join")
                 break
             check_cancelled()
-            patience.pause()
+            timer.pause()
         found, self._pending_hellos = sorted(self._pending_hellos, key=_launch_order), None
         for name, hello in found:
             self._register(name, hello)
-        return places_together([self._here, *(hello.place for _, hello in found)])
+        return combine_places([self._here, *(hello.place for _, hello in found)])
 
     def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
@@ -362,12 +362,12 @@ class SocketHub:
             self._stop_message = Stop(error).packed()
             for peer in self._connected_peers():
                 peer.order(Order(OrderKind.STOP), self._stop_message)
-            patience, due = Patience(), time.monotonic() + seconds
+            timer, due = PollTimer(), time.monotonic() + seconds
             while self._peers and time.monotonic() < due:
                 self._listen()
                 for name in self._listener.disconnected(list(self._peers)):
                     del self._peers[name]
-                patience.pause()
+                timer.pause()
             self.stuck_ranks = [
                 peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
             ]
@@ -551,7 +551,7 @@ class SocketHub:
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
         mine = [socket.gethostname(), *package_fingerprint()]
-        problem = different_packages([mine, [hello.place.host, *hello.package]])
+        problem = version_mismatch([mine, [hello.place.host, *hello.package]])
         if problem:
             self._refuse(name, None, problem)
             return
@@ -597,8 +597,8 @@ class SocketHub:
         elif not (fits or hello.rank):
             limit = "--memory" if hello.is_limited else f"90 % of the free memory of {host.name}"
             problem = (
-                f"{limit} is {size_words(hello.memory)}: expected at least "
-                f"{size_words(manifest.shard_bytes)}, a shard of {store}"
+                f"{limit} is {format_bytes(hello.memory)}: expected at least "
+                f"{format_bytes(manifest.shard_bytes)}, a shard of {store}"
             )
         if problem:
             self._report_problem("a host cannot join", problem)
@@ -777,7 +777,7 @@ class SocketHub:
 
     def _wait_until(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
-        manifest, patience = self._manifest, Patience()
+        manifest, timer = self._manifest, PollTimer()
         last, before = time.monotonic(), -1
         while waited := [peer for peer in self._openers if not done(peer)]:
             self._listen()
@@ -794,19 +794,19 @@ class SocketHub:
             if time.monotonic() > due:
                 log.warning("slow to open: machines %s", [peer.opening for peer in waited])
                 return
-            patience.pause()
+            timer.pause()
 
     def _threads(self) -> dict[int, int]:
         """Return the BLAS threads of each process: its share of the cores of its node."""
         peers = self._connected_peers()
-        places = places_together([self._here, *(peer.hello.place for peer in peers)])[1:]
+        places = combine_places([self._here, *(peer.hello.place for peer in peers)])[1:]
         return {peer.rank: place.threads for peer, place in zip(peers, places, strict=True)}
 
     def _report_problem(self, what: str, problem: str) -> None:
         log.error("%s: %s", what, problem)
         if problem not in self._reported_problems and len(self._reported_problems) < _MAX_WARNINGS:
             self._reported_problems.add(problem)
-            say(f"{what}: {problem}")
+            print_note(f"{what}: {problem}")
 
     def _pop_events(self) -> Iterator[Event]:
         while self._events:

@@ -16,7 +16,7 @@ import numpy as np
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import network_here
+from cec_mpi.runtime.processes.places import network_id
 from cec_mpi.runtime.roster import Host
 from cec_mpi.runtime.times import (
     DISCONNECT_GRACE,
@@ -229,7 +229,7 @@ class Listener:
             ]
             self.file = ConnectionFile(
                 tuple(places),
-                network_here(),
+                network_id(),
                 keys.server_key,
                 keys.public_key,
                 keys.secret_key,

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import DismissedError, InputError, MachineError, StoppedError
 from cec_mpi.runtime.machine.machine import Report
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.packing import Failure, pack, unpack
-from cec_mpi.runtime.processes.places import network_here
+from cec_mpi.runtime.processes.places import network_id
 from cec_mpi.runtime.times import (
     CONNECT_SECONDS,
     HANDSHAKE_SECONDS,
@@ -76,7 +76,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_order,
 )
 from cec_mpi.store.files.regular import check_descriptors
-from cec_mpi.terminal import say
+from cec_mpi.terminal import print_note
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _UNIX = 0  # in place of a port
@@ -144,7 +144,7 @@ class Connection:
     def _connect(self, file: ConnectionFile) -> str:
         """Connect at the first place where the master can be reached, and return its name."""
         tried: dict[tuple[int, str], list[str]] = {}
-        same_network = file.network == network_here()
+        same_network = file.network == network_id()
         places = order_addresses(file.places, same_network)
         if same_network and _is_own_socket(file.local):
             places.insert(0, (file.local, _UNIX))
@@ -341,7 +341,7 @@ class ShutdownRequested(StoppedError):
     """The machine was told to leave."""
 
 
-def signal_reason(*noted: NotedSignals) -> str:
+def signal_reason(*noted: SignalRecorder) -> str:
     """Return which signal has told this process to leave; empty if it was not told."""
     received = next((each.received for each in noted if each.received), None)
     return f"told to leave by the signal {received.name}" if received else ""
@@ -355,7 +355,7 @@ class SocketMachineEnd:
     connection : Connection
     threads : int or None
         BLAS threads of this process; None for as many as the master says.
-    before : NotedSignals
+    before : SignalRecorder
         Those that came before it serves.
     prints : bool
         Print which machine this process is.
@@ -374,7 +374,7 @@ class SocketMachineEnd:
         self,
         connection: Connection,
         threads: int | None,
-        before: NotedSignals,
+        before: SignalRecorder,
         prints: bool = True,
         host_options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
@@ -392,7 +392,7 @@ class SocketMachineEnd:
         self._next_progress = 0.0  # when a message on progress is due
         self.machines: tuple[int, ...] = ()
 
-    def receive_order(self, signals: NotedSignals) -> OrderContent:
+    def receive_order(self, signals: SignalRecorder) -> OrderContent:
         """Wait for an order; if this machine was told to leave, say good-bye to the master."""
         self._signals = signals
         while (frames := self._next()) is None or frames[0] != ORDER:
@@ -406,7 +406,7 @@ class SocketMachineEnd:
         if isinstance(parsed, Close):
             self.machines = tuple(n for n in self.machines if n != parsed.machine)
             if self._prints:
-                say(f"this process does not carry machine {parsed.machine} any longer")
+                print_note(f"this process does not carry machine {parsed.machine} any longer")
         if isinstance(parsed, Open):
             options = replace(parsed.opening.options, **self._host_options)
             opening = replace(parsed.opening, options=options)
@@ -442,7 +442,7 @@ class SocketMachineEnd:
             self._served = order.opening
             self.machines = *self.machines, order.machine
             if self._prints:
-                say(f"this is machine {order.machine} of {order.opening.store}")
+                print_note(f"this is machine {order.machine} of {order.opening.store}")
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cec_mpi.runtime.processes.packing import pack
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.wire.orders import OpenReport
 from cec_mpi.runtime.wire.sockets.library import PIECE, to_frames
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -60,7 +60,7 @@ def test_the_status_of_a_machine_can_be_written_to_any_terminal():
     names = ("problem", "shard", "log_problem", "cache_problem")
     status = unpack_status(pack(OpenReport(**dict.fromkeys(names, bad), rate=np.inf)))
     assert status == OpenReport(**dict.fromkeys(names, "a\\x1b[2J\\ud800\nb"))
-    hello = Hello(package_fingerprint(), 1, replace(place_here(), host=bad))
+    hello = Hello(package_fingerprint(), 1, replace(detect_place(), host=bad))
     assert Hello.unpack(pack(hello)).place.host == "a\\x1b[2J\\ud800\\nb"
 
 
@@ -84,11 +84,11 @@ def test_what_is_too_deep_to_be_read_is_refused(read):
 
 
 def test_a_hello_comes_as_it_was_sent():
-    hello = Hello(package_fingerprint(), 12, place_here(), 3, (2, 5), 4, 10**9, True)
+    hello = Hello(package_fingerprint(), 12, detect_place(), 3, (2, 5), 4, 10**9, True)
     assert Hello.unpack(pack(hello)) == hello
 
 
-SENT = json.loads(pack(Hello(package_fingerprint(), 1, place_here())))
+SENT = json.loads(pack(Hello(package_fingerprint(), 1, detect_place())))
 WRONG = {
     "package": [["1"], None, "1"],
     "pid": ["many", -1, None, float("inf"), [1]],
@@ -118,5 +118,5 @@ def test_what_is_no_hello_is_refused(content):
 
 
 def test_a_name_of_a_computer_has_an_end():
-    hello = Hello(package_fingerprint(), 1, replace(place_here(), host="a" * 10**6))
+    hello = Hello(package_fingerprint(), 1, replace(detect_place(), host="a" * 10**6))
     assert Hello.unpack(pack(hello)).place.host == "a" * 255

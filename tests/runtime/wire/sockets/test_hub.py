@@ -17,7 +17,7 @@ from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
 from cec_mpi.runtime.processes.packing import pack, unpack
-from cec_mpi.runtime.processes.places import place_here
+from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.wire.jobs import JobsAnswered
@@ -60,7 +60,7 @@ class Process:
 
     def __init__(self, file, **hello):
         self.connection = Connection(file)
-        place = replace(place_here(), **hello.pop("place", {}))
+        place = replace(detect_place(), **hello.pop("place", {}))
         said_first = Hello(hello.pop("package", package_fingerprint()), os.getpid(), place, **hello)
         self.say(HELLO, pack(said_first))
 
@@ -468,7 +468,7 @@ def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     assert late.opens() == 3
     (joined,) = happened(hub, Joined)
-    assert (joined.machine, joined.host) == (3, place_here().host)
+    assert (joined.machine, joined.host) == (3, detect_place().host)
     assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
     ask(end, 3)
     assert late.verdict() == Verdict()
@@ -524,7 +524,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     assert spare.opens() == 1
     assert happened(hub, GivenUp, Joined) == [
         GivenUp(1, "no answer"),
-        Joined(1, 4, place_here().host),
+        Joined(1, 4, detect_place().host),
     ]
     new = ask(end, 1, step=1)
     first.answer(1)  # at last
@@ -842,7 +842,7 @@ def test_a_connection_is_one_host_once(gathered):
     first.say(GOOD_BYE)
     assert happened(hub, Left)[-1].machine == 1
     first.hear(FAREWELL)
-    first.say(HELLO, pack(Hello(package_fingerprint(), 1, place_here())))
+    first.say(HELLO, pack(Hello(package_fingerprint(), 1, detect_place())))
     assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
     list(hub.events())
     assert len(hub.roster.processes) == 3

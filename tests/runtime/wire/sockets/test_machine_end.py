@@ -11,7 +11,7 @@ import pytest
 import cec_mpi
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
-from cec_mpi.runtime.processes.ending import NotedSignals
+from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.packing import pack_fields
 from cec_mpi.runtime.wire.orders import (
     Multiply,
@@ -46,7 +46,7 @@ def order(kind, parts=0, *numbers):
 
 @pytest.fixture
 def noted():
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         signal.raise_signal(signal.SIGTERM)
     return signals
 
@@ -56,7 +56,7 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, t
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
     wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [FAREWELL])
     end = SocketMachineEnd(wire, 1, noted)
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
             end.send_open_report(OpenReport())
@@ -66,7 +66,7 @@ def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, t
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(noted):
     wire = Wire(order(OrderKind.MULTIPLY, 1, 3, 1, 0, 1))  # another would come before its good-bye
     end = SocketMachineEnd(wire, 1, noted)
-    with NotedSignals() as signals:
+    with SignalRecorder() as signals:
         job = end.receive_order(signals)
     assert isinstance(job, Multiply)
     end.send_answer(job, [np.zeros(1)], [Report(0.5)])
