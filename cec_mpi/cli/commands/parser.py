@@ -182,7 +182,7 @@ class _CommandLine:
         Values of options, and positional arguments under their names in the help.
     unknown : tuple of str, optional
         The first unknown option, and the option before it if that has no value yet.
-    valued : list of tuple of str
+    words_after_flags : list of tuple of str
         Options that take no value, and the words that follow them.
     excess : list of str
         Words beyond the positional arguments.

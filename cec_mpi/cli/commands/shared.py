@@ -22,7 +22,7 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
 
     Parameters
     ----------
-    doing : str
+    activity : str
         Name of the work in the display of progress.
     body : callable
     arguments : argparse.Namespace

@@ -73,7 +73,7 @@ class CheckpointFile:
         Directory of the results.
     about : mapping
         Description of the run; runs with another description do not continue from it.
-    found : Found
+    found : ResumeState
         State that an earlier run left.
     interval : Interval
         Interval between two writes; if it is infinite, a checkpoint is written only when the run

@@ -147,8 +147,8 @@ def convergence_message(ending: RunEnd, has_iterations: bool) -> str:
 
     Parameters
     ----------
-    ending : Ending
-    limited : bool
+    ending : RunEnd
+    has_iterations : bool
         Whether the task has the option ``iterations``.
     """
     remedy = "; --resume with more iterations=... continues" if has_iterations else ""

@@ -40,7 +40,7 @@ class RunState:
         The same as `event` for each machine.
     is_over : bool
         Whether no more steps will follow.
-    silence : float
+    seconds_since_step : float
         Seconds since the last step, or since the start of the run.
     is_slow : bool
         Whether a step took more than 2 seconds.

@@ -170,7 +170,7 @@ class StepDriver:
             Its schedule may end the run while a step waits.
         refine : callable
             Returns rows that can be decoded again while nothing else happens.
-        rhythm : Rhythm
+        rhythm : WaitHistory
         """
         self._step, self._products = step, products
         self._not_finite = NotFinite(products.product.columns, products.product.adjoint)

@@ -57,7 +57,7 @@ def option(
         Whether a value other than the default makes a run elastic.
     is_common : bool
         Whether the short help of a command shows it.
-    below : str
+    section : str
         Title in the help, if it is not that of the group.
     flags_of : type, optional
         Group of flags that together give the value of this keyword.

@@ -45,7 +45,7 @@ class Launcher:
 
     Attributes
     ----------
-    maker : str
+    implementation : str
         MPI to which it belongs.
     name : str
         Name for users.

@@ -83,7 +83,7 @@ class Library:
     ----------
     name : str
         Name and version.
-    maker : str
+    implementation : str
         Open MPI, MPICH or Intel MPI; empty for another one.
     major : int
         Major version; 0 if unknown.

@@ -105,8 +105,8 @@ class PollTimer:
         sleep before they can have arrived.
     longest : float
         Seconds of the longest sleep.
-    rhythm : Rhythm, optional
-        Rhythm of the waits at this place. Without it no wait is expected to be short.
+    rhythm : WaitHistory, optional
+        History of the waits at this place. Without it no wait is expected to be short.
     clock : Clock, optional
         By default `time`.
 
@@ -114,7 +114,7 @@ class PollTimer:
     ----------
     spin : float
         Seconds before the first sleep.
-    looked : float
+    last_poll : float
         When `pause` was called last, on the clock.
     """
 
@@ -189,7 +189,7 @@ def wait_for(
         Longest wait.
     longest : float
         See `PollTimer`.
-    rhythm : Rhythm, optional
+    rhythm : WaitHistory, optional
         See `PollTimer`.
     """
     timer = PollTimer(transfer, longest, history)

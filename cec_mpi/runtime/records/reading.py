@@ -275,7 +275,7 @@ class RecordFollower:
     ----------
     exists : bool
         Whether the file existed when it was read last.
-    behind : int
+    unread_bytes : int
         Bytes that are still to be read.
     changed : float
         When the file was written last, in seconds since the epoch; 0 without a file.
