@@ -230,12 +230,6 @@ def test_a_job_continues_without_a_node_that_goes_down(desk, symmetric):
 
 
 @pytest.mark.any_mpi
-def test_sbatch_takes_every_script(desk):
-    for script in EXAMPLES.glob("*.sbatch"):
-        desk.run("sbatch", "--test-only", script)
-
-
-@pytest.mark.any_mpi
 def test_sbatch_reads_values_as_they_are(desk):
     name = """it's "5" * $HOME # \\ `x`"""
     script = desk.directory / "job.sbatch"

@@ -64,26 +64,6 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes
     assert roster.adoptable == set()
 
 
-def test_a_machine_computes(roster, changes):
-    roster.mark_computing(1)
-    assert roster.machines(State.COMPUTING) == {1}
-    assert roster.machines(State.IDLE) == {2}
-    assert roster.state_of(1) is State.COMPUTING
-    roster.mark_answered(1, 1)
-    roster.mark_computing(1)
-    roster.mark_late(1)
-    assert roster.state_of(1) is State.LATE
-    roster.mark_answered(1, 1)
-    assert roster.machines(State.IDLE) == {1, 2}
-    assert changes == []
-
-
-def test_a_machine_that_is_there_from_the_beginning_is_no_news(roster, changes):
-    assert (carried(roster), roster.vacant, changes) == ([[1], [2], []], [], [])
-    roster.exclude(1, "wrong", Excluded)
-    assert changes == [Excluded(1, "wrong")]
-
-
 def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
     roster.expect([7])
     roster.lose(3, "gone")
