@@ -37,6 +37,18 @@ def test_the_file_of_a_run_that_goes_on_is_left_alone(accepting, store, join, co
     assert exit_codes(processes) == [0] * 2
 
 
+@pytest.fixture
+def begin(start, conn, tmp_path):
+    """Start a run that machines join, of ten products if the words name no task."""
+    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
+
+    def begin(store, *words, task=("vectors=W.npy",), **options):
+        command = ["cec-mpi", "run", store.path, "--out", "out", *task, "--accept", conn]
+        return start([*command, *words], **options)
+
+    return begin
+
+
 def test_the_file_is_gone_when_the_end_of_a_run_is_interrupted(start, store, tmp_path):
     """While it waits for a machine to leave that is stopped."""
     np.save(tmp_path / "W.npy", np.zeros((10, 60)))
@@ -87,11 +99,9 @@ def test_machines_come_back_whenever_the_master_is_killed(
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 2
 
 
-def test_a_run_that_is_stopped_lets_its_machines_go(start, store, join, conn, tmp_path):
-    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
-    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
-    machines = join(2, "--retry", 30)
+def test_a_run_that_is_stopped_lets_its_machines_go(begin, store, join, conn):
+    process = begin(store)
+    machines = join(2, "--retry", LIMIT)
     assert all(_has_joined(machine) for machine in machines)
     process.terminate()
     assert process.wait(LIMIT) == 6
@@ -103,19 +113,14 @@ def test_a_run_that_is_stopped_lets_its_machines_go(start, store, join, conn, tm
 
 
 @pytest.mark.parametrize("leaves", ["machine", "master"])
-def test_a_machine_that_copies_its_shard_can_leave(start, make_store, join, conn, tmp_path, leaves):
-    store = make_store(np.ones((60_000, 60)), 3, 2)
-    run = ["cec-mpi", "run", store.path, "svd", "k=2", "--out", "out", "--accept", conn]
-    master = start(run)
+def test_a_machine_that_copies_its_shard_can_leave(begin, make_store, join, tmp_path, leaves):
+    master = begin(make_store(np.ones((60_000, 60)), 3, 2), task=("svd", "k=2"))
     assert "listening" in master.stdout.readline()
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_WRITES)
     slow = {"PYTHONPATH": str(tmp_path / "slow")}
     machines = join(2, "--cache", tmp_path / "disk", variables=slow)
-    due = time.monotonic() + LIMIT
-    while len(list((tmp_path / "disk").glob("*/*/.shard-*"))) < 2:
-        assert time.monotonic() < due
-        time.sleep(0.02)
+    wait_until(lambda: len(list((tmp_path / "disk").glob("*/*/.shard-*"))) == 2)
     if leaves == "machine":
         for machine in machines:
             machine.terminate()
@@ -127,14 +132,13 @@ def test_a_machine_that_copies_its_shard_can_leave(start, make_store, join, conn
     assert master.wait(LIMIT) == -signal.SIGKILL
 
 
-def test_a_waiting_run_prints_why_no_machine_can_join(start, make_store, join, conn, tmp_path):
+def test_a_waiting_run_prints_why_no_machine_can_join(begin, make_store, join):
     store = make_store(np.eye(60), 3, 2)
     for n in (1, 2):
         (store.path / f"shard-000{n}.npy").unlink()
-    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    master = start([*run, "power", "--wait"])
+    master = begin(store, "--wait", task=("power",))
     for _ in range(2):
-        (machine,) = join(1, "--retry", 30)
+        (machine,) = join(1, "--retry", LIMIT)
         assert exit_codes([machine]) == [3], error_of(machine)
     master.terminate()
     assert master.wait(LIMIT) == 6
@@ -144,10 +148,8 @@ def test_a_waiting_run_prints_why_no_machine_can_join(start, make_store, join, c
     assert "shard-0002.npy: missing" in lines[1]
 
 
-def test_a_run_that_is_interrupted_says_so_to_its_machines(start, store, join, conn, tmp_path):
-    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
-    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
+def test_a_run_that_is_interrupted_says_so_to_its_machines(begin, store, join, conn):
+    process = begin(store)
     wait_for_file(conn, process=process)
     (machine,) = join()
     assert "joined the run of" in machine.stdout.readline()
@@ -162,23 +164,20 @@ def _has_joined(machine):
     return any("joined the run of" in line for line in machine.stdout)
 
 
-def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(start, store, join, tmp_path):
-    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
-    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", tmp_path / "conn"]
-    run += [f"vectors={tmp_path / 'W.npy'}", "--check"]
-    process = start(list(map(str, run)))
+def test_a_run_that_compares_answers_says_that_it_waits_for_one_more(begin, store, join):
+    process = begin(store, "--check")
     assert any("waiting for 3 more machines (0 machines" in line for line in process.stdout)
     machines = join(2, "-q")
     assert any("waiting for 1 more machine (2 machines" in line for line in process.stdout)
     assert exit_codes([process, *machines, *join(1, "-q")]) == [0] * 4
 
 
-def test_a_machine_says_what_it_waits_for(start, store, join, conn, tmp_path):
-    np.save(tmp_path / "W.npy", np.zeros((10, 60)))
-    (machine,) = join(1, "--retry", 30)
-    assert machine.stdout.readline() == f"{conn}: missing; waiting 30 s at most\n"
-    run = ["cec-mpi", "run", store.path, "--out", tmp_path / "out", "--accept", conn]
-    process = start([*run, f"vectors={tmp_path / 'W.npy'}"])
-    others = join(1, "--retry", 30, "-q")
+def test_a_machine_says_what_it_waits_for(begin, store, join, conn):
+    (machine,) = join(1, "--retry", LIMIT)
+    line = machine.stdout.readline()
+    assert line.startswith(f"{conn} does not exist")
+    assert line.endswith(f"; waiting {LIMIT} s at most\n")
+    process = begin(store)
+    others = join(1, "--retry", LIMIT, "-q")
     assert machine.stdout.readline().startswith("joined the run of")
     assert exit_codes([process, machine, *others]) == [0] * 3
