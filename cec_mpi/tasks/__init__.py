@@ -19,36 +19,17 @@ from types import ModuleType
 from typing import Any
 
 from cec_mpi.errors import InputError
-from cec_mpi.tasks.cg import cg
+from cec_mpi.tasks.cg import cg as cg
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint
-from cec_mpi.tasks.logistic import logistic
-from cec_mpi.tasks.lstsq import lstsq
-from cec_mpi.tasks.matvec import matvec
-from cec_mpi.tasks.pagerank import pagerank
-from cec_mpi.tasks.pca import pca
-from cec_mpi.tasks.power import power
-from cec_mpi.tasks.ridge import ridge
-from cec_mpi.tasks.svd import svd
+from cec_mpi.tasks.logistic import logistic as logistic
+from cec_mpi.tasks.lstsq import lstsq as lstsq
+from cec_mpi.tasks.matvec import matvec as matvec
+from cec_mpi.tasks.pagerank import pagerank as pagerank
+from cec_mpi.tasks.pca import pca as pca
+from cec_mpi.tasks.power import power as power
+from cec_mpi.tasks.ridge import ridge as ridge
+from cec_mpi.tasks.svd import svd as svd
 from cec_mpi.text import suggest
-
-__all__ = [
-    "NO_CHECKPOINT",
-    "TASKS",
-    "Checkpoint",
-    "Task",
-    "cg",
-    "find_task",
-    "logistic",
-    "lstsq",
-    "matvec",
-    "options_of",
-    "pagerank",
-    "pca",
-    "power",
-    "ridge",
-    "svd",
-]
-
 
 _OWN_FILES = (__file__, importlib.__file__)
 Task = Callable[..., dict[str, Any]]
@@ -56,6 +37,8 @@ Task = Callable[..., dict[str, Any]]
 TASKS: dict[str, Task] = {
     task.__name__: task for task in (matvec, power, pagerank, svd, pca, lstsq, ridge, logistic, cg)
 }
+
+__all__ = ["NO_CHECKPOINT", "TASKS", "Checkpoint", "Task", "find_task", "options_of", *TASKS]
 
 
 def find_task(name: str) -> Task:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -12,72 +13,65 @@ from cec_mpi.tasks import TASKS
 
 SIZE = 40
 RNG = np.random.default_rng(2)
-BASIS, _ = np.linalg.qr(RNG.standard_normal((SIZE, SIZE)))
-DEFINITE = BASIS * np.geomspace(1, 1e-2, SIZE) @ BASIS.T
-LINKS = np.where(RNG.random((SIZE, SIZE)) < 0.2, 1.0, 0.0) + np.eye(SIZE)
+# Positive, symmetric and positive definite, with eigenvalues far apart: for all tasks.
+MATRIX = np.exp(-np.abs(np.subtract.outer(np.arange(SIZE), np.arange(SIZE))) / 20)
 
-# The matrix, options, and after how many steps the run ends early.
-CASES = {
-    "matvec": (DEFINITE, ("vectors=W.npy",), 30),
-    "power": (DEFINITE, (), 20),
-    "pagerank": (LINKS, ("tol=1e-12",), 12),
-    "svd": (DEFINITE, ("k=3",), 31),
-    "pca": (DEFINITE, ("k=3",), 31),
-    "lstsq": (DEFINITE, ("b=b.npy",), 130),
-    "ridge": (DEFINITE, ("y=b.npy", "alpha=1e-4"), 40),
-    "logistic": (DEFINITE, ("y=classes.npy", "tol=1e-8", "C=100"), 40),
-    "cg": (DEFINITE, ("b=b.npy", "tol=1e-10"), 31),
+# Options of tasks, by name: those without a default, and some with which there are more steps.
+GIVEN = {
+    "vectors": "W.npy",
+    "b": "b.npy",
+    "y": "classes.npy",
+    "k": 3,
+    "tol": 1e-9,
+    "alpha": 1e-4,
+    "C": 10,
 }
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("stores")
-    for name, matrix in (("definite", DEFINITE), ("links", LINKS)):
-        cec_mpi.encode(matrix, directory / name, 3, 2)
-    return directory
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "store"
+    cec_mpi.encode(MATRIX, path, 3, 2)
+    return path
 
 
 @pytest.fixture
-def run(stores, tmp_path, monkeypatch, capsys):
+def run(store, tmp_path, monkeypatch, capsys):
     """Run a task, and return its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     np.save("W.npy", RNG.standard_normal((60, SIZE)))
     np.save("b.npy", np.cos(np.arange(SIZE)))
     np.save("classes.npy", np.arange(SIZE) % 2)
 
-    def run(task, out, *words, store="definite"):
-        fixed = ["run", stores / store, "--serial", task, "--out", out]
+    def run(task, out, *words):
+        fixed = ["run", store, "--serial", task, "--out", out]
         code = main([str(word) for word in (*fixed, *words)])
         return code, capsys.readouterr().out
 
     return run
 
 
-def test_every_task_is_tried():
-    assert CASES.keys() == TASKS.keys()
-
-
-@pytest.mark.parametrize("task", CASES)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_task_that_ended_early_has_the_same_result_in_the_end(run, tmp_path, task):
-    matrix, options, steps = CASES[task]
-    store = "links" if matrix is LINKS else "definite"
-    (tmp_path / "only.json").write_text(json.dumps({"available": [[1, 2, 3]] * steps + [[1]]}))
-    words = [*options, "--checkpoint-every", 10]
-    assert run(task, "whole", *words, store=store)[0] == 0
-    assert run(task, "out", *words, "--availability", "only.json", store=store)[0] == 4
+    given = [f"{name}={GIVEN[name]}" for name in signature(TASKS[task]).parameters if name in GIVEN]
+    words = [*given, "--checkpoint-every", 5]
+    assert run(task, "whole", *words)[0] == 0
+    alone = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    early = alone["steps"] * 3 // 4
+    assert early > 5
+    (tmp_path / "only.json").write_text(json.dumps({"available": [[1, 2, 3]] * early + [[1]]}))
+    assert run(task, "out", *words, "--availability", "only.json")[0] == 4
     assert (tmp_path / "out" / "checkpoint.npz").exists()
-    code, said = run(task, "out", *words, "--resume", store=store)
+    code, said = run(task, "out", *words, "--resume")
     assert code == 0
     assert "no checkpoint" not in said
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary.get("converged", True)
     result, whole = (np.load(tmp_path / out / "result.npy") for out in ("out", "whole"))
-    assert np.allclose(result, whole, rtol=1e-5, atol=1e-6 * np.abs(whole).max())
+    assert np.allclose(result, whole, rtol=1e-4, atol=1e-5 * np.abs(whole).max())
     if task in ("matvec", "power", "pagerank", "svd", "pca"):
-        alone = json.loads((tmp_path / "whole" / "summary.json").read_text())
         again = summary.get("iterations", 0) - alone.get("iterations", 0)
         assert abs(again) <= 3  # last digits depend on measured speeds, and so may this
 
