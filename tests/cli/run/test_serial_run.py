@@ -22,7 +22,7 @@ from cec_mpi.runtime.machine.emulation import Emulation, SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.recorder import Recorder, read_steps
-from cec_mpi.runtime.session.gathering import gathered
+from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.store.files.durable import locked
 
 MACHINES, RECOVERY = 6, 3
@@ -718,7 +718,7 @@ def test_an_operator_without_mpi(made):
 
 @contextmanager
 def master_of(store):
-    with gathered(None) as session:
+    with static_session(None) as session:
         yield session.open(store, SessionOptions(speeds=(1.0,) * 6), Recorder())
 
 
@@ -759,7 +759,7 @@ def test_a_step_like_the_last_one_allocates_no_array(tmp_path, rows, columns, dt
     cec_mpi.encode(tmp_path / "X.npy", tmp_path / "store", 5, 3)
     w, y = RNG.standard_normal(columns), np.empty(rows)
     only_arrays = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
-    with gathered(None) as session:
+    with static_session(None) as session:
         options = SessionOptions(speeds=(1.0,) * 5)
         operator = session.open(tmp_path / "store", options, Recorder())
         for _ in range(10):  # the scale of the speeds is fitted in the first steps
