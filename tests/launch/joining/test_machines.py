@@ -53,7 +53,7 @@ def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
     ("words", "code", "expected"),
     [
         (["none"], 2, "none does not exist: expected the connection file of a run"),
-        (["none", "--retry", "0.5"], 3, "none: missing; waited 0.5 s"),
+        (["none", "--retry", "0.5"], 3, "HOST:PORT; waited 0.5 s"),
         ([""], 2, "'': expected the name of a file or directory"),
         (["."], 2, ". is a directory: expected the connection file of a run"),
         (["other"], 2, "other is not a connection file of cec_mpi"),

@@ -27,7 +27,7 @@ X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
         ({"machines": 2.5}, "machines 2.5: expected a whole number"),
         ({"machines": 10**30}, "machines 10+: expected a whole number"),
         ({"machine": 10**30}, "machine 10+: expected a whole number"),
-        ({"memory": 1e30}, "none: missing"),
+        ({"memory": 1e30}, "none does not exist"),
         ({"memory": 0}, "memory 0: expected a number of bytes, or a fraction up to 1"),
         ({"memory": np.nan}, "memory nan: expected a number of bytes"),
         ({"retry": np.nan}, "retry nan: expected a number of seconds"),
@@ -35,7 +35,7 @@ X = np.random.default_rng(3).standard_normal((2 * ROWS, COLUMNS))
         ({"retry": "1m"}, "retry '1m': expected a number of seconds"),
         ({"memory": "64G"}, "memory '64G': expected a number of bytes, or a fraction up to 1"),
         ({"threads": 0}, "threads 0: expected a whole number of at least 1"),
-        ({}, "none: missing"),
+        ({}, "none does not exist"),
     ],
 )
 def test_what_a_program_that_joins_refuses(options, expected):
