@@ -350,7 +350,7 @@ class Failed:
     Attributes
     ----------
     cause : TooFew, Disagreement, Unusable or Named
-        With an `Unusable` or `Named`, no other machine can replace the one that was wrong.
+        With an `Unusable` or `Named`, no machine can replace the faulty one.
     """
 
     cause: TooFew | Disagreement | Unusable | Named

@@ -44,7 +44,7 @@ class ReplicaPlanner(Planner):
 
     Notes
     -----
-    Parts with the same available holders are one group. The least makespan is that of `Groups`, or
+    Parts with the same available holders form a group. The least makespan is of `Groups`, or
     that of the row that costs most on the fastest machine that holds it.
 
     Cells that cost much more than others are given to machines first: the most expensive one

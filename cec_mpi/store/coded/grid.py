@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Blocks that are processed together: block rows ``top..bottom`` of one span of columns."""
+    """Blocks of one span of columns that are processed at once, ``top..bottom``."""
 
     top: int
     bottom: int

@@ -67,7 +67,7 @@ def publish_pieces(
 
 
 def copy_file(path: Path, other: Path, look: Callable[[], None] = lambda: None) -> None:
-    """Replace a file atomically by a copy of another; what `look` raises ends the copying."""
+    """Replace a file atomically by a copy of another; `look` may raise to end it."""
     with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
         place = 0
         while data := file.read(_TOGETHER_BYTES):
