@@ -88,15 +88,6 @@ def test_every_machine_has_its_log(paper_run):
 
 def test_other_commands_print_once(cec, small_store):
     """`test_store_commands.py` has encode and decode."""
-    info = cec("info", small_store.path, ranks=2)
-    assert info.returncode == 0
-    assert info.stdout.count("31 x 12 float64\n") == 1
-
-    verify = cec("verify", small_store.path, ranks=2)
-    assert verify.returncode == 0
-    assert verify.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]
-
-    text = cec("run", "--help", ranks=2)
-    assert text.returncode == 0
-    assert text.stdout.count("usage: cec-mpi") == 1
-    assert all(done.errors == "" for done in (info, verify, text))
+    done = cec("verify", small_store.path, ranks=2)
+    assert (done.returncode, done.errors) == (0, "")
+    assert done.stdout.splitlines() == [f"shard-000{n}.npy: good" for n in (1, 2, 3)]

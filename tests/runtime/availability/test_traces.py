@@ -78,7 +78,7 @@ def test_times_in_seconds(tmp_path, header):
 
 @pytest.mark.parametrize("header", ["", "timestamp,event,node", "time (ms),event,node"])
 def test_times_are_milliseconds_otherwise_and_begin_anywhere(tmp_path, header):
-    text = events("100 + a", "101 + b", header=header)
+    text = events("29916666 + a", "29916667 + b", header=header)  # since 1970
     found = read(tmp_path, text, 2)
     assert ticks(found) == [(1,), (1, 2)]
     assert found.gap_seconds == 60

@@ -242,7 +242,7 @@ ELASTIC_ONLY = {"interface": "eth0", "ports": (1, 2), "encryption": False}
         *[({"listen": "a:1", name: value}, f"{name} and listen cannot be combined: expected one")
           for name, value in NOT_WITH_LISTEN.items()],
         *[({"local": 2, "ports": ports}, f"ports {ports}: expected the first and the last")
-          for ports in ((9,), (1, 2, 3), (9, 3), (0, 3))],
+          for ports in ((9,), (1, 2, 3), (9, 3), (0, 3), (1, 65536))],
         ({"local": 2, "encryption": "no"}, "encryption 'no': expected True or False"),
         ({"local": -1}, "local -1: expected at least 1 machine"),
         ({"local": "x"}, "local 'x': expected a whole number"),
