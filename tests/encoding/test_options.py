@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import cec_mpi
 from cec_mpi.cli import build_parser
@@ -68,7 +69,6 @@ def test_a_function_names_keywords_and_a_command_flags(call, tmp_path):
         ({"target": "a"}, "target 'a': expected columns with files"),
         ({"shape": (4,)}, r"shape \(4,\): expected two numbers of at least 1"),
         ({"shape": "4,2", "dtype": "float64"}, "shape '4,2': expected two numbers of at least 1"),
-        ({"decode_cf": True}, "decode_cf=True is only for HDF5"),
         ({"raw_values": True, "decode_cf": True}, "raw_values=True and decode_cf=True: expected"),
         ({"recover": 2}, "encode got an unexpected keyword argument 'recover'"),
     ],
@@ -91,3 +91,42 @@ def test_a_dataframe_without_recovery_is_dense(tmp_path):
     pandas = pytest.importorskip("pandas")
     with pytest.raises(InputError, match=r"DataFrame is not a sparse matrix; .*recovery=L"):
         cec_mpi.encode(pandas.DataFrame({"a": [1.0, 2.0]}), tmp_path / "store", 3)
+
+
+# --- options of some formats --------------------------------------------------------------
+
+X = np.arange(8.0).reshape(4, 2)
+WRITERS = {
+    "array": lambda path: X,
+    "npy": lambda path: np.save(path / "X.npy", X) or path / "X.npy",
+    "csv": lambda path: np.savetxt(path / "X.csv", X, delimiter=",") or path / "X.csv",
+    "sparse": lambda path: sp.csr_array(X),
+    "npz": lambda path: sp.save_npz(path / "X.npz", sp.csr_array(X)) or path / "X.npz",
+}
+FILES, TABLES = "is only for files, not for the ndarray", r"only for text tables \(\.csv, \.tsv\)"
+
+
+@pytest.mark.parametrize(
+    ("formats", "options", "says"),
+    [
+        ("array", {"shape": (4, 2)}, FILES),
+        ("array", {"input_dtype": "<f8"}, FILES),
+        ("array", {"drop": ["a"]}, FILES),
+        ("array", {"target": {"a": "y.npy"}}, FILES),
+        ("array", {"columns": [1]}, FILES),
+        ("array", {"header": True}, FILES),
+        ("npy", {"columns": [1]}, rf"{TABLES}, not for .*X\.npy"),
+        ("npy", {"header": True}, rf"{TABLES}, not for .*X\.npy"),
+        ("npy", {"target": {1: "y.npy"}}, rf"{TABLES}, not for .*X\.npy"),
+        ("array npy csv sparse npz", {"raw_values": True}, "raw_values=True is only for HDF5"),
+        ("array npy csv sparse npz", {"decode_cf": True}, "decode_cf=True is only for HDF5"),
+    ],
+)
+def test_formats_without_an_option_refuse_it(formats, options, says, tmp_path):
+    for name in formats.split():
+        source = WRITERS[name](tmp_path)
+        before = sorted(tmp_path.iterdir())
+        way = {"copies": 2} if name in ("sparse", "npz") else {"recovery": 2}
+        with pytest.raises(InputError, match=says):
+            cec_mpi.encode(source, tmp_path / "store", 3, **way, **options)
+        assert sorted(tmp_path.iterdir()) == before

@@ -188,7 +188,6 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
             "row 2 .* negative weights",
         ),
         (np.ones((2, 2)), {"damping": 1}, "damping 1: expected 0 or a number between 0 and 1"),
-        (np.ones((2, 2)), {"damping": "high"}, "damping high"),
         (np.ones((2, 2)), {"tol": 0}, "tol 0"),
         (np.ones((2, 2)), {"iterations": 0}, "iterations 0"),
         (np.ones((2, 2)), {"links": "in"}, "links 'in': expected one of rows, columns"),

@@ -278,18 +278,15 @@ def test_vectors_that_do_not_fit_are_refused(task, name, value, says):
     [
         (cg, {"tol": 0}, "tol 0: expected a number between 0 and 1"),
         (cg, {"iterations": 0}, "iterations 0"),
-        (lstsq, {"tol": 2}, "tol 2"),
         (lstsq, {"damp": -1}, "damp -1: expected a finite number of at least 0"),
         (lstsq, {"damp": float("inf")}, "damp inf"),
         (lstsq, {"conlim": 0}, "conlim 0: expected a finite number above 0"),
         (lstsq, {"iterations": 1.5}, r"iterations 1\.5"),
         (lstsq, {"solver": "qr"}, "solver 'qr': expected one of lsmr, lsqr"),
         (ridge, {"alpha": -0.1}, r"alpha -0\.1"),
-        (ridge, {"alpha": "one"}, "alpha one"),
         (ridge, {"alpha": 10**400}, "alpha 1000"),
         (ridge, {"fit_intercept": "false"}, "fit_intercept 'false': expected True or False"),
         (ridge, {"tol": float("nan")}, "tol nan"),
-        (ridge, {"iterations": -1}, "iterations -1"),
     ],
 )
 def test_options_out_of_range_cost_no_product(task, options, says, counted):

@@ -393,23 +393,6 @@ def test_what_is_no_matrix_is_refused_and_leaves_nothing(tmp_path, array, says):
         assert refused.value.__cause__ is Failing.error
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"shape": (203, 7)},
-        {"input_dtype": "<f8"},
-        {"columns": [1]},
-        {"drop": ["a"]},
-        {"target": {"a": "y.npy"}},
-        {"header": True},
-    ],
-)
-def test_options_of_files_are_refused(tmp_path, options):
-    (name,) = options
-    with pytest.raises(InputError, match=f"{name} is only for files, not for the ndarray"):
-        encode(X, tmp_path / "store", 5, 3, **options)
-
-
 def test_an_interrupted_encode_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         encode_blocks(Interrupted(X), tmp_path / "store", 5, 3, runner=OneByOne())

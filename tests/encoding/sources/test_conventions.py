@@ -226,15 +226,6 @@ def test_what_xarray_has_decoded_is_taken_as_it_is():
     assert np.array_equal(read_held(decoded), X / 2 - 3)
 
 
-@pytest.mark.parametrize("option", ["raw_values", "decode_cf"])
-def test_other_formats_refuse_the_options(tmp_path, option):
-    np.save(tmp_path / "x.npy", X)
-    (tmp_path / "x.csv").write_text("1,2\n3,4\n")
-    for source in (tmp_path / "x.npy", tmp_path / "x.csv", X):
-        with pytest.raises(InputError, match=f"{option}=True is only for HDF5 .* not for .*"):
-            encode(source, tmp_path / "store", 3, 2, **{option: True})
-
-
 def test_decoding_needs_xarray(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(InputError, match=r"cannot be decoded without xarray: pip install .*xarray"):

@@ -606,13 +606,6 @@ def test_attributes_of_a_sparse_matrix_in_hdf5_are_minded(tmp_path):
             del file[place].attrs["add_offset"]
 
 
-@pytest.mark.parametrize("option", ["raw_values", "decode_cf"])
-def test_other_sparse_formats_refuse_options_of_hdf5(option, tmp_path):
-    for source in (X, saved(tmp_path / "X.npz", X)):
-        with pytest.raises(InputError, match="is only for HDF5"):
-            encode(source, tmp_path / "S", 3, copies=2, **{option: True})
-
-
 def matlab(path, X):
     with h5py.File(path, "w", userblock_size=512) as file:
         group = file.create_group("X")

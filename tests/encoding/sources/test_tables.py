@@ -191,16 +191,6 @@ def test_a_column_whose_name_is_the_number_of_another(table):
     assert matrix_in(years, header=True, drop=["2019"])[1].tolist() == [[5]]
 
 
-def test_columns_of_other_formats_are_refused(tmp_path):
-    np.save(tmp_path / "X.npy", np.ones((4, 3)))
-    for options in ({"columns": [1]}, {"header": True}, {"target": {1: tmp_path / "y.npy"}}):
-        with pytest.raises(
-            InputError, match=r"is only for text tables \(\.csv, \.tsv\), not for .*X\.npy"
-        ):
-            encode(tmp_path / "X.npy", tmp_path / "store", 2, 1, **options)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.npy"]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "delimiter"),
     [
