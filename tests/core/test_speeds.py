@@ -552,7 +552,7 @@ def test_a_slow_machine_costs_one_step(factor):
     assert regrets[41:].max() < 0.25
 
 
-def test_a_common_overhead_is_told_in_a_few_steps():
+def test_a_common_overhead_is_found_in_a_few_steps():
     regrets, _, speeds = twenty(20, noise=0.02, overhead=0.3)
     assert regrets[2:].mean() < 0.06
     one = np.eye(20)[3]

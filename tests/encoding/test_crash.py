@@ -118,7 +118,7 @@ def test_resumed_again_and_again_with_other_threads(here):
     assert contents(here / "store") == contents(here / "whole")
 
 
-def test_with_nothing_to_resume_it_starts_anew(here):
+def test_with_nothing_to_resume_it_starts_again(here):
     shutil.rmtree(here / "store")
     resume(here)
     assert contents(here / "store") == contents(here / "whole")
@@ -135,15 +135,15 @@ def test_with_nothing_to_resume_it_starts_anew(here):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"seed": 7}, "begun with seed 0, not 7"),
         ({"dtype": "float32"}, "begun with dtype None, not float32"),
         ({"systematic": True}, "begun with systematic False, not True"),
     ],
 )
-def test_other_arguments_are_refused(here, options, says):
-    with pytest.raises(InputError, match=says):
+def test_other_arguments_are_refused(here, options, message):
+    with pytest.raises(InputError, match=message):
         resume(here, **options)
     with pytest.raises(InputError, match="begun with machines 5, not 6"):
         encode(here / "X.npy", here / "store", 6, 3, resume=True)
@@ -153,7 +153,7 @@ def test_other_arguments_are_refused(here, options, says):
 
 
 @pytest.mark.parametrize("name", ["source.json", "incomplete.manifest.json"])
-def test_a_damaged_journal_is_said(here, name):
+def test_a_damaged_journal_is_named(here, name):
     (here / "store" / name).write_text("{")
     with pytest.raises(InputError, match="its journal is damaged: remove it"):
         resume(here)
@@ -203,13 +203,15 @@ def test_a_signal_ends_encode_with_one_line(tmp_path):
     pipe = source.await_reader()
     process.send_signal(signal.SIGTERM)
     source.let_go(pipe)
-    _, said = process.communicate(timeout=LIMIT)
+    _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 128 + signal.SIGTERM
-    [line] = [each for each in said.splitlines() if " lacks 1 of " not in each]  # a pipe, no chunk
+    [line] = [
+        each for each in errors.splitlines() if " lacks 1 of " not in each
+    ]  # a pipe, no chunk
     assert "is incomplete, resume with: cec-mpi encode" in line
 
 
-def test_a_full_disk_is_said_before_anything_is_made(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_before_anything_is_made(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X)
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1000))
@@ -227,7 +229,7 @@ def test_a_shape_that_no_disk_has_room_for_is_refused_at_once(tmp_path):
 
 
 def test_a_disk_that_fills_up(tmp_path):
-    """A file system of its own: what was there stays, and more room is all that it takes."""
+    """A file system of its own: existing files stay, and more space is enough to go on."""
     disk = tmp_path / "disk"
     disk.mkdir()
     size = ["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(disk)]

@@ -68,7 +68,7 @@ def parts_of(matrix, recovery):
 
 
 def contents(store):
-    """All files but the one that says when X was written."""
+    """All files but the one with the time of X."""
     return {
         path.name: path.read_bytes() for path in store.path.iterdir() if path.name != "source.json"
     }
@@ -167,7 +167,7 @@ def test_files_of_a_store_are_what_its_manifest_says(tmp_path):
         assert entry.xxh3_128 == xxhash.xxh3_128_hexdigest(blocks[n - 1].astype("<u8"))
 
 
-def test_the_manifest_is_json_that_says_what_was_asked_for(tmp_path):
+def test_the_manifest_is_json_with_the_options_of_the_encode(tmp_path):
     store = encoded(tmp_path, X.astype(np.float32), 6, 3, code="gaussian", systematic=True)
     content = json.loads((store.path / "manifest.json").read_text())
     assert (content["format"], content["version"]) == ("cec_mpi store", 2)
@@ -244,7 +244,7 @@ def test_memory_stays_in_its_bound_whatever_the_shape_of_x(tmp_path, rows, colum
     X = np.lib.format.open_memmap(
         source, mode="w+", dtype=np.float32, shape=shape, fortran_order=order == "F"
     )
-    del X  # 160 MB of zeros, which take no room on the disk
+    del X  # 160 MB of zeros, which take no space on the disk
     peak = "print(next(line for line in open('/proc/self/status') if 'VmHWM' in line).split()[1])"
     program = f"import sys, cec_mpi\ncec_mpi.encode(*sys.argv[1:], 6, 3, memory={LITTLE})"
     bare = int(subprocess.check_output([sys.executable, "-c", peak]))
@@ -308,7 +308,7 @@ def test_sums_too_large_for_the_shards_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "says"),
+    ("options", "error", "message"),
     [
         ({"machines": 2, "recovery": 3}, InfeasibleError, "threshold 3 for 2 machines"),
         ({"dtype": "float16"}, InputError, "dtype 'float16': expected float32 or float64"),
@@ -319,9 +319,9 @@ def test_sums_too_large_for_the_shards_are_refused(tmp_path):
         ),
     ],
 )
-def test_codes_that_cannot_work_are_refused(tmp_path, options, error, says):
+def test_codes_that_cannot_work_are_refused(tmp_path, options, error, message):
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         encode(tmp_path / "X.npy", tmp_path / "store", **{"machines": 6, "recovery": 3} | options)
     assert [path.name for path in tmp_path.iterdir()] == ["X.npy"]
 

@@ -107,7 +107,7 @@ FILES, TABLES = "is only for files, not for the ndarray", r"only for text tables
 
 
 @pytest.mark.parametrize(
-    ("formats", "options", "says"),
+    ("formats", "options", "message"),
     [
         ("array", {"shape": (4, 2)}, FILES),
         ("array", {"input_dtype": "<f8"}, FILES),
@@ -122,11 +122,11 @@ FILES, TABLES = "is only for files, not for the ndarray", r"only for text tables
         ("array npy csv sparse npz", {"decode_cf": True}, "decode_cf=True is only for HDF5"),
     ],
 )
-def test_formats_without_an_option_refuse_it(formats, options, says, tmp_path):
+def test_formats_without_an_option_refuse_it(formats, options, message, tmp_path):
     for name in formats.split():
         source = WRITERS[name](tmp_path)
         before = sorted(tmp_path.iterdir())
         way = {"copies": 2} if name in ("sparse", "npz") else {"recovery": 2}
-        with pytest.raises(InputError, match=says):
+        with pytest.raises(InputError, match=message):
             cec_mpi.encode(source, tmp_path / "store", 3, **way, **options)
         assert sorted(tmp_path.iterdir()) == before

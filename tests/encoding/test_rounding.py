@@ -97,9 +97,9 @@ def test_one_warning_with_count_and_error(name, way, tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         encode(source, tmp_path / "S", 3, **way)
-    said = [str(each.message) for each in caught if "rounded" in str(each.message)]
-    assert len(said) == 1
-    assert "1 number was rounded, by at most 1, because float64" in said[0]
+    messages = [str(each.message) for each in caught if "rounded" in str(each.message)]
+    assert len(messages) == 1
+    assert "1 number was rounded, by at most 1, because float64" in messages[0]
 
 
 def test_columns_are_counted_where_blocks_are_short(tmp_path):
@@ -116,13 +116,13 @@ def test_numbers_that_are_held_are_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "says"), [(7, "X as it was stored"), (BIG, "X, rounded to float64 by the encode")]
+    ("number", "content"), [(7, "X as it was stored"), (BIG, "X, rounded to float64 by the encode")]
 )
-def test_decode_says_whether_copies_are_x(number, says, tmp_path, call):
+def test_decode_says_whether_copies_are_x(number, content, tmp_path, call):
     mtx(tmp_path / "X.mtx", number)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert call(["encode", "X.mtx", "S", "--machines", 3], tmp_path)[0] == 0
     assert open_store(tmp_path / "S").manifest.rounded == (number == BIG)
-    code, said, _ = call(["decode", "S", "back.npz"], tmp_path)
-    assert (code, said.strip()) == (0, f"back.npz: {says}")
+    code, printed, _ = call(["decode", "S", "back.npz"], tmp_path)
+    assert (code, printed.strip()) == (0, f"back.npz: {content}")

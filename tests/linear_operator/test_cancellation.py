@@ -70,16 +70,16 @@ def test_of_zeros_it_is_not_known(opened, records):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "says"), [("float32", "--dtype float64"), ("float64", "--code.*subtract")]
+    ("dtype", "message"), [("float32", "--dtype float64"), ("float64", "--code.*subtract")]
 )
-def test_a_run_is_warned_once_of_few_digits(opened, records, dtype, says):
+def test_a_run_is_warned_once_of_few_digits(opened, records, dtype, message):
     M = RNG.standard_normal((30, 50)).astype(dtype).astype(np.float64)
     w = RNG.standard_normal(50)
     null = w - np.linalg.pinv(M) @ (M @ w)
     with opened(M, dtype=dtype) as A:
         with warnings.catch_warnings(action="error"):
             A @ w
-        with pytest.warns(ScaleWarning, match=f"step 1 may have fewer than three.*{says}"):
+        with pytest.warns(ScaleWarning, match=f"step 1 may have fewer than three.*{message}"):
             A @ null
         with warnings.catch_warnings(action="error"):
             A @ null

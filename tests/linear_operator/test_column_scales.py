@@ -57,7 +57,7 @@ def test_a_result_that_underflow_has_spoilt_is_warned_of(tmp_path, exponent):
     [
         (4, 1, "none", [[1e200, 0], [2e200, 0]], [6e-201, 2e200]),
         (4, 2, "rows", [[1.0, 0]] * 4, [1e-20, 1e300]),
-        (4, 2, "rows", [[1.0, 0]] * 4, [1e-250, -1e300]),  # lost beside the other, if it was sent
+        (4, 2, "rows", [[1.0, 0]] * 4, [1e-250, -1e300]),  # lost next to the other, if it was sent
         (5, 3, "none", [[0, 1.4e155]] * 3, [-9.2e176, -5.2e-133]),
     ],
 )
@@ -89,14 +89,14 @@ def test_a_number_that_meets_a_column_of_zeros_must_be_finite(tmp_path, number):
 
 
 @pytest.mark.parametrize(
-    ("X", "scaling", "says"),
+    ("X", "scaling", "message"),
     [
         ([[1e20], [1.0]], "none", r"factor of 1e\+20.*--scaling rows"),
         ([[1e200, 1e-200], [1.0, 1.0]], "rows", "entries too far apart to be scaled in float64"),
     ],
 )
-def test_encoding_warns_of_rows_that_lose_their_digits(tmp_path, X, scaling, says):
-    with pytest.warns(ScaleWarning, match=says):
+def test_encoding_warns_of_rows_that_lose_their_digits(tmp_path, X, scaling, message):
+    with pytest.warns(ScaleWarning, match=message):
         encode(np.array(X), tmp_path / "store", 4, 2, scaling=scaling)
 
 

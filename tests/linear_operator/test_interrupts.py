@@ -31,17 +31,17 @@ def make_step(operator, available, columns, adjoint):
 
 
 @pytest.mark.parametrize(
-    "room", ["cec_mpi/core", "cec_mpi/runtime/master", "cec_mpi/runtime/machine", "cec_mpi"]
+    "folder", ["cec_mpi/core", "cec_mpi/runtime/master", "cec_mpi/runtime/machine", "cec_mpi"]
 )
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_steps_after_one_that_was_cut_off_are_right(opened, room, adjoint):
+def test_steps_after_one_that_was_cut_off_are_right(opened, folder, adjoint):
     operator, records = opened
     cuts = 0
     for place in range(0, FAR, EACH):
         before, cut, after = (SETS[(place + i) % 3] for i in range(3))
         make_step(operator, before, 1, adjoint)
         # Turns have a test of their own: lines are not where Python sees to signals.
-        if not interrupted(place, room, lambda: make_step(operator, cut, 3, adjoint), "turns.py"):  # noqa: B023
+        if not interrupted(place, folder, lambda: make_step(operator, cut, 3, adjoint), "turns.py"):  # noqa: B023
             break
         cuts += 1
         for available in (before, after, cut):

@@ -41,22 +41,22 @@ def open_fixed(path, **options):
 
 
 def counted(A):
-    """The same operator, and a list of what it was asked for."""
-    asked = []
+    """The same operator, and a list with an entry for each product."""
+    products_made = []
 
     def noting(product):
-        return lambda x: asked.append(1) or product(x)
+        return lambda x: products_made.append(1) or product(x)
 
     products = {name: noting(getattr(A, name)) for name in ("matvec", "rmatvec", "matmat")}
-    return sl.LinearOperator(A.shape, dtype=A.dtype, **products), asked
+    return sl.LinearOperator(A.shape, dtype=A.dtype, **products), products_made
 
 
 def solve(solver, A, matrix):
     """How many products it took, and the relative residual in extended precision."""
-    operator, asked = counted(A)
+    operator, products_made = counted(A)
     x, info = solver(operator, B, rtol=1e-10, maxiter=400)
     exact = matrix.astype(np.longdouble) @ x - B
-    return info, len(asked), float(np.linalg.norm(exact.astype(float)) / np.linalg.norm(B))
+    return info, len(products_made), float(np.linalg.norm(exact.astype(float)) / np.linalg.norm(B))
 
 
 LINEAR = [("spd", sl.cg), *(("general", each) for each in (sl.gmres, sl.lgmres, sl.gcrotmk))]
@@ -116,7 +116,7 @@ def test_a_tolerance_that_products_cannot_show_is_warned_of_once(stores, task, o
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_converged_is_said_only_if_products_are_accurate_enough_for_x(tmp_path, dtype):
+def test_cg_converges_only_if_products_are_accurate_enough_for_x(tmp_path, dtype):
     """X x is small although x is large, and the shards of float32 have lost what is left of it."""
     basis, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 40)))
     X = basis * np.geomspace(1, 1e-5, 40) @ basis.T
@@ -130,8 +130,8 @@ def test_converged_is_said_only_if_products_are_accurate_enough_for_x(tmp_path, 
     assert found["residual"] <= 1e-5
     assert found["converged"] is (dtype == "float64")
     assert (residual > 1e-5) == (dtype == "float32")
-    told = ["may be wrong by" in str(each.message) for each in w]
-    assert told == [True] * (dtype == "float32")
+    warned = ["may be wrong by" in str(each.message) for each in w]
+    assert warned == [True] * (dtype == "float32")
 
 
 def test_pagerank_warns_too_and_what_is_exact_enough_does_not(tmp_path):

@@ -47,8 +47,11 @@ def test_products_are_those_of_scipy(store, options):
 
 
 def test_a_run_ends_when_no_machine_holds_a_part(store):
-    told = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
-    with open_operator(store, availability=[{1}]) as A, pytest.raises(InfeasibleError, match=told):
+    message = r"1 machine is available .*: rows \d+\.\.\d+ are on machine "
+    with (
+        open_operator(store, availability=[{1}]) as A,
+        pytest.raises(InfeasibleError, match=message),
+    ):
         A @ W[:, 0]
 
 
@@ -111,7 +114,7 @@ def test_a_check_needs_two_copies(tmp_path):
         elastic(tmp_path / "S", stragglers=1)
 
 
-def test_what_a_compared_step_needs_is_said(tmp_path):
+def test_a_compared_step_names_the_machines_that_it_needs(tmp_path):
     encode(X, tmp_path / "S", 4, copies=2)
     master, hub, _ = elastic(tmp_path / "S", check=True)
     hub.dying = {1}

@@ -1,4 +1,4 @@
-"""Estimators fitted on stores, beside those of scikit-learn on the same numbers."""
+"""Estimators fitted on stores, compared with those of scikit-learn on the same numbers."""
 
 import pickle
 import subprocess
@@ -43,7 +43,7 @@ def named_store(tmp_path_factory):
     return path
 
 
-# --- beside scikit-learn ------------------------------------------------------------------
+# --- compared with scikit-learn ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -168,7 +168,7 @@ def test_columns_of_a_frame_are_selected_by_name(named_store):
 
 
 @pytest.mark.parametrize(
-    ("names", "says"),
+    ("names", "message"),
     [
         (NAMES[::-1], r"expected c0, .* in this order, found a store with c6, c5"),
         (["x", *NAMES[1:]], r"found a store without c0 and with x, unseen at fit time"),
@@ -176,7 +176,7 @@ def test_columns_of_a_frame_are_selected_by_name(named_store):
         (NAMES[:6], r"found a store without c6"),
     ],
 )
-def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, says):
+def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, message):
     ridge, labels = CodedRidge().fit(named_store, Y), CodedLogisticRegression()
     labels.fit(named_store, LABELS)
     pca = CodedPCA(2).fit(named_store)
@@ -189,7 +189,7 @@ def test_a_store_of_other_columns_is_refused(named_store, tmp_path, names, says)
         lambda store: ridge.score(store, Y),
         lambda store: labels.score(store, LABELS),
     ):
-        with pytest.raises(InputError, match=f"feature names should match .*{says}"):
+        with pytest.raises(InputError, match=f"feature names should match .*{message}"):
             call(tmp_path / "other")
     assert np.isfinite(CodedRidge().fit(tmp_path / "other", Y).predict(frame)).all()
 
@@ -233,7 +233,7 @@ def test_columns_of_what_is_transformed_have_names(named_store):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_before_fit_there_is_nothing(kind):
+def test_estimators_that_are_not_fitted_refuse_to_predict(kind):
     model = kind()
     assert not [name for name in vars(model) if name.endswith("_")]
     methods = ("predict", "predict_proba", "decision_function", "transform", "inverse_transform")
@@ -272,15 +272,15 @@ def test_a_clone_has_the_communicator_and_what_was_pickled_has_none(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", [X, X.tolist(), None, pandas.DataFrame(X)])
 def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
-    says = (
+    message = (
         r"X has type \w+, expected an open operator or the path of a store, which cec_mpi\.encode"
     )
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         kind().fit(what, LABELS)
 
 
 @pytest.mark.parametrize(
-    ("model", "y", "says"),
+    ("model", "y", "message"),
     [
         (CodedRidge(), None, "CodedRidge requires y to be passed, but the target y is None"),
         (CodedRidge(), Y[:-1], r"y has shape \(202,\), expected \(203,\)"),
@@ -311,8 +311,8 @@ def test_an_array_is_refused_with_the_way_to_a_store(kind, what):
         (CodedTruncatedSVD(0), None, "n_components 0: expected a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(store, model, y, says):
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_fitted_is_refused(store, model, y, message):
+    with pytest.raises(ValueError, match=message):
         model.fit(store, y)
     assert not [name for name in vars(model) if name.endswith("_")]
 
@@ -366,7 +366,7 @@ WITHOUT_ARRAYS = {
     "check_valid_tag_types",
 }
 NEITHER = {
-    "check_array_api_input": "arrays of other libraries than NumPy: nothing is said of them",
+    "check_array_api_input": "arrays of other libraries than NumPy are not supported",
 }
 
 

@@ -46,7 +46,7 @@ def test_products_are_those_of_float64(shape, k):
 @pytest.mark.parametrize(("stored", "given"), [("f4", "f8"), ("f8", "f8"), ("f4", "f4")])
 @pytest.mark.parametrize("columns", [10, 300])
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_nothing_is_allocated_once_there_is_room(k, columns, stored, given):
+def test_the_second_product_allocates_nothing(k, columns, stored, given):
     shard = Rows(RNG.standard_normal((4000, columns)).astype(stored))
     W = RNG.standard_normal((k, columns)).astype(given)
     U = RNG.standard_normal((4000, k)).astype(given)

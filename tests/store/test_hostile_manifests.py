@@ -92,14 +92,14 @@ COMMANDS = {
 
 
 def attempt(name):
-    said, told = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(COMMANDS[name].split())
-    errors = told.getvalue().count("error:")
+    errors = err.getvalue().count("error:")
     refusals = (2, 3, 5) if name == "run" else (2, 5)  # 3: a machine cannot start
     right = (code == 0 and errors == 0) or (code in refusals and errors == 1)
-    if not right or "Traceback" in told.getvalue() or len(told.getvalue()) > 4000:
-        print(json.dumps([what, name, code, told.getvalue()[-600:]]), flush=True)
+    if not right or "Traceback" in err.getvalue() or len(err.getvalue()) > 4000:
+        print(json.dumps([what, name, code, err.getvalue()[-600:]]), flush=True)
     return code
 
 

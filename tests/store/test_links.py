@@ -86,9 +86,9 @@ def test_repair_writes_through_no_link_in_the_place_of_a_shard(path, precious, m
     file.unlink()
     make(precious, file)
     assert main(["repair", str(path)]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     kind = f"a link to {precious}" if make is os.symlink else "one of 2 names of a file"
-    assert f"shard-0002.npy: replaced {kind} by" in said
+    assert f"shard-0002.npy: replaced {kind} by" in printed
     assert not file.is_symlink()
     assert file.stat().st_nlink == 1
     assert verify(path).damaged == []
@@ -108,9 +108,9 @@ def test_a_damaged_shard_behind_a_link_is_repaired_in_the_store(path, tmp_path, 
     damage(away)
     before = away.read_bytes()
     assert main(["repair", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert f"shard-0003.npy: replaced a link to {away}" in said
-    assert "shard-0003.npy: rows 100..104 rebuilt" in said  # the rest was taken over
+    printed = capsys.readouterr().out
+    assert f"shard-0003.npy: replaced a link to {away}" in printed
+    assert "shard-0003.npy: rows 100..104 rebuilt" in printed  # the rest was taken over
     assert away.read_bytes() == before
     assert not (path / "shard-0003.npy").is_symlink()
     assert verify(path).damaged == []
@@ -225,7 +225,7 @@ def test_a_killed_publish_leaves_nothing_in_the_end(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_locks_come_and_go_beside_what_is_left(tmp_path):
+def test_a_lock_leaves_no_file(tmp_path):
     with (
         locked(tmp_path, "busy"),
         pytest.raises(InputError, match="busy"),

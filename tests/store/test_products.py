@@ -1,4 +1,4 @@
-"""Products of rows by every routine, beside sums in extended precision."""
+"""Products of rows by every routine, compared with sums in extended precision."""
 
 from __future__ import annotations
 

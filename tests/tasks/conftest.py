@@ -58,10 +58,10 @@ class Memory:
         self.wanted, self.every = wanted, every
         self.saves = []
         self.stop_at = stop_at
-        self.said = []
+        self.reports = []
 
     def progress(self, **numbers):
-        self.said.append(numbers)
+        self.reports.append(numbers)
 
     def save(self, **state):
         given = {name: value() if callable(value) else value for name, value in state.items()}

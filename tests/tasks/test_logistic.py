@@ -119,7 +119,7 @@ def test_going_on_from_the_last_iterate(part, fit_intercept, counted, memory, st
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"y": [1, 1, 1]}, "y has 1 different value, expected two classes"),
         ({"y": [1, 2, 3]}, "y has 3 different values, expected two classes"),
@@ -130,9 +130,9 @@ def test_going_on_from_the_last_iterate(part, fit_intercept, counted, memory, st
         ({"iterations": 0}, "iterations 0"),
     ],
 )
-def test_logistic_refuses_what_it_cannot_do(options, says, counted):
+def test_logistic_refuses_what_it_cannot_do(options, message, counted):
     operator = counted(np.eye(3))
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         logistic(operator, **{"y": [0, 1, 1], **options})
     assert operator.products == 0
 

@@ -123,7 +123,7 @@ def test_sums_of_scaled_columns_that_may_be_errors_are_refused(tmp_path):
 
 def test_links_that_may_be_rounding_errors_are_not_guessed(noisy):
     weights = np.zeros((50, 50))
-    weights[0] = 1  # a hub, beside nodes with one link or none
+    weights[0] = 1  # a hub; the other nodes have one link or none
     weights[range(1, 49), range(2, 50)] = 1
     assert pagerank(noisy(weights, 1e-6, RNG))["dangling"] == 1
     with pytest.raises(InputError, match=r"nodes without links cannot be recognised.*float64"):
@@ -176,7 +176,7 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
 
 
 @pytest.mark.parametrize(
-    ("matrix", "options", "says"),
+    ("matrix", "options", "message"),
     [
         (np.ones((3, 4)), {}, "pagerank needs a square matrix, found 3 x 4"),
         (np.array([[0, 1.0], [-1, 0]]), {}, r"row 1 of X has the sum -1\.0"),
@@ -196,8 +196,8 @@ def test_going_on_gives_the_same_scores_as_no_break(number, counted, memory, sta
         (np.ones((2, 2)), {"personalization": [0, 0]}, "not all 0"),
     ],
 )
-def test_pagerank_refuses_what_it_cannot_do(matrix, options, says):
-    with pytest.raises(InputError, match=says):
+def test_pagerank_refuses_what_it_cannot_do(matrix, options, message):
+    with pytest.raises(InputError, match=message):
         pagerank(aslinearoperator(matrix), **options)
 
 

@@ -91,7 +91,7 @@ def test_a_matrix_that_turns_every_vector_into_zero(matrix):
 
 
 @pytest.mark.parametrize(
-    ("shape", "options", "says"),
+    ("shape", "options", "message"),
     [
         ((3, 4), {}, "needs a square matrix, found 3 x 4"),
         ((3, 3), {"tol": 0}, "tol 0"),
@@ -104,8 +104,8 @@ def test_a_matrix_that_turns_every_vector_into_zero(matrix):
         ((3, 3), {"seed": "one"}, "seed"),
     ],
 )
-def test_power_refuses_what_it_cannot_do(shape, options, says):
-    with pytest.raises(InputError, match=says):
+def test_power_refuses_what_it_cannot_do(shape, options, message):
+    with pytest.raises(InputError, match=message):
         power(aslinearoperator(np.ones(shape)), **options)
 
 

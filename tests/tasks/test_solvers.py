@@ -254,7 +254,7 @@ def test_a_vector_may_be_a_file(task, name, tmp_path):
 
 @pytest.mark.parametrize(("task", "name"), [(cg, "b"), (lstsq, "b"), (ridge, "y")])
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ([1, 2], r"{} has shape \(2,\), expected \(3,\)"),
         (np.ones((3, 1)), r"{} has shape \(3, 1\)"),
@@ -268,13 +268,13 @@ def test_a_vector_may_be_a_file(task, name, tmp_path):
         ("missing.npy", "missing.npy does not exist"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused(task, name, value, says):
-    with pytest.raises(InputError, match=says.format(name)):
+def test_vectors_that_do_not_fit_are_refused(task, name, value, message):
+    with pytest.raises(InputError, match=message.format(name)):
         task(aslinearoperator(np.eye(3)), **{name: value})
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "says"),
+    ("task", "options", "message"),
     [
         (cg, {"tol": 0}, "tol 0: expected a number between 0 and 1"),
         (cg, {"iterations": 0}, "iterations 0"),
@@ -289,9 +289,9 @@ def test_vectors_that_do_not_fit_are_refused(task, name, value, says):
         (ridge, {"tol": float("nan")}, "tol nan"),
     ],
 )
-def test_options_out_of_range_cost_no_product(task, options, says, counted):
+def test_options_out_of_range_cost_no_product(task, options, message, counted):
     operator = counted(np.eye(3))
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         task(operator, **{"y" if task is ridge else "b": np.ones(3)}, **options)
     assert operator.products == 0
 
@@ -304,9 +304,9 @@ def test_the_progress_of_cg_is_the_residual_of_each_iterate(memory, state_after,
     checkpoint = memory(state)
     cg(aslinearoperator(matrix), b=b, checkpoint=checkpoint)
     left = [np.linalg.norm(matrix @ each["x"] - b) for each in checkpoint.saves]
-    said = [each["residual"] for each in checkpoint.said]
-    assert len(said) > 10
-    assert np.allclose(said, left / np.linalg.norm(b), rtol=1e-4)
+    reports = [each["residual"] for each in checkpoint.reports]
+    assert len(reports) > 10
+    assert np.allclose(reports, left / np.linalg.norm(b), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -324,15 +324,15 @@ def test_tasks_say_how_far_they_are(task, options, names, memory):
     matrix = np.eye(4) + np.arange(16.0).reshape(4, 4) % 5
     checkpoint = memory()
     found = task(aslinearoperator(matrix), checkpoint=checkpoint, **options)
-    assert checkpoint.said
-    assert all(set(each) == names for each in checkpoint.said)
-    assert all(np.isfinite(list(each.values())).all() for each in checkpoint.said)
+    assert checkpoint.reports
+    assert all(set(each) == names for each in checkpoint.reports)
+    assert all(np.isfinite(list(each.values())).all() for each in checkpoint.reports)
     if task in (power, pagerank):
-        assert len(checkpoint.said) == found["iterations"]
+        assert len(checkpoint.reports) == found["iterations"]
     for name in names & {"residual", "eigenvalue", "change"} - {
         "residual" if task in (ridge, svd) else ""
     }:
-        assert checkpoint.said[-1][name] == pytest.approx(found[name], rel=1e-6)
+        assert checkpoint.reports[-1][name] == pytest.approx(found[name], rel=1e-6)
 
 
 def test_converged_means_that_the_true_residual_is_small():
@@ -352,7 +352,7 @@ def test_converged_means_that_the_true_residual_is_small():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_rows_or_columns_that_are_lost_beside_others_are_named(axis):
+def test_rows_or_columns_that_are_tiny_next_to_others_are_named(axis):
     X = np.random.default_rng(0).standard_normal((9, 3))
     X[(2, slice(None)) if axis == 0 else (slice(None), 2)] *= 1e-120
     name = ("row", "column")[axis]

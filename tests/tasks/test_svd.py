@@ -183,7 +183,7 @@ def test_components_as_scikit_learn_finds_them(shape, k):
 
 @pytest.mark.parametrize("task", [svd, pca])
 @pytest.mark.parametrize(
-    ("shape", "options", "says"),
+    ("shape", "options", "message"),
     [
         ((5, 4), {"k": 5}, "k 5: expected 1 to 4"),
         ((4, 5), {"k": 9}, "k 9: expected 1 to 4"),
@@ -195,9 +195,9 @@ def test_components_as_scikit_learn_finds_them(shape, k):
         ((5, 4), {"k": 2, "seed": -1}, "seed -1"),
     ],
 )
-def test_options_out_of_range_cost_no_product(task, shape, options, says, counted):
+def test_options_out_of_range_cost_no_product(task, shape, options, message, counted):
     operator = counted(np.ones(shape))
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         task(operator, **options)
     assert operator.products == 0
 

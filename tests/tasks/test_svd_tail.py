@@ -1,4 +1,4 @@
-"""Singular values whose squares drown in the errors of products are told of."""
+"""Singular values whose squares are lost in the errors of products are warned of."""
 
 import warnings
 

@@ -105,7 +105,7 @@ def test_a_module_may_do_anything_while_it_is_imported(module, tmp_path, text):
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_named_like_a_module_of_python_is_told_from_it(module, tmp_path):
+def test_a_file_with_the_name_of_a_module_of_python_is_refused(module, tmp_path):
     (tmp_path / "random.py").write_text("def mine(X, *, checkpoint):\n    return {'result': [1]}\n")
     with pytest.raises(InputError, match="is a module of Python and hides a file of this name"):
         find_task("random:mine")

@@ -191,7 +191,10 @@ def test_checkpoints_and_progress_are_in_units_of_the_user(name, x, memory):
     X = aslinearoperator(np.ldexp(matrix, x))
     result = task(X, checkpoint=found, **options(2.0**x))["result"]
     first = 1 if name == "power" else 0  # before the first product the vector is random
-    for each, unit in ((found.saves[first:], expected.saves[first:]), (found.said, expected.said)):
+    for each, unit in (
+        (found.saves[first:], expected.saves[first:]),
+        (found.reports, expected.reports),
+    ):
         assert len(each) == len(unit) > 0
         for one, other in zip(each, unit, strict=True):
             for key, value in other.items():

@@ -1,4 +1,4 @@
-"""Shards from shards: never farther off than the bound says."""
+"""Shards from shards: no error exceeds its bound."""
 
 from fractions import Fraction
 from itertools import combinations

@@ -332,7 +332,7 @@ def test_of_one_or_two_wrong_machines_no_error_makes_an_innocent_one_be_named(
         assert verdict.agree or tuple(guilty) in verdict.candidates
 
 
-def test_two_that_look_like_a_third_are_told_from_it_with_three_to_spare():
+def test_two_that_look_like_a_third_differ_from_it_with_three_to_spare():
     code, answers, scale = made(6, 3, "fourier", "float64", 0)
     checker = checker_of(code, "float64")
     checks, _ = checker.checks((1, 2, 3, 4, 5))

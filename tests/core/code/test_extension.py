@@ -1,4 +1,4 @@
-"""One machine more: a row that is as good with the others as could be asked for."""
+"""One machine more: a row that is about as good with the others as theirs."""
 
 import numpy as np
 import pytest

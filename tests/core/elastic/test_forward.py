@@ -158,7 +158,7 @@ def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():
     assert step.ledger.undecoded == 10
 
 
-def test_rows_that_disagree_keep_no_others_from_being_asked():
+def test_rows_that_disagree_do_not_stop_requests_for_others():
     """With L + 2 machines nobody is named; other rows are reassigned all the same."""
     step = Step(5, 3, 20, 1, check=True)
     for machine in (1, 2, 3, 4):

@@ -1,4 +1,4 @@
-"""Random events: a step ends with every row from L right answers, or says truthfully why not."""
+"""Random events: a step ends with every row from L right answers, or with the true reason."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.is_running and self.computing())
     @rule(place=PLACES, is_replaced=st.booleans())
     def answer_wrongly_and_be_lost(self, place, is_replaced):
-        """A process that is told to leave afterwards would be another one."""
+        """A process that is excluded afterwards would be another one."""
         machine = pick(self.computing(), place)
         process = self.processes[machine]
         if process.is_given_up:
@@ -430,13 +430,13 @@ class World(RuleBasedStateMachine):
                 self.opening[machine] = self.spacious_hosts()[0]
             case Exclude(machine, kind):
                 self.remove(machine)
-                reason = kind(machine, "as told")
+                reason = kind(machine, "by the step")
                 self.expected_events.append(reason)
                 if kind is Excluded:
                     self.usable[machine].clear()
 
     def check_reason(self, request):
-        """Nobody is asked for what is known, or what enough others are asked for."""
+        """No request is for known rows, or for rows that enough machines compute."""
         machine = request.machine
         if self.kind in ("rows", "compared rows"):
             for row in rows_of(request.intervals):
@@ -516,7 +516,7 @@ class World(RuleBasedStateMachine):
                     for row in lacking
                 )
             if self.begun and self.kind == "terms":
-                needed += 1  # beside the machine whose term is missing
+                needed += 1  # and the machine whose term is missing
             assert able < needed
         elif isinstance(cause, Disagreement):
             found = cause.found

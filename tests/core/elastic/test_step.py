@@ -48,7 +48,7 @@ def missing_of_two(machines):
 
 
 def step_of(machines, planned, *, compares=False, deadline=None, predicted=None, **options):
-    """A running step that has asked machines for all rows, and its requests."""
+    """A running step, and its requests for all rows."""
     states = dict.fromkeys(machines, State.IDLE)
     step = ElasticStep(states, {}, missing_of_two, deadline, **options)
     ledger = RowLedger(ROWS, RECOVERY, (1.0,) * 4, Decoders(make_code(4, RECOVERY)), compares)

@@ -13,7 +13,7 @@ SPEEDS = (2, 2, 3, 3, 4, 4)  # the example of the paper, Section III
 
 
 def intervals_in_order(sets, order):
-    """Intervals of all machines together with the blocks in this order along the rows."""
+    """Intervals of all machines, with the blocks in this order along the rows."""
     along = [sets[f] for f in order]
     return len(along[0]) + sum(len(after - before) for before, after in pairwise(along))
 

@@ -162,7 +162,7 @@ def test_machines_that_slow_still_share_by_their_speeds():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_whole_row_load_of_all_there_are_is_faster(seed):
+def test_no_other_load_in_whole_rows_is_faster(seed):
     rng = np.random.default_rng(seed)
     machines, rows = int(rng.integers(1, 5)), int(rng.integers(1, 6))
     machines_per_row = int(rng.integers(1, machines + 1))

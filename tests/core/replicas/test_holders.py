@@ -102,7 +102,7 @@ def test_machines_that_hold_all_of_it_are_never_slower():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ((4, [1, 1], 3), "copies 3: expected from 1 to 2"),
         ((4, [1, 1], 0), "copies 0: expected from 1 to 2"),
@@ -113,6 +113,6 @@ def test_machines_that_hold_all_of_it_are_never_slower():
         ((4, [1, 1], 1, 0), "4 parts in 0 orders"),
     ],
 )
-def test_what_cannot_be_spread(arguments, says):
-    with pytest.raises(InputError, match=says):
+def test_what_cannot_be_spread(arguments, message):
+    with pytest.raises(InputError, match=message):
         spread_copies(*arguments)

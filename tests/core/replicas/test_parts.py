@@ -40,7 +40,7 @@ def test_a_heavy_row_is_a_part_of_its_own():
     cut = cut_parts(indptr_of(counts), 8, 4)
     at = int(np.searchsorted(cut.bounds, 100))
     assert cut.bounds[at : at + 2].tolist() == [100, 101]
-    assert cut.count == 3  # fewer than were asked for
+    assert cut.count == 3  # fewer than requested
 
 
 @pytest.mark.parametrize("heavy", [0, 49])

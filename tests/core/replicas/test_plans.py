@@ -61,9 +61,9 @@ def test_each_row_is_computed_by_machines_that_hold_it(situation):
     least = placement.count(available)
     if not least:
         lost = {each for each in placement.holders if not set(each) & set(available)}
-        with pytest.raises(InfeasibleError, match=r"on no available machine: part \d+") as told:
+        with pytest.raises(InfeasibleError, match=r"on no available machine: part \d+") as caught:
             planner.plan(available, speeds)
-        assert any(str(told.value).endswith(" or ".join(map(str, each))) for each in lost)
+        assert any(str(caught.value).endswith(" or ".join(map(str, each))) for each in lost)
         return
     plan = planner.plan(available, speeds)
     check(plan, placement, available, min(1 + stragglers, least))

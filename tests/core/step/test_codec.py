@@ -78,7 +78,7 @@ def test_more_numbers_than_are_decoded_at_a_time(equal, threads):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_long_blocks_beside_short_ones(dtype):
+def test_long_and_short_blocks(dtype):
     speeds = [1.0, 1.01, 1.5, 2.0, 2.02, 2.03, 4.0]
     coded = Coded(make_code(7, 3), speeds, 4_000, 1)
     sizes = np.diff([*coded.plan.assignment.starts, 4_000])
@@ -98,7 +98,7 @@ def test_each_step_has_its_own_answers_in_the_same_array():
         np.testing.assert_allclose(parts, factor * coded.parts, atol=1e-12)
 
 
-def test_nothing_is_factored_or_allocated_once_there_is_a_codec():
+def test_a_codec_factors_and_allocates_nothing_more():
     import tracemalloc
 
     coded = Coded(make_code(6, 3), [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 30_000, 1)

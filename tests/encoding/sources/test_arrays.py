@@ -92,7 +92,7 @@ def with_holes(_):
 
 
 def in_netcdf(directory):
-    """Read when it is asked for."""
+    """Read only when rows are needed."""
     xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(directory / "X.nc", engine="scipy")
     return xarray.open_dataset(directory / "X.nc", engine="scipy")["x"]
 
@@ -217,7 +217,7 @@ def test_a_frame_of_many_kinds_of_numbers(tmp_path):
     assert np.allclose(np.load(tmp_path / "out.npy"), expected, rtol=0, atol=1e-14)
 
 
-# --- what is said before encoding ---------------------------------------------------------
+# --- before encoding ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["csr_array", "dia_array"])
@@ -382,10 +382,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("array", "says"), BAD.values(), ids=BAD)
-def test_what_is_no_matrix_is_refused_and_leaves_nothing(tmp_path, array, says):
-    options = {"dtype": "float32"} if "float32" in says and "1e" in says else {}
-    with pytest.raises(InputError, match=says) as refused:
+@pytest.mark.parametrize(("array", "message"), BAD.values(), ids=BAD)
+def test_what_is_no_matrix_is_refused_and_leaves_nothing(tmp_path, array, message):
+    options = {"dtype": "float32"} if "float32" in message and "1e" in message else {}
+    with pytest.raises(InputError, match=message) as refused:
         encoded(array, tmp_path / "store", **options)
     assert "\n" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
@@ -413,7 +413,7 @@ cec_mpi.encode(Dying(), sys.argv[1], 5, 3)
 """
 
 
-def test_an_encode_that_died_is_done_anew(tmp_path):
+def test_an_encode_that_died_is_resumed_from_the_start(tmp_path):
     store = tmp_path / "store"
     died = subprocess.run([sys.executable, "-c", DYING, store])
     assert died.returncode == 7
@@ -431,8 +431,8 @@ def test_an_encode_that_died_is_done_anew(tmp_path):
 
 def test_a_complete_store_may_be_of_another_array(tmp_path):
     encode(X, tmp_path / "store", 5, 3, resume=True)
-    says = "is complete, and nothing tells whether it was made from the ndarray as it is now"
-    with pytest.raises(InputError, match=says):
+    message = "is complete, and nothing tells whether it was made from the ndarray as it is now"
+    with pytest.raises(InputError, match=message):
         encode(X, tmp_path / "store", 5, 3, resume=True)
     with pytest.raises(InputError, match="exists already: choose another name for the store"):
         encode(X, tmp_path / "store", 5, 3)

@@ -258,7 +258,7 @@ def test_a_virtual_dataset_is_read_from_its_sources(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"source": "gone.h5"}, r"source gone\.h5 does not exist"),
         ({"source": "/nowhere/gone.h5"}, r"source /nowhere/gone\.h5 does not exist"),
@@ -266,11 +266,11 @@ def test_a_virtual_dataset_is_read_from_its_sources(tmp_path):
         ({"rows": 3, "stored": 2}, r"has shape \(2, 3\): expected at least \(4, 3\)"),
     ],
 )
-def test_a_virtual_dataset_without_its_sources_is_refused(tmp_path, change, says):
+def test_a_virtual_dataset_without_its_sources_is_refused(tmp_path, change, message):
     path = virtual(tmp_path, **change)
-    with pytest.raises(InputError, match=rf"virtual\.h5::/x is a virtual dataset, .*{says}"):
+    with pytest.raises(InputError, match=rf"virtual\.h5::/x is a virtual dataset, .*{message}"):
         open_source(path)
-    with h5py.File(path) as file, pytest.raises(InputError, match=says):
+    with h5py.File(path) as file, pytest.raises(InputError, match=message):
         open_array(file["x"])
 
 
@@ -310,8 +310,8 @@ def test_parts_of_hdf5_that_were_never_written_are_counted(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", (40, 3), "f8", chunks=(10, 3), fillvalue=7)[:10] = 1
         file.create_dataset("y", (40, 3), "f8")
-    for name, says in {"x": "lacks 3 of its 4 chunks, .* 7", "y": "was never written"}.items():
-        with pytest.warns(UserWarning, match=says):
+    for name, message in {"x": "lacks 3 of its 4 chunks, .* 7", "y": "was never written"}.items():
+        with pytest.warns(UserWarning, match=message):
             encode(f"{tmp_path}/x.h5::/{name}", tmp_path / name, 3, 2)
 
 
@@ -368,15 +368,15 @@ def test_arrays_of_octave_are_encoded_as_in_octave(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"kind": "char", "data": np.full((3, 4), 65, "u2")}, "is a char array of MATLAB"),
         ({"kind": "cell", "data": np.ones((3, 4))}, "is a cell array of MATLAB"),
         ({"data": np.array([0, 3], "u8"), "MATLAB_empty": np.uint8(1)}, r"is empty \(0 x 3\)"),
     ],
 )
-def test_other_values_of_matlab_are_refused(tmp_path, change, says):
-    with pytest.raises(InputError, match=rf"x\.mat::/x {says}, expected"):
+def test_other_values_of_matlab_are_refused(tmp_path, change, message):
+    with pytest.raises(InputError, match=rf"x\.mat::/x {message}, expected"):
         open_source(f"{matlab(tmp_path, **change)}::/x")
 
 
@@ -393,13 +393,13 @@ def test_formats_that_are_taken_for_hdf5_are_named(tmp_path):
     savemat(tmp_path / "old.mat", {"x": X})
     xarray.Dataset({"x": (("t", "s"), X)}).to_netcdf(tmp_path / "old.nc", engine="scipy")
     (tmp_path / "old.hdf").write_bytes(b"\x0e\x03\x13\x01" + bytes(100))
-    for name, says in {
+    for name, message in {
         "old.mat": "a MATLAB file before version 7.3",
         "old.nc": "a classic NetCDF file",
         "old.hdf": "an HDF4 file",
     }.items():
         with pytest.raises(
-            InputError, match=rf"{name} is {says}, .*expected HDF5|{name} is {says}"
+            InputError, match=rf"{name} is {message}, .*expected HDF5|{name} is {message}"
         ):
             open_source(tmp_path / name)
 
@@ -495,7 +495,7 @@ def test_dimension_scales_that_were_deleted_do_not_matter(tmp_path):
     assert np.array_equal(read(tmp_path / "x.h5"), X)
 
 
-def test_a_sparse_matrix_beside_a_dense_one_must_be_chosen(tmp_path):
+def test_one_of_a_sparse_and_a_dense_matrix_must_be_chosen(tmp_path):
     with h5py.File(tmp_path / "x.h5ad", "w") as file:
         for name in ("data", "indices", "indptr"):
             file[f"X/{name}"] = [0]

@@ -86,7 +86,7 @@ def test_a_mean_of_numbers_whose_sum_is_too_large(tmp_path):
     assert out[2, 0] == pytest.approx(1.25e308)
 
 
-def test_numbers_without_missing_values_are_said_to_have_none(tmp_path):
+def test_a_store_without_missing_values_records_that(tmp_path):
     whole = np.arange(6).reshape(3, 2)
     for number, source in enumerate((whole, whole.astype(float))):
         made = encode(source, tmp_path / f"{number}", 3, 2, missing="mean")
@@ -94,7 +94,7 @@ def test_numbers_without_missing_values_are_said_to_have_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "missing", "says"),
+    ("rows", "missing", "message"),
     [
         ([[1, np.nan], [np.nan, 2]], "drop-rows", "all of its 2 rows: no row is left"),
         ([[1, np.nan], [2, np.nan]], "mean", r"no number in column 1 \(counted from 0\)"),
@@ -103,8 +103,8 @@ def test_numbers_without_missing_values_are_said_to_have_none(tmp_path):
         ([[1, np.nan], [2, 3]], "median", r"missing 'median': expected refuse or drop-rows"),
     ],
 )
-def test_what_has_no_treatment_is_refused(tmp_path, rows, missing, says):
-    with pytest.raises(InputError, match=says):
+def test_what_has_no_treatment_is_refused(tmp_path, rows, missing, message):
+    with pytest.raises(InputError, match=message):
         encode(np.array(rows), tmp_path / "store", 3, 2, missing=missing)
     assert not list(tmp_path.iterdir())
 
@@ -112,10 +112,10 @@ def test_what_has_no_treatment_is_refused(tmp_path, rows, missing, says):
 def test_the_command_says_what_was_done(tmp_path, call):
     words = ["encode", npy(tmp_path), "store", "--machines", 4, "--recovery", 2]
     assert "--missing drop-rows" in call(words, tmp_path)[2]
-    code, said, _ = call([*words, "--missing", "drop-rows"], tmp_path)
+    code, printed, _ = call([*words, "--missing", "drop-rows"], tmp_path)
     left = f"missing values: in {300 - len(DROPPED)} rows and 6 columns: {300 - len(DROPPED)} rows"
     assert code == 0
-    assert left in said
+    assert left in printed
     assert "left out (--missing drop-rows)" in call(["info", "store"], tmp_path)[1]
     assert call([*words, "--missing", "mean", "--resume"], tmp_path)[0] == 2
     assert call([*words, "--missing", "drop-rows", "--resume"], tmp_path)[0] == 0

@@ -167,7 +167,7 @@ def test_any_rectangle_can_be_read_by_anyone(tmp_path, name):
             assert np.array_equal(out, X[start:stop, left:right].astype(dtype))
 
 
-# --- what is said before encoding ---------------------------------------------------------
+# --- before encoding ----------------------------------------------------------------------
 
 
 def test_a_sparse_matrix_is_taken_with_a_warning(tmp_path):
@@ -362,11 +362,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("make", "says"), BAD.values(), ids=BAD)
-def test_what_is_no_matrix_is_refused_by_name(tmp_path, make, says):
+@pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD)
+def test_what_is_no_matrix_is_refused_by_name(tmp_path, make, message):
     source = make(tmp_path)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(InputError, match=says) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         encode(source, tmp_path / "store", 4, 2)
     assert "\n" not in str(refused.value)
     assert sorted(tmp_path.iterdir()) == before

@@ -461,13 +461,13 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_has_one_message_and_leaves_nothing(name, tmp_path):
-    make, says = BAD[name]
+    make, message = BAD[name]
     source = make(tmp_path)
     (tmp_path / "here").mkdir()
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         encode(source, tmp_path / "here" / "S", 4, copies=2)
-    assert says in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert not list((tmp_path / "here").iterdir())
 
 
@@ -482,12 +482,12 @@ OF_CODES = [name for name in BAD if name.endswith((" npz", " mtx", " csc", " coo
 
 @pytest.mark.parametrize("name", sorted(set(OF_CODES) - {"a dense npz", "NaN npz"}))
 def test_bad_input_has_the_same_message_if_shards_are_dense(name, tmp_path):
-    make, says = BAD[name]
+    make, message = BAD[name]
     source = make(tmp_path)
     (tmp_path / "here").mkdir()
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         encode(source, tmp_path / "here" / "S", 4, 2)
-    assert says in str(told.value)
+    assert message in str(caught.value)
     assert not list((tmp_path / "here").iterdir())
 
 
@@ -504,7 +504,7 @@ def test_missing_values_of_dense_shards_are_those_of_other_matrices(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"copies": 5}, "copies 5: expected from 1 to 4"),
         ({"copies": 0}, "copies 0: expected from 1 to 4"),
@@ -523,8 +523,8 @@ def test_missing_values_of_dense_shards_are_those_of_other_matrices(tmp_path):
         ({"copies": 2, "spread": 0}, "in 0 orders"),
     ],
 )
-def test_options_that_cannot_be(options, says, tmp_path):
-    with pytest.raises(InputError, match=says):
+def test_options_that_cannot_be(options, message, tmp_path):
+    with pytest.raises(InputError, match=message):
         encode(X, tmp_path / "S", 4, **options)
     assert not list(tmp_path.iterdir())
 
@@ -535,7 +535,7 @@ def test_numbers_that_single_precision_cannot_hold(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_is_there_stays(tmp_path):
+def test_an_existing_store_stays(tmp_path):
     encode(X, tmp_path / "S", 3, copies=2)
     before = content(tmp_path / "S")
     with pytest.raises(InputError, match="S exists already: choose another name"):

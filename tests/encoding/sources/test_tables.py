@@ -86,8 +86,8 @@ def test_numbers_in_quotes_above_numbers_without_are_names(table, tmp_path, call
     source, out = matrix_in(path)
     assert (source.column_names, out.tolist()) == (("2019", "2020"), [[1.5, 2]])
     assert matrix_in(table('"1","2"\n"3","4"\n', "u.csv"))[1].tolist() == [[1, 2], [3, 4]]
-    said = call(["encode", path, "store", "--machines", 2, "--recovery", 1], tmp_path)[1]
-    assert "the first row was taken as names (--header no if it is data)" in said
+    printed = call(["encode", path, "store", "--machines", 2, "--recovery", 1], tmp_path)[1]
+    assert "the first row was taken as names (--header no if it is data)" in printed
 
 
 @pytest.mark.parametrize("first", ["0,1,2", "2019,2020,2021", "1990,2000,2010"])
@@ -141,7 +141,7 @@ def test_columns_by_name_and_number(table, options, expected):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"columns": ["aeg"]}, r"columns 'aeg': .*t\.csv has no such column: did you mean 'age'\?"),
         ({"drop": ["AGE"]}, r"drop 'AGE': .* did you mean 'age'\?"),
@@ -161,8 +161,8 @@ def test_columns_by_name_and_number(table, options, expected):
         ({"delimiter": ""}, r"delimiter '': expected one character"),
     ],
 )
-def test_columns_that_are_not_there_are_refused(table, options, says):
-    with pytest.raises(InputError, match=says):
+def test_unknown_columns_are_refused(table, options, message):
+    with pytest.raises(InputError, match=message):
         matrix_in(table(PEOPLE), **options)
 
 
@@ -211,7 +211,7 @@ def test_delimiters(table, name, content, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (
             "\n# x\na,b\n\n1,2\n3,\n",
@@ -230,8 +230,8 @@ def test_delimiters(table, name, content, delimiter):
         ("a\n1\n\x1b[2J\n", r"line 3, column 1 \(a\) is '\\x1b\[2J'"),
     ],
 )
-def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, says):
-    with pytest.raises(InputError, match=says):
+def test_lines_are_counted_as_an_editor_counts_them(table, tmp_path, content, message):
+    with pytest.raises(InputError, match=message):
         encode(table(content), tmp_path / "store", 2, 1)
     assert not (tmp_path / "store").exists()
 
@@ -425,7 +425,7 @@ def test_a_target_replaces_no_file(table, tmp_path):
 
 
 class Interrupted(LocalRunner):
-    """Ends as a process does that is told to, before the last work."""
+    """Ends as after a signal, before the last work."""
 
     def run(self, work):
         if type(work).__name__ == "Encoding":
@@ -492,13 +492,16 @@ SIZES = ("--machines", 2, "--recovery", 1)
 
 def test_encode_says_which_columns_it_found(table, tmp_path, call):
     words = ("encode", table(PEOPLE), "store", *SIZES, "--columns", 'age,"size, cm"')
-    code, said, _ = call([*words, "--target", "score:y.npy"], tmp_path)
+    code, printed, _ = call([*words, "--target", "score:y.npy"], tmp_path)
     assert code == 0
-    assert said.splitlines()[1:] == ["2 columns: age, size, cm", "y.npy: column score, 3 numbers"]
+    assert printed.splitlines()[1:] == [
+        "2 columns: age, size, cm",
+        "y.npy: column score, 3 numbers",
+    ]
     assert "; 2 columns: age, size, cm\n" in call(["info", "store"], tmp_path)[1]
     path = table("1,2\n3,4\n")
-    _, said, _ = call(["encode", path, "unnamed", *SIZES], tmp_path)
-    (line,) = said.splitlines()[1:]
+    _, printed, _ = call(["encode", path, "unnamed", *SIZES], tmp_path)
+    (line,) = printed.splitlines()[1:]
     assert line.startswith("2 columns without names; the first row was taken as data (--header yes")
 
 
@@ -506,15 +509,15 @@ def test_encode_says_which_columns_it_found(table, tmp_path, call):
 def test_names_of_columns_cannot_write_on_the_terminal(table, tmp_path, call, cec):
     path = table("größe,\x1b]0;owned\x07\x1b[2J,\u202eb\n1,2,3\n")
     for words in (["encode", path, "store", *SIZES], ["info", "store"]):
-        code, said, _ = call(words, tmp_path)
+        code, printed, _ = call(words, tmp_path)
         assert code == 0
-        assert r"3 columns: größe, \x1b]0;owned\x07\x1b[2J, \u202eb" in said
+        assert r"3 columns: größe, \x1b]0;owned\x07\x1b[2J, \u202eb" in printed
     ascii_only = cec("info", tmp_path / "store", variables={"PYTHONIOENCODING": "ascii"})
     assert ascii_only.returncode == 0
-    code, _, said = call(["encode", path, "other", *SIZES, "--drop", "g\x1b[2J"], tmp_path)
+    code, _, printed = call(["encode", path, "other", *SIZES, "--drop", "g\x1b[2J"], tmp_path)
     assert code == 2
-    assert r"g\x1b[2J" in said
-    assert "\x1b" not in said
+    assert r"g\x1b[2J" in printed
+    assert "\x1b" not in printed
 
 
 @pytest.mark.parametrize(
@@ -529,7 +532,7 @@ def test_names_of_columns_cannot_write_on_the_terminal(table, tmp_path, call, ce
     ],
 )
 def test_bad_options_are_one_message(table, tmp_path, call, words):
-    code, said, message = call(["encode", table(PEOPLE), "store", *SIZES, *words], tmp_path)
-    assert (code, said) == (2, "")
+    code, printed, message = call(["encode", table(PEOPLE), "store", *SIZES, *words], tmp_path)
+    assert (code, printed) == (2, "")
     assert message.startswith("cec-mpi: error: ")
     assert message.count("\n") == 1

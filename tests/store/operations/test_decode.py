@@ -101,7 +101,7 @@ def test_other_names_are_refused(store, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "delimiter", "says"),
+    ("name", "delimiter", "message"),
     [
         ("a.h5::", None, "expected the name of a dataset after ::"),
         ("a.h5::/", None, "expected the name of a dataset after ::"),
@@ -111,13 +111,13 @@ def test_other_names_are_refused(store, tmp_path, name):
         ("nowhere/a.csv", None, "cannot be created: .* is not a directory"),
     ],
 )
-def test_what_cannot_be_written_is_refused(store, tmp_path, name, delimiter, says):
-    with pytest.raises(InputError, match=says):
+def test_what_cannot_be_written_is_refused(store, tmp_path, name, delimiter, message):
+    with pytest.raises(InputError, match=message):
         decode(store, f"{tmp_path}/{name}", delimiter=delimiter)
 
 
 @pytest.mark.parametrize("name", NAMES[::3])
-def test_nothing_that_is_there_is_replaced(store, tmp_path, name):
+def test_no_existing_file_is_replaced(store, tmp_path, name):
     path = tmp_path / name.partition("::")[0]
     path.write_text("mine")
     with pytest.raises(InputError, match=r"a\.\w+ exists already: choose another name"):
@@ -165,7 +165,7 @@ def test_the_first_of_two_decodes_at_once_keeps_its_file(store, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", NAMES[::3])
-def test_no_room_is_said_before_any_work(store, tmp_path, name, monkeypatch):
+def test_a_full_disk_is_an_error_before_any_work(store, tmp_path, name, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: _Full)
     with pytest.raises(
         InputError, match=r"a\.\w+ needs \d+ bytes, but .* has only 1000 bytes free"

@@ -95,7 +95,7 @@ def replace_by_directory(file):
     file.mkdir()
 
 
-# What is done to shard 3, also with a store of the same shape, and what is said of it.
+# A change of shard 3, given also another store of the same shape, and the message.
 SHARD = "shard-0003.npy"
 DAMAGES = {
     "missing": (lambda file, other: file.unlink(), "missing"),
@@ -116,11 +116,11 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("damage", "says"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, says):
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_shard_is_named_when_it_is_read_and_by_verify(made, path, damage, message):
     damage(path / SHARD, made / "other")
     store = open_store(path)
-    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{says}") as refused:
+    with pytest.raises(DamagedStoreError, match=rf"shard-0003\.npy: .*{message}") as refused:
         store.shard(3)
     assert refused.value.exit_code == 5
     assert list(found(path)) == [name_of(3)]
@@ -196,7 +196,7 @@ def test_a_machine_whose_checksums_are_damaged_cannot_start(path):
     assert open_store(path).open_shard(MACHINES, verify="never").rows.shape == (150, COLUMNS)
 
 
-def test_only_blocks_that_were_asked_for_are_read_and_checked(flipping, tmp_path):
+def test_only_requested_blocks_are_read_and_checked(flipping, tmp_path):
     path = shutil.copytree(flipping, tmp_path / "copy")
     alter(path / name_of(2), 128 + 8 * COLUMNS * 100)
     for holding in ("mmap", "ram"):
@@ -362,7 +362,7 @@ def test_a_lost_manifest_says_that_repair_restores_it(path):
 
 
 @given(bit=st.integers(0, 1 << 16))
-def test_a_flipped_bit_in_the_manifest_is_said_and_repaired(flipping, bit):
+def test_a_flipped_bit_in_the_manifest_is_found_and_repaired(flipping, bit):
     file = flipping / "manifest.json"
     before = file.read_bytes()
     flip(file, bit % (8 * len(before)))

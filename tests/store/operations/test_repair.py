@@ -1,4 +1,4 @@
-"""What is damaged is found and rebuilt, within the bound; what is lost is said."""
+"""Damaged rows are found and rebuilt within the bound; lost rows are named."""
 
 import os
 import re
@@ -187,7 +187,7 @@ def harm(path, kind, machine, data):
 
 
 @given(data=st.data())
-def test_any_mix_of_harm_is_found_and_mended_or_said_to_be_too_much(made, tmp_path_factory, data):
+def test_any_mix_of_damage_is_found_and_repaired_or_refused(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
     X = np.load(made / "X.npy")
     machines = data.draw(
@@ -214,15 +214,15 @@ def test_rows_that_are_lost_are_named_and_nothing_is_written(path, tmp_path):
         overwrite(path, machine, 50)
     (path / name_of(1)).unlink()
     before = contents(path)
-    says = r"fewer than 3 of 6 shards are good at rows \d+\.\.\d+ of each of the 3 parts of X"
-    with pytest.raises(DamagedStoreError, match=says) as refused:
+    message = r"fewer than 3 of 6 shards are good at rows \d+\.\.\d+ of each of the 3 parts of X"
+    with pytest.raises(DamagedStoreError, match=message) as refused:
         repair(path)
     assert refused.value.exit_code == 5
     assert "row 101 p + k" in str(refused.value)
     assert contents(path) == before
-    with pytest.raises(DamagedStoreError, match=says):
+    with pytest.raises(DamagedStoreError, match=message):
         decode(path, tmp_path / "X.npy")
-    with pytest.raises(DamagedStoreError, match=says):
+    with pytest.raises(DamagedStoreError, match=message):
         add_machine(path)
     assert contents(path) == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["store"]
@@ -251,7 +251,7 @@ def test_a_header_is_written_again_and_the_numbers_stay(path):
     assert (path / name_of(5)).read_bytes() == before
 
 
-def test_only_one_machine_if_asked(path):
+def test_repair_of_one_machine(path):
     (path / name_of(2)).unlink()
     (path / name_of(5)).unlink()
     done = repair(path, 5)
@@ -413,7 +413,7 @@ def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(path, X
     check_decodes(path, X)
 
 
-def test_who_blames_one_of_two_wrong_shards_is_told_that_there_is_another(path):
+def test_blaming_one_of_two_wrong_shards_leaves_the_store_unsettled(path):
     """Else the blamed one would be computed from the other, and the good ones outvoted."""
     (path / name_of(1)).unlink()
     for machine in (3, 4):
@@ -441,7 +441,7 @@ def test_a_wrong_number_that_makes_sums_overflow_is_named_too(path, X):
     check_decodes(path, X)
 
 
-def test_with_l_shards_there_is_nothing_to_compare(path):
+def test_l_shards_alone_are_not_compared(path):
     forge(path, 4, 30)
     for machine in (1, 2, 3):
         (path / name_of(machine)).unlink()

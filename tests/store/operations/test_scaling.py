@@ -1,4 +1,4 @@
-"""Rows divided by powers of two before they are encoded: exact, kept twice, off if asked."""
+"""Rows divided by powers of two before they are encoded: exact, kept twice, and an option."""
 
 import json
 import os
@@ -148,7 +148,7 @@ def test_products_that_are_too_large_are_refused(tmp_path):
             operator.H @ np.full(6, 1e10)
 
 
-def test_rows_are_left_as_they_are_if_that_is_asked_for_or_they_are_to_be_read(tmp_path):
+def test_rows_are_not_scaled_without_scaling_or_with_a_systematic_code(tmp_path):
     X = rows_of_all_sizes("float64")
     for name, options in (
         ("none", {"scaling": "none"}),
@@ -294,11 +294,11 @@ def test_with_both_damaged_nothing_is_computed(store, kind, harm):
     both = [f"{kind}.npy", f"{kind}.copy.npy"]
     for name in both:
         harm(store / name)
-    says = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered and cannot be restored"
-    with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):
+    message = rf"{kind}\.npy and {kind}\.copy\.npy are missing or altered and cannot be restored"
+    with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
     if kind == "row-exponents":
-        with pytest.raises(DamagedStoreError, match=says):
+        with pytest.raises(DamagedStoreError, match=message):
             decode(store, store.parent / "X.npy")
         assert not (store.parent / "X.npy").exists()
     assert list(verify(store).other_problems) == verify(store).lost == both
@@ -317,12 +317,12 @@ def test_commands_say_so_in_one_line_with_code_5(store, capsys):
         ["run", store, "--serial", "power", "--out", store.parent / "out"],
     ):
         assert main([*map(str, words), "-q"] if words[0] == "run" else [*map(str, words)]) == 5
-        said = capsys.readouterr().err
-        assert "row-exponents.npy and row-exponents.copy.npy" in said
-        assert said.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert "row-exponents.npy and row-exponents.copy.npy" in printed
+        assert printed.count("\n") == 1
 
 
-def test_what_is_no_file_is_said_and_left(store):
+def test_what_is_no_file_is_named_and_left(store):
     (store / "row-exponents.npy").unlink()
     os.mkfifo(store / "row-exponents.npy")
     assert verify(store).other_problems == {"row-exponents.npy": "a FIFO, expected a file"}
@@ -359,14 +359,14 @@ def test_rows_of_zeros_are_no_larger_than_the_errors_of_others(tmp_path, size):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "says"),
+    ("kind", "value", "message"),
     [
         ("column-sizes", np.nan, "expected finite sizes"),
         ("column-sizes", -1.0, "expected finite sizes"),
         ("row-exponents", 2000, "expected exponents up to"),
     ],
 )
-def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, says):
+def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, message):
     """With a manifest that vouches for them."""
     array = np.load(store / f"{kind}.npy")
     array.flat[0] = value
@@ -379,8 +379,8 @@ def test_numbers_that_encode_does_not_write_are_refused(store, kind, value, says
     )
     for name in "manifest.json", "manifest.copy.json":
         (store / name).write_text(text_of(structs.replace(manifest, **{field: entry})))
-    with pytest.raises(DamagedStoreError, match=says), cec_mpi.open_operator(store, None):
+    with pytest.raises(DamagedStoreError, match=message), cec_mpi.open_operator(store, None):
         pass
     if kind == "row-exponents":
-        with pytest.raises(DamagedStoreError, match=says):
+        with pytest.raises(DamagedStoreError, match=message):
             decode(store, store.parent / "X.npy")

@@ -219,9 +219,9 @@ def test_rows_whose_copies_are_all_gone_are_named(store, tmp_path):
     layout = open_store(store).manifest.layout
     for machine in layout.holders[0]:
         (store / f"shard-{machine:04d}.csr").unlink()
-    with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as told:
+    with pytest.raises(DamagedStoreError, match=r"cannot be repaired: rows 0\.\.\d+") as caught:
         repair(store)
-    assert "no machine has a good copy" in str(told.value)
+    assert "no machine has a good copy" in str(caught.value)
     with pytest.raises(DamagedStoreError, match="rows 0"):
         decode(store, tmp_path / "back.npz")
     assert not (tmp_path / "back.npz").exists()
@@ -270,7 +270,7 @@ def test_a_damaged_shard_is_named(store):
         open_store(store).shard(2)
 
 
-def test_a_file_that_was_cut_between_steps_is_said_to_be(store):
+def test_a_file_that_was_cut_between_steps_is_named(store):
     """Whether the rows of the next step are those of the last one or not."""
     opened = open_store(store)
     machine = Machine(1, opened.open_shard(1), 23, "float64")
