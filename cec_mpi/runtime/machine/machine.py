@@ -114,7 +114,10 @@ class Machine:
             Rows do not match their checksum.
         """
         shard = self._shard
-        if shard is None or (self._loaded and not shard.changed()):
+        if shard is None:
+            return NOTHING_LOADED
+        changed = shard.changed()  # other rows of this step may be in blocks that are loaded
+        if self._loaded and not changed:
             return NOTHING_LOADED
         loaded = shard.load(self._intervals)
         self._loaded = True
