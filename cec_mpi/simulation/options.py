@@ -33,7 +33,7 @@ def _range(text: str) -> tuple[float, float]:
 
 def _sizes(text: str) -> tuple[int, ...]:
     """Parse ``16G,64G``."""
-    return tuple(values.size(size) for size in text.split(","))
+    return tuple(values.size_with_unit(size) for size in text.split(","))
 
 
 def _moment(text: str) -> tuple[float, int]:

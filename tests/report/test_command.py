@@ -210,7 +210,7 @@ def test_a_table_of_unknown_numbers_and_odd_names(make_run, tmp_path, monkeypatc
     ("words", "says"),
     [
         (["RUN"], "nothing to write: expected --out FILE"),
-        (["--out", "x.html"], "the following arguments are required: DIR"),
+        (["--out", "x.html"], "missing DIR: expected cec-mpi report DIR ..."),
         (["absent", "--out", "x.html"], "absent does not exist"),
         (["RUN", "--out", "RUN/steps.jsonl"], "would replace a file of the run"),
         (["RUN", "--out", "RUN/../run/steps.jsonl"], "would replace a file of the run"),

@@ -136,27 +136,20 @@ def _parse_group(text: str, share: float) -> MachineGroup:
     try:
         if not 1 <= len(words) <= 4:
             raise ValueError
-        if len(words) > 2 and words[2].isdecimal():
-            raise InputError(
-                f"--machines {text!r}: the memory {words[2]} has no unit, expected for example "
-                f"{words[2]}G"
-            )
         given = dict(zip(("count", "speed", "memory", "price"), words, strict=False))
         group = MachineGroup(
             values.positive(given["count"]),
             float(given.get("speed") or 1),
-            int(values.size(given["memory"]) * share) if given.get("memory") else None,
+            int(values.size_with_unit(given["memory"]) * share) if given.get("memory") else None,
             float(given["price"]) if given.get("price") else None,
         )
         if not group.is_valid:
             raise ValueError
-    except InputError:
-        raise
     except (ValueError, argparse.ArgumentTypeError):
         raise InputError(
             f"--machines {text!r}: expected COUNT, COUNT:SPEED, COUNT:SPEED:MEMORY or "
-            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30, with numbers from "
-            f"{values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}, and a price of at least 0"
+            "COUNT:SPEED:MEMORY:PRICE, such as 4:2:64G:0.30: the memory has a unit, numbers are "
+            f"from {values.MIN_VALUE:.0e} to {values.MAX_VALUE:.0e}, and a price is at least 0"
         ) from None
     return group
 

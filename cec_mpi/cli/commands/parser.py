@@ -96,8 +96,30 @@ class Parser(argparse.ArgumentParser):
             yield from command.named(f"{name} {word}".strip())
 
     def error(self, message: str) -> NoReturn:
-        """Raise `InputError`."""
+        """Raise `InputError`, in the words of other messages of this package."""
+        message = message.removeprefix("argument ")
+        message = message.replace(": not allowed with argument ", " cannot be combined with ")
+        message = message.replace(": expected one argument", ": expected a value")
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing != message:
+            message = f"missing {missing}: expected {self._shortest()}"
         raise InputError(f"{message} (see {self.prog} --help)")
+
+    def _shortest(self) -> str:
+        """Return the shortest command that can be typed."""
+        words = [self.prog]
+        patterns: dict[int | str | None, str] = {
+            None: "{}",
+            "?": "[{}]",
+            "*": "[{} ...]",
+            "+": "{} ...",
+        }
+        for action in self._actions:
+            if not action.option_strings:
+                words.append(patterns.get(action.nargs, "{} ...").format(action.metavar))
+            elif action.required:
+                words.append(f"{action.option_strings[-1]} {action.metavar}")
+        return " ".join(words)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -110,12 +132,8 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse_word(self, word: str) -> NoReturn:
         """Raise because of a word that is neither an argument nor the value of an option."""
-        needed = [str(action.metavar) for action in self._actions if not action.option_strings]
-        for action in self._actions:
-            if action.option_strings and action.required:
-                needed += [action.option_strings[-1], str(action.metavar)]
         raise InputError(
-            f"unexpected {word!r}: expected {' '.join([self.prog, *needed])} (a value of "
+            f"unexpected {word!r}: expected {self._shortest()} (a value of "
             "several words needs quotes, and a list commas without spaces)"
         )
 

@@ -79,13 +79,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     all_machines = tuple(range(1, len(arguments.speeds) + 1))
     if arguments.before and arguments.figure is None:
         raise InputError("--before needs --figure FILE, which shows what changes")
-    speeds = plural(len(all_machines), "speed", "is", "are")
     for flag in ("available", "before"):
         given = getattr(arguments, flag)
         if given and max(given) > len(all_machines):
             raise InputError(
-                f"--{flag}: found machine {max(given)}, but {speeds} given: expected machines "
-                f"from 1 to {len(all_machines)}"
+                f"--{flag}: found machine {max(given)}, expected 1 to {len(all_machines)}"
             )
     if replicas is not None:
         return _plan_of_copies(arguments, *replicas, arguments.available or all_machines)

@@ -131,8 +131,8 @@ def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], fl
         raise InputError(f"{path} does not exist") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file: expected JSON, CSV or a trace") from None
     if not text.strip():
         raise InputError(f"{path} is empty, expected the machines of each tick")
     if is_events(text):

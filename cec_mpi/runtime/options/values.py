@@ -132,6 +132,15 @@ def size(text: str) -> int:
     return int(value)
 
 
+def size_with_unit(text: str) -> int:
+    """Parse a number of bytes that has a unit, because ``64`` is rarely meant to be 64 bytes."""
+    if text.strip().isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a size with its unit, such as {text.strip()}G"
+        )
+    return size(text)
+
+
 def memory(text: str) -> float:
     """Parse a number of bytes, or a fraction of what is free.
 
@@ -143,9 +152,7 @@ def memory(text: str) -> float:
     try:
         if re.fullmatch(r"0?\.\d+|1(\.0*)?", text):
             return float(text)
-        if (found := size(text)) > 1:  # as a number, 1 is all that is free
-            return found
-        raise ValueError
+        return size_with_unit(text)
     except (argparse.ArgumentTypeError, ValueError):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected a size, such as 64G, or a fraction of free memory, such as 0.5"
@@ -176,8 +183,8 @@ def fractions(text: str) -> tuple[Fraction, ...]:
         speeds = tuple(_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected positive numbers ({MIN_VALUE:.0e} to {MAX_VALUE:.0e}) with commas "
-            "between them, such as 2,2,3"
+            f"{text!r}: expected comma-separated positive numbers, such as 2,2,3 (from "
+            f"{MIN_VALUE:.0e} to {MAX_VALUE:.0e})"
         ) from None
     return speeds
 
@@ -270,8 +277,7 @@ def columns(text: str) -> tuple[str, ...]:
     found = tuple(word.strip() for row in csv.reader([text], skipinitialspace=True) for word in row)
     if not found or not all(found):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected names or numbers of columns with commas between them, such as "
-            "age,5-9"
+            f"{text!r}: expected comma-separated names or numbers of columns, such as age,5-9"
         )
     return found
 

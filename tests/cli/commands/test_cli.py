@@ -377,7 +377,10 @@ POWER = SQUARE + "power "
         ("plan --speeds 1,2 --recovery 1 --rows 0", ["--rows", "'0'", "at least 1"]),
         ("plan --speeds 1,2 --recovery 3 --rows 5", ["2 machines", "3"]),
         ("plan --speeds 1,2 --recovery 1", ["--rows"]),
-        ("plan --speeds 1,2 --recovery 1 --rows 3 --available 7", ["7", "2 speeds"]),
+        (
+            "plan --speeds 1,2 --recovery 1 --rows 3 --available 7",
+            ["machine 7, expected 1 to 2"],
+        ),
         ("encode {}/complex.npy {}/new --machines 4 --recovery 2", ["complex.npy"]),
         ("run {}/store --serial --out {}/out", ["vectors=W.npy"]),
         (
@@ -400,7 +403,10 @@ POWER = SQUARE + "power "
         ("encode --machine=6", ["--machine ", "did you mean --machines?"]),
         ("encod {}/X.npy {}/new", ["unknown command encod", "did you mean encode?"]),
         ("advise {}/store", ["expected cec-mpi advise --shape Q,R --machines", "--steps T"]),
-        ("advise --shape 9,9 --steps 2 --machines 4:1:64", ["64 has no unit", "64G"]),
+        (
+            "advise --shape 9,9 --steps 2 --machines 4:1:64",
+            ["4:2:64G:0.30", "the memory has a unit"],
+        ),
         ("info {}/store more", ["unexpected 'more': expected cec-mpi info STORE"]),
         ("join {}/none.json", ["does not exist", "connection file", "--retry TIME"]),
         ("join {}/store", ["is a directory", "DIR/connection.json"]),

@@ -150,7 +150,7 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--lost", "1:4", "--memory", "9G,9G,9G"], "expected a computer from 1 to 3"),
         ([*X, "--memory", "2GB,2GB,9G", "--speeds", SPEEDS], "speeds: 6, expected one for each of"),
         ([*X, "--memory", "1GB,3GB"], "memory: there is memory for 2 machines (0, 2), expected"),
-        ([*X, "--memory", "1GB,"], "argument --memory: '': expected a size"),
+        ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
         ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR)"),

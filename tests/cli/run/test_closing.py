@@ -275,7 +275,7 @@ def test_quiet_commands_on_stores(store, tmp_path, capsys):
 
 def test_quiet_and_verbose_exclude_each_other(words, capsys):
     assert main([*words(), "-q", "-v"]) == 2
-    assert "not allowed with argument" in capsys.readouterr().err
+    assert "cannot be combined with" in capsys.readouterr().err
 
 
 # --- output that cannot be written ------------------------------------------------------------

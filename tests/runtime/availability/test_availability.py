@@ -129,7 +129,7 @@ def test_only_counts_can_be_added(tmp_path):
     [
         ("", "is empty"),
         ("{", "not JSON"),
-        (b"\xff\xfe", "cannot be read"),
+        (b"\xff\xfe", "is not a text file"),
         ("[" * 100_000, "not JSON"),
         ([[1, 2]], '"available" or "data"'),
         ({}, '"available" or "data"'),
@@ -164,7 +164,7 @@ def test_only_counts_can_be_added(tmp_path):
         ("a,b,c\nd,e,f\n", "line 2 is 'd,e,f'"),
         ("1;1;1\n0;1;0\n", "expected 3 columns"),
         ("1,1,1\n" + "1" * 200_000, ""),
-        (b"1,1,\xff\n", "cannot be read"),
+        (b"1,1,\xff\n", "is not a text file"),
     ],
 )
 def test_files_of_no_known_format_are_refused_by_name(tmp_path, content, says):
