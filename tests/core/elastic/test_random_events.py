@@ -574,4 +574,4 @@ def rows_of(intervals):
 
 
 TestRandomEvents = World.TestCase
-TestRandomEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRandomEvents.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -131,6 +131,20 @@ def test_fewer_machines_than_a_row_needs_are_infeasible(plan, available, machine
     assert caught.value.exit_code == 4
 
 
+@pytest.mark.parametrize(
+    ("scheme", "arguments", "message"),
+    [
+        (heterogeneous, ((1, 2), [3, 2, 1], 2), "3 loads for 2 available machines"),
+        (heterogeneous, ((3, 1, 2), [3, 2, 1], 2), "expected ascending numbers from 1"),
+        (cyclic, ((1, 1, 2), 2, 3), "expected ascending numbers from 1"),
+        (cyclic, ((1, 2), 1, 0), "0 rows per shard"),
+    ],
+)
+def test_what_a_scheme_cannot_assign_is_refused(scheme, arguments, message):
+    with pytest.raises(InputError, match=message):
+        scheme(*arguments)
+
+
 # --- the cyclic baseline ------------------------------------------------------------------
 
 

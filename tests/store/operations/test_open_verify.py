@@ -344,6 +344,7 @@ def test_a_manifest_with_an_entry_of_another_type(path):
         (("checksums", "algorithm"), "md5"),
         (("checksums", "file"), "../checksums-1.npy"),
         (("checksums", "file"), "checksums-01.npy"),
+        (("shard_header",), ""),
         (("shard_header",), "\x93NUMPY\x01\x00v\x00{}"),
         (("shards", 0, "unknown"), 1),
     ],
