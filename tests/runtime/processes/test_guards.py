@@ -88,23 +88,6 @@ def test_more_threads_than_a_rank_is_bound_to():
     assert crowds(nodes(2, own=1)) == []  # by default each has as many as it may use
 
 
-@pytest.mark.parametrize(
-    ("implementation", "option"),
-    [
-        ("Open MPI", "mpirun --bind-to none"),
-        ("MPICH", "mpiexec -bind-to none"),
-        ("Intel MPI", "I_MPI_PIN=off"),
-        ("srun", "srun --cpu-bind=none"),
-        ("a launcher", "no binding"),
-    ],
-)
-def test_each_launcher_has_its_own_option_to_bind_to_no_core(implementation, option):
-    (message,) = crowds(nodes(2, own=1), 4, implementation)
-    assert message.endswith(f"use fewer --threads, or start with {option}")
-    (message,) = binding(nodes(2, own=1), implementation)
-    assert message.endswith(f": start them with {option}")
-
-
 def test_nodes_of_one_name_are_two_nodes():
     two = [replace(place, host="localhost") for place in nodes(3, 3, cores=3)]
     assert crowds(two) == []
@@ -128,25 +111,6 @@ def test_ranks_that_are_bound_to_one_core_and_leave_others_idle():
     )
     assert binding(nodes(3, own=1)) == []
     assert binding(nodes(2, cores=2, own=1)) == []  # as where the cpuset has no more
-
-
-@pytest.mark.parametrize(
-    ("implementation", "option"),
-    [
-        ("Open MPI", "mpirun --map-by numa --bind-to numa"),
-        ("MPICH", "mpiexec -bind-to numa"),
-        ("Intel MPI", "I_MPI_PIN_DOMAIN=numa"),
-        ("srun", "srun --cpu-bind=ldoms"),
-        ("a launcher", "4 domains): binding to NUMA domains keeps"),
-    ],
-)
-def test_machines_that_may_move_between_numa_domains(implementation, option):
-    (message,) = binding(nodes(5, cores=64, domains=4), implementation)
-    assert message.startswith(
-        "machines may move between NUMA domains on n1 (4 machines, 4 domains)"
-    )
-    assert option in message
-    assert binding(nodes(5, cores=64, domains=4, own_domains=1), implementation) == []
 
 
 def test_fewer_machines_than_numa_domains():
@@ -206,19 +170,30 @@ def test_too_few_or_too_many_ranks(size, machines, message):
     assert bool(message) == bool(found)
 
 
-@pytest.mark.parametrize(
-    ("launcher", "how"),
-    [
-        (None, " machines (mpirun -n 7)"),
-        (launched("Open MPI"), " machines (mpirun -n 7)"),
-        (launched("MPICH"), " machines (mpiexec -n 7)"),
-        (launched("Intel MPI"), " machines (mpirun -n 7)"),
-        (launched("srun"), " machines (srun -n 7)"),
-        (launched("a launcher"), "one for each of its 6 machines"),
-    ],
-)
-def test_how_many_ranks_it_should_have_been_in_words_of_the_launcher(launcher, how):
-    assert rank_count_problem(2, range(1, 7), 6, launcher=launcher).endswith(how)
+# What each launcher is started with: to bind to no core, to NUMA domains, and seven ranks.
+OPTIONS = {
+    "Open MPI": ("mpirun --bind-to none", "mpirun --map-by numa --bind-to numa", "mpirun -n 7"),
+    "MPICH": ("mpiexec -bind-to none", "mpiexec -bind-to numa", "mpiexec -n 7"),
+    "Intel MPI": ("I_MPI_PIN=off", "I_MPI_PIN_DOMAIN=numa", "mpirun -n 7"),
+    "srun": ("srun --cpu-bind=none", "srun --cpu-bind=ldoms", "srun -n 7"),
+    "a launcher": ("no binding", "4 domains): binding to NUMA domains keeps", ""),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_advice_names_the_options_of_the_launcher(name):
+    unbound, numa, ranks = OPTIONS[name]
+    (text,) = crowds(nodes(2, own=1), 4, name)
+    assert text.endswith(f"use fewer --threads, or start with {unbound}")
+    (text,) = binding(nodes(2, own=1), name)
+    assert text.endswith(f": start them with {unbound}")
+    (text,) = binding(nodes(5, cores=64, domains=4), name)
+    assert text.startswith("machines may move between NUMA domains on n1 (4 machines, 4 domains): ")
+    assert numa in text
+    assert binding(nodes(5, cores=64, domains=4, own_domains=1), name) == []
+    text = rank_count_problem(2, range(1, 7), 6, launcher=launched(name))
+    assert text.endswith(f" machines ({ranks})" if ranks else "one for each of its 6 machines")
+    assert rank_count_problem(2, range(1, 7), 6).endswith(" machines (mpirun -n 7)")
 
 
 def test_shards_that_are_not_seen():
