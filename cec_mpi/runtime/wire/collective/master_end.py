@@ -75,6 +75,7 @@ class CollectiveHub(StaticHub):
         self.is_mid_step = False
         self.stopped = False
         self._opening: Opening | None = None
+        self._end: CollectiveMasterEnd | None = None
 
     def open(self, opening: Opening) -> list[OpenReport]:
         """Bcast the opening, and Gather the reports of the machines."""
@@ -92,7 +93,8 @@ class CollectiveHub(StaticHub):
         self.is_mid_step = False
         assert self._opening is not None
         self.begin(self._opening.machines)
-        return CollectiveMasterEnd(self, self._comm, self._opening)
+        self._end = CollectiveMasterEnd(self, self._comm, self._opening)
+        return self._end
 
     def refuse(self, error: CecError) -> None:
         """Bcast the error."""
@@ -107,6 +109,9 @@ class CollectiveHub(StaticHub):
         self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
         self.is_mid_step = False
         self.stopped = True
+        self.orders.free()
+        if self._end is not None:
+            self._end.free()
 
     @property
     def is_ready_for_order(self) -> bool:
@@ -174,7 +179,7 @@ class CollectiveMasterEnd:
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
         self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
         self._is_shared = False
-        self._short: list[MPI.Request] | None = None  # answers with their reports
+        self._short: list[MPI.Prequest] | None = None  # answers with their reports
         self._history = WaitHistory()
 
     def announce(
@@ -194,7 +199,8 @@ class CollectiveMasterEnd:
         order = Order.of(product, step=step, length=length)
         self.hub.begin_order(order)
         if plan is not None:
-            self._assignment, self._rows, self._layouts = assignment, rows, {}
+            self.free()
+            self._assignment, self._rows = assignment, rows
         self._short = None
         if self._sizes.answers_are_short(product):
             self._short = self._gather_buffer.receive(self._comm)
@@ -236,7 +242,7 @@ class CollectiveMasterEnd:
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
         return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
-    def _receive_short(self, requests: list[MPI.Request]) -> NDArray[Any]:
+    def _receive_short(self, requests: list[MPI.Prequest]) -> NDArray[Any]:
         """Receive answers with their reports."""
         product, buffer = self._product, self._gather_buffer
         wait_for(requests, history=self._history)
@@ -265,12 +271,19 @@ class CollectiveMasterEnd:
         wait_for([value_request], values.nbytes)
         return values
 
+    def free(self) -> None:
+        """Free the requests of this assignment."""
+        for layout in self._layouts.values():
+            layout.free()
+        self._layouts.clear()
+
     @property
     def _layout(self) -> Layout:
         """The layout of this step; those of one column and of the last step are kept."""
         columns = self._product.columns
         if columns not in self._layouts:
-            self._layouts = {k: kept for k, kept in self._layouts.items() if k == 1}
+            for other in [k for k in self._layouts if k != 1]:
+                self._layouts.pop(other).free()
             self._layouts[columns] = Layout(self._rows, columns, self._dtype)
         return self._layouts[columns]
 
