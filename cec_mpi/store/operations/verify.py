@@ -19,7 +19,8 @@ from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manif
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
-_PIECE_BYTES = 16 << 20
+_MOST_PIECE_BYTES = 128 << 20  # read in one go: disks read long pieces ahead
+_PIECES_PER_THREAD = 4
 _MOST_THREADS = 1 << 10
 
 
@@ -141,8 +142,9 @@ def sums_now(
     threads : int
         Largest number of threads of a process.
     """
-    step, held = max(1, _PIECE_BYTES // manifest.block_bytes), manifest.held
-    held = held if wanted is None else held & wanted
+    held = manifest.held if wanted is None else manifest.held & wanted
+    share = int(held.sum()) // (_PIECES_PER_THREAD * runner.threads * runner.processes)
+    step = max(1, min(share, _MOST_PIECE_BYTES // manifest.block_bytes))
     machines, count = held.shape
     pieces = [
         (n, first, min(first + step, count))
