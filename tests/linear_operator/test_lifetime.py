@@ -119,7 +119,7 @@ def resources():
 
 @pytest.mark.parametrize(
     ("options", "rounds"),
-    [({"local": 2}, 4), ({"accept": "run.json", "local": 2}, 4), ({}, 10)],
+    [({"accept": "run.json", "local": 2}, 4), ({}, 10)],
     ids=str,
 )
 def test_closed_operators_keep_nothing_open(small_store, tmp_path, monkeypatch, options, rounds):
@@ -165,7 +165,6 @@ BODIES = {
     "not used": ("", 0),
     "kept elsewhere": ("sys.kept = [X, X @ np.ones(12)]; sys.kept.append(sys.kept)", 0),
     "exception": ("X @ np.ones(12); 1 / 0", 1),
-    "exit": ("X @ np.ones(12); sys.exit(3)", 3),
     "interrupt in a product": (
         "X @ np.ones(12); os.kill(X.pids[1], signal.SIGSTOP); os.kill(X.pids[2], signal.SIGSTOP); "
         "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start(); X @ np.ones(12)",

@@ -249,12 +249,12 @@ def test_of_l_machines_no_error_is_seen():
 
 
 def test_where_sets_are_many_a_repeatable_sample_is_measured():
-    code = make_code(20, 6, "gaussian")
+    code = make_code(24, 3, "gaussian")
     checker, worst = checker_of(code, "float64", 10), code.conditioning.worst_machines
-    found = measure_sensitivity(checker, 20, worst)
-    assert (found.measured, found.complete) == (2000 + 14, False)
-    assert found == measure_sensitivity(checker, 20, worst)
-    known = [tuple(sorted((*worst, n))) for n in range(1, 21) if n not in worst]
+    found = measure_sensitivity(checker, 24, worst)
+    assert (found.measured, found.complete) == (2000 + 21, False)
+    assert found == measure_sensitivity(checker, 24, worst)
+    known = [tuple(sorted((*worst, n))) for n in range(1, 25) if n not in worst]
     assert found.error >= max(detectable(checker, some).max() for some in known)
 
 

@@ -160,9 +160,9 @@ def test_the_default_family_depends_on_the_number_of_machines(machines, recovery
 
 
 def test_known_sets_belong_to_a_sample():
-    generator = np.random.default_rng(5).standard_normal((300, 60))
-    known = np.arange(0, 300, 5)
-    generator[0] = np.ones(59) @ generator[known[1:]] + 1e-12
+    generator = np.random.default_rng(5).standard_normal((120, 20))
+    known = np.arange(0, 120, 6)
+    generator[0] = np.ones(19) @ generator[known[1:]] + 1e-12
     found = measure_conditioning(generator, known=[(known + 1).tolist()])
     assert not found.complete
     assert found.worst_machines == tuple((known + 1).tolist())

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -122,6 +122,7 @@ def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
             assert marks[0].error_bound <= done.error_bound
 
 
+@settings(max_examples=15)
 @given(data=st.data())
 def test_whatever_is_damaged_is_rebuilt_and_only_that(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("any") / "store")
@@ -186,6 +187,7 @@ def harm(path, kind, machine, data):
     return {machine}
 
 
+@settings(max_examples=15)
 @given(data=st.data())
 def test_any_mix_of_damage_is_found_and_repaired_or_refused(made, tmp_path_factory, data):
     path = shutil.copytree(made / "store", tmp_path_factory.mktemp("harm") / "store")
