@@ -294,7 +294,7 @@ class ElasticStep:
     def instructions(self, now: float) -> list[Instruction]:
         """Return what is to be done now, in this order.
 
-        The last call at this moment returns one instruction: `Done`, `Failed`, `Begin` or
+        The last call at this moment returns a `Done`, `Failed`, `Begin` or
         `WaitUntil`. What changes the ledger after `is_done` is read must also give an instruction.
         """
         if self._failed is not None:

@@ -76,7 +76,7 @@ def multiply_block(
         In the same.
     scratch : Scratch
     cached : bool
-        Whether the rows are few (`are_few`) and likely in the caches; then `turned` may be the
+        Whether the rows are few (`are_few`) and likely cached; then `turned` may be the
         transpose of W.
 
     Examples
