@@ -252,7 +252,10 @@ class Master:
         exponents, parts = buffers.exponents, None if adjoint else buffers.parts
         if adjoint:
             values = done.answers.values.reshape(-1, columns)
-            result = multiplied(values, np.array(exponents), result)
+            if result is None and not any(exponents):
+                result = values
+            else:
+                result = multiplied(values, np.array(exponents), result)
         else:
             values = buffers.product[: self.shape[0]]
             if result is None and self.scales.rows is None and not buffers.is_scaled:

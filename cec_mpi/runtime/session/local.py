@@ -264,7 +264,7 @@ class LocalMasterEnd:
     def collect(self) -> Answers:
         """Make the machines compute one after the other."""
         adjoint, columns = product = self._product
-        shared, values = self._shared, self._values.of(product)
+        shared, values = self._shared, self._values.take(product)
         if adjoint:
             values.fill(0)
         seconds = [0.0] * self._count

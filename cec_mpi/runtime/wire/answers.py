@@ -24,8 +24,8 @@ class Answers:
     ----------
     values : ndarray
         For X W all answers, (machines_per_row * R * k,), in the order of machines (see
-        `Assignment.positions`); NaN if an answer was short. For X' V the sum of all answers,
-        (r * k,), float64. The next step overwrites it.
+        `Assignment.positions`); NaN if an answer was short. The next step overwrites them. For X' V
+        the sum of all answers, (r * k,), float64, which belongs to the caller.
     seconds : (N,) ndarray of float64
         Computation time of machines 1..N, 0 if preempted.
     load_seconds, load_bytes : (N,) ndarray of float64
@@ -79,13 +79,20 @@ class AnswerBuffers:
         self._kept: dict[Product, NDArray[Any]] = {}
 
     def of(self, product: Product) -> NDArray[Any]:
-        """Return the array for the answers to this product; its content is undefined."""
+        """Return the array for the next answers to this product; its content is undefined."""
         if product not in self._kept:
             others = {p: v for p, v in self._kept.items() if p.adjoint != product.adjoint}
             self._kept = {p: v for p, v in self._kept.items() if p.columns == 1} | others
             rows, dtype = self._adjoint if product.adjoint else self._forward
             self._kept[product] = np.empty(rows * product.columns, dtype)
         return self._kept[product]
+
+    def take(self, product: Product) -> NDArray[Any]:
+        """Return the array for the answers to this product; that of X' V is not used again."""
+        values = self.of(product)
+        if product.adjoint:
+            del self._kept[product]
+        return values
 
 
 def check_message_sizes(manifest: Manifest, columns: int = 1) -> None:

@@ -246,7 +246,7 @@ class CollectiveMasterEnd:
         """Receive answers with their reports."""
         product, buffer = self._product, self._gather_buffer
         wait_for(requests, history=self._history)
-        values = self._values.of(product)
+        values = self._values.take(product)
         buffer.reports(self._reports[1:])
         if product.adjoint:
             buffer.sum_into(values)
@@ -256,7 +256,7 @@ class CollectiveMasterEnd:
 
     def _gather_separately(self) -> NDArray[Any]:
         """Receive answers and reports in two collectives."""
-        values = self._values.of(self._product)
+        values = self._values.take(self._product)
         self._reports.fill(0)
         if self._product.adjoint:
             values.fill(0)
