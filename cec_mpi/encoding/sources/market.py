@@ -245,7 +245,7 @@ def _negative(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
             raise InputError(
-                f"{path} is skew-symmetric and has numbers of 64 bits without a sign, {_OF_64_BITS}"
+                f"{path} is skew-symmetric with unsigned 64-bit numbers, {_OF_64_BITS}"
             )
         values = values.astype(np.int64)
     return -values

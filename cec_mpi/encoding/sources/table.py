@@ -292,9 +292,9 @@ class TextTable(StreamedMatrix):
         if is_number(cell):
             return float(cell)
         raise InputError(
-            f"{self.path}: line {line}, {column_label(at, self.names)} is {_shown(cell)}, expected "
-            f"a number{_advice(cell, self.delimiter)}; --drop {column_word(at, self.names)} leaves "
-            "this column out, --columns chooses others"
+            f"{self.path}: line {line}, {column_label(at, self.names)} is {_shown(cell)}, "
+            f"expected a number{_advice(cell, self.delimiter)}; "
+            f"--drop {column_word(at, self.names)} leaves this column out, --columns chooses others"
         )
 
     def _plain(self, text: bytes) -> NDArray[Any]:
