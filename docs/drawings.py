@@ -64,7 +64,7 @@ def theorem_1() -> Figure:
     return figure
 
 
-def whole_rows() -> Figure:
+def round_to_rows() -> Figure:
     """Loads in whole rows, beside those in fractions."""
     rows = 10
     speeds = [SPEEDS[n] for n in AVAILABLE]
@@ -193,7 +193,7 @@ def architecture() -> Figure:
 DRAWINGS = {
     "any-l-of-n": any_l_of_n,
     "theorem-1": theorem_1,
-    "whole-rows": whole_rows,
+    "whole-rows": round_to_rows,
     "adjoint": adjoint,
     "learning": learning,
     "parity": parity,

@@ -9,7 +9,7 @@ import numpy as np
 from cec_mpi.errors import InputError
 
 
-def as_unmasked(name: str, value: Any) -> Any:
+def reject_masked(name: str, value: Any) -> Any:
     """Return an array or sequence of a user without its mask; raise if an entry is masked.
 
     Parameters
@@ -26,16 +26,16 @@ def as_unmasked(name: str, value: Any) -> Any:
 
     Examples
     --------
-    >>> as_unmasked("y", [1.0, 2.0])
+    >>> reject_masked("y", [1.0, 2.0])
     [1.0, 2.0]
-    >>> as_unmasked("y", np.ma.masked_equal([1.0, -999.0], -999.0))
+    >>> reject_masked("y", np.ma.masked_equal([1.0, -999.0], -999.0))
     Traceback (most recent call last):
     cec_mpi.errors.InputError: y is masked at entry 1 (counted from 0), expected numbers...
     """
     if hasattr(value, "__array__") and not isinstance(value, np.generic):
         computed = value.compute() if hasattr(value, "compute") else value  # Dask drops masks, too
         value = np.asanyarray(computed)
-    place = _masked_place(value)
+    place = _first_masked_index(value)
     if place is not None:
         words = ("entry",) if len(place) == 1 else ("row", "column")
         where = ", ".join(f"{word} {at}" for word, at in zip(words, place, strict=False))
@@ -47,11 +47,11 @@ def as_unmasked(name: str, value: Any) -> Any:
     return value.data if isinstance(value, np.ma.MaskedArray) else value
 
 
-def _masked_place(value: Any) -> list[int] | None:
+def _first_masked_index(value: Any) -> list[int] | None:
     """Return the indices of the first masked entry."""
     if isinstance(value, list | tuple):
         for at, each in enumerate(value):
-            place = _masked_place(each)
+            place = _first_masked_index(each)
             if place is not None:
                 return [at, *place]
     elif isinstance(value, np.ma.MaskedArray):

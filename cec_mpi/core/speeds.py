@@ -20,19 +20,19 @@ _SCALE_STEPS = 5  # of each kind, that the scale of given speeds is fitted to
 # What these numbers do is said in `SpeedEstimator`.
 _GAIN, _LEAST_GAIN, _MOST_GAIN = 0.2, 0.05, 0.6
 _GROWTH = 0.2  # of the log of the gain, if all differences keep their sign in a step
-_FAR, _NEAREST = 4.5, 0.02
-_WILD, _TRUST = math.log(8.0), 0.2
-_SOON, _LONG, _DOUBT = 8, 32, math.log(3.0)
+_OUTLIER_SIGMAS, _MIN_OUTLIER = 4.5, 0.02
+_MAX_OUTLIER, _MIN_HIT_RATE = math.log(8.0), 0.2
+_STALE_AFTER, _FORGET_AFTER, _STALE_DISCOUNT = 8, 32, math.log(3.0)
 _NOISE, _SMOOTHING = 0.1, 0.1  # of a log speed at first; weight of the newest estimate of it
 _DEVIATION = 1.4826  # standard deviation of normal numbers over their median deviation
 _LEVELS = 5  # steps that the rate of a kind is the median of
 _MEMORY, _ERRORS = 0.96, 3.0  # weight of older pairs of steps; standard errors
-_BETTER, _NOISY, _SECONDS = 0.02, 0.7, 2e-4
+_MIN_GAIN, _MIN_GAIN_IN_NOISE, _MIN_GAIN_SECONDS = 0.02, 0.7, 2e-4
 # Evidence of a change, in standard deviations: of each difference so much less, and so much in all.
 _SLACK, _EVIDENCE = 0.85, 4.0
 # Of steps in which the slowest machine takes less than so many seconds, several are learned from at
 # once, at most so many, after so many measurements of each machine.
-_SUMMED_SECONDS, _SUMMED, _SETTLED = 5e-3, 16, 16
+_SUMMED_SECONDS, _MAX_SUMMED_STEPS, _MIN_MEASUREMENTS = 5e-3, 16, 16
 _SIDES = np.array([[1.0], [-1.0]])  # faster, slower
 _CREEP = 0.02  # growth of the log speed of an available machine that gets no rows, per step
 _MOST = 14.0  # of a log speed: a million times faster or slower than the others is enough
@@ -104,11 +104,11 @@ class GivenSpeeds:
 
     def __init__(self, speeds: Sequence[float], demand: Demand) -> None:
         self._speeds, self.demand = check_speeds(speeds), demand
-        self._published = tuple(self._speeds.tolist())
+        self._plan_speeds = tuple(self._speeds.tolist())
         self._rates: dict[Hashable, list[Floats]] = {}
         self._scales: dict[Hashable, float] = {}
-        self._bounded: tuple[tuple[int, ...], float] = ((), 0.0)
-        self._predicted: tuple[ArrayLike, float] = (), 0.0  # at a rate of 1
+        self._bound_cache: tuple[tuple[int, ...], float] = ((), 0.0)
+        self._prediction_cache: tuple[ArrayLike, float] = (), 0.0  # at a rate of 1
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Do nothing: machines have the given speeds on any host."""
@@ -120,27 +120,27 @@ class GivenSpeeds:
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
         """Return the given speeds."""
-        return self._published
+        return self._plan_speeds
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
         """Seconds of the slowest machine: ``max(rows / speeds) / scale``; see `Speeds`."""
         scale = self._scales.get(kind)
         if scale is None:
             return None
-        if rows is not self._predicted[0]:
-            self._predicted = rows, float(np.max(np.asarray(rows) / self._speeds))
-        return self._predicted[1] / scale
+        if rows is not self._prediction_cache[0]:
+            self._prediction_cache = rows, float(np.max(np.asarray(rows) / self._speeds))
+        return self._prediction_cache[1] / scale
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """``c* R / scale`` of Theorem 1, in seconds; see `Speeds`."""
         scale = self._scales.get(kind)
         if scale is None:
             return None
-        known, rows = self._bounded
+        known, rows = self._bound_cache
         if known != available:
             which = np.array(available) - 1
             rows = self.demand.least(self._speeds[which], np.zeros(which.size), which)[0]
-            self._bounded = available, rows
+            self._bound_cache = available, rows
         return rows / scale
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
@@ -208,7 +208,7 @@ def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]
     return which, counts, np.minimum(np.maximum(times, _SHORTEST), _LONGEST)
 
 
-class _Sums:
+class _LogTimeSums:
     """The times of steps in which nothing happened.
 
     Attributes
@@ -225,22 +225,22 @@ class _Sums:
         self.rows, self.steps, self.most = rows, 0, most
         self._which, self._counts, self._expected, self._far = which, counts, expected, far
         seconds = np.exp(expected)
-        self._earliest = np.minimum(np.exp(expected - far), seconds - _SECONDS / 2)
-        self._latest = np.maximum(np.exp(expected + far), seconds + _SECONDS / 2)
-        self._seconds = np.empty((most, which.size))
+        self._earliest = np.minimum(np.exp(expected - far), seconds - _MIN_GAIN_SECONDS / 2)
+        self._latest = np.maximum(np.exp(expected + far), seconds + _MIN_GAIN_SECONDS / 2)
+        self._predicted_times = np.empty((most, which.size))
 
     def take(self, seconds: Floats) -> bool:
         """Keep the times of a step; False if one is too far from what is expected."""
         times = seconds if self._which.size == seconds.size else seconds[self._which]
         if np.logical_or.reduce((times < self._earliest) | (times > self._latest)):
             return False
-        self._seconds[self.steps] = times
+        self._predicted_times[self.steps] = times
         self.steps += 1
         return True
 
     def taken(self) -> tuple[Ints, Floats, Floats]:
         """Return the machines, their rows, and the means of the logs of their times."""
-        times = np.log(np.maximum(self._seconds[: self.steps], _SHORTEST))
+        times = np.log(np.maximum(self._predicted_times[: self.steps], _SHORTEST))
         near = np.clip(times, self._expected - self._far, self._expected + self._far)
         return self._which, self._counts, near.mean(axis=0)
 
@@ -306,42 +306,44 @@ class SpeedEstimator:
     def __init__(self, demand: Demand) -> None:
         self.demand, self._machines = demand, demand.machines
         self._host_of: dict[int, str] = {}
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Start without any knowledge."""
         self._step = 0
         self._last_rate = 0.0  # of the kind of the last step
         self._noise, self._gain = _NOISE, _GAIN
-        self._real = 0.5  # share of the last surprises that were changes
+        self._outlier_hit_rate = 0.5  # share of the last surprises that were changes
         self._levels: dict[Hashable, deque[float]] = {}  # logs of rates
         self._cost = self._weight = self._sum = 0.0  # of a call, in rows; of its fit
         # Of each machine: log speed, measurements, sign of the last difference, the surprise that
         # waits, and of the last measurement the step, the rows, and the log of seconds at rate 1.
-        self._known = np.full((7, self._machines), np.nan)
-        self._logs, self._ages, self._signs, self._odd = self._known[:4]
-        self._seen, self._rows_then, self._times = self._known[4:]
+        self._estimates = np.full((7, self._machines), np.nan)
+        self._logs, self._ages, self._signs, self._outliers = self._estimates[:4]
+        self._last_steps, self._last_rows, self._last_log_seconds = self._estimates[4:]
         self._signs[:] = 0
         # Of each machine, for faster and slower: the evidence of a change, the measurements since
         # it began, and the sum of what they showed.
-        self._evidence, self._since, self._shown = np.zeros((3, 2, self._machines))
-        self._rows_then[:] = self.demand.total / self._machines
-        self._unknown = self._known[:, 0].copy()
-        self._of_hosts: dict[str, Floats] = {}
+        self._evidence, self._evidence_steps, self._evidence_sums = np.zeros((3, 2, self._machines))
+        self._last_rows[:] = self.demand.total / self._machines
+        self._initial_estimates = self._estimates[:, 0].copy()
+        self._estimates_by_host: dict[str, Floats] = {}
         self._speeds = np.ones(self._machines)
         self._available: Ints = np.arange(0)
-        self._published = (1.0,) * self._machines
+        self._plan_speeds = (1.0,) * self._machines
         self._best: tuple[tuple[int, ...], float, Floats] | None = None
         self._loads: tuple[tuple[int, ...], tuple[float, ...], Floats] | None = None
-        self._decided: tuple[int, ...] | None = None  # whose plan is the best, or near enough
-        self._sums: dict[Hashable, _Sums] = {}
-        self._predicted: dict[Hashable, tuple[ArrayLike, float]] = {}
-        self._is_half_learned = False  # because of an interrupt: estimates may be inconsistent
+        self._decided_machines: tuple[int, ...] | None = (
+            None  # whose plan is the best, or near enough
+        )
+        self._sums: dict[Hashable, _LogTimeSums] = {}
+        self._prediction_cache: dict[Hashable, tuple[ArrayLike, float]] = {}
+        self._is_updating = False  # because of an interrupt: estimates may be inconsistent
 
-    def _begin(self) -> None:
-        if self._is_half_learned:
-            self._forget()
-        self._is_half_learned = True
+    def _begin_update(self) -> None:
+        if self._is_updating:
+            self._reset()
+        self._is_updating = True
 
     def live_on(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines; see `Speeds`.
@@ -350,16 +352,18 @@ class SpeedEstimator:
         estimate of a machine that was away.
         """
         before, self._host_of = self._host_of, {**self._host_of, **hosts}
-        self._begin()
+        self._begin_update()
         self._sums.clear()
         for n, host in before.items():
             if np.isfinite(self._logs[n - 1]):
-                self._of_hosts[host] = self._known[:, n - 1].copy()
+                self._estimates_by_host[host] = self._estimates[:, n - 1].copy()
         for n, host in hosts.items():
             if before.get(n) != host:
-                self._known[:, n - 1] = self._of_hosts.get(host, self._unknown)
-                self._times[n - 1] = np.nan  # other steps than those of its neighbours
-        self._refresh()
+                self._estimates[:, n - 1] = self._estimates_by_host.get(
+                    host, self._initial_estimates
+                )
+                self._last_log_seconds[n - 1] = np.nan  # other steps than those of its neighbours
+        self._recompute_speeds()
 
     @property
     def scale(self) -> float | None:
@@ -368,50 +372,58 @@ class SpeedEstimator:
         The speeds to plan with are relative to the median machine.
         """
         kind = next(iter(self._levels), None)
-        return None if kind is None else self._rate(kind) * median(self._effective(self._rows_then))
+        return (
+            None
+            if kind is None
+            else self._rate(kind) * median(self._effective_speeds(self._last_rows))
+        )
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
         """Speeds of all machines, relative to the median one; see `Speeds`."""
-        if self._is_half_learned:
-            self._forget()
-        if self._decided == available:
-            return self._published
+        if self._is_updating:
+            self._reset()
+        if self._decided_machines == available:
+            return self._plan_speeds
         which = np.array(available, dtype=np.int64) - 1
         if not self.demand.is_met(which):
-            return self._published
+            return self._plan_speeds
         self._available = which
-        if self._loads is None or self._loads[:2] != (available, self._published):
-            present = np.array(self._published)[which]
-            self._loads = available, self._published, self._optimum(present, 0.0, which)[1]
-        loads, (seconds, best) = self._loads[2], self._plan(available)
-        gain = float(self._seconds(loads, which).max()) - seconds
-        is_better = gain > seconds * max(_BETTER, _NOISY * self._noise)
+        if self._loads is None or self._loads[:2] != (available, self._plan_speeds):
+            present = np.array(self._plan_speeds)[which]
+            self._loads = (
+                available,
+                self._plan_speeds,
+                self._minimise_makespan(present, 0.0, which)[1],
+            )
+        loads, (seconds, best) = self._loads[2], self._best_loads(available)
+        gain = float(self._predicted_times(loads, which).max()) - seconds
+        is_better = gain > seconds * max(_MIN_GAIN, _MIN_GAIN_IN_NOISE * self._noise)
         if not is_better and (best > 2 * loads + 1).any():
             is_better, gain = True, seconds
-        if is_better and gain > _SECONDS * self._last_rate:
-            rows = self._rows_then.copy()
+        if is_better and gain > _MIN_GAIN_SECONDS * self._last_rate:
+            rows = self._last_rows.copy()
             rows[which] = best
-            speeds = self._effective(rows)
-            self._published = tuple((speeds / median(speeds)).tolist())
-        self._decided = available
-        return self._published
+            speeds = self._effective_speeds(rows)
+            self._plan_speeds = tuple((speeds / median(speeds)).tolist())
+        self._decided_machines = available
+        return self._plan_speeds
 
     def predict(self, kind: Hashable, rows: ArrayLike) -> float | None:
         """Seconds of the slowest machine by the current estimates; see `Speeds`."""
         if kind not in self._levels:
             return None
-        known, seconds = self._predicted.get(kind, (None, 0.0))
+        known, seconds = self._prediction_cache.get(kind, (None, 0.0))
         if known is not rows:
             loads = np.asarray(rows, np.float64)
-            seconds = float(self._seconds(loads, slice(None)).max()) / self._rate(kind)
-            self._predicted[kind] = rows, seconds
+            seconds = float(self._predicted_times(loads, slice(None)).max()) / self._rate(kind)
+            self._prediction_cache[kind] = rows, seconds
         return seconds
 
     def bound(self, kind: Hashable, available: tuple[int, ...]) -> float | None:
         """The least makespan by the current estimates, in fractions of rows; see `Speeds`."""
         if kind not in self._levels:
             return None
-        return self._plan(available)[0] / self._rate(kind)
+        return self._best_loads(available)[0] / self._rate(kind)
 
     def observe(self, kind: Hashable, rows: ArrayLike, seconds: ArrayLike) -> None:
         """Learn from a step; see `Speeds`. A time of 0 says nothing, and is left out.
@@ -419,20 +431,20 @@ class SpeedEstimator:
         If nothing happens in short steps, only their times are added up. The same object for the
         rows stands for the same rows.
         """
-        self._begin()
+        self._begin_update()
         sums = self._sums.get(kind)
         if sums is not None:
             if sums.rows is rows and sums.take(np.asarray(seconds)):
                 if sums.steps == sums.most:
-                    self._learn(kind, rows, *sums.taken(), sums.steps)
-                self._is_half_learned = False
+                    self._update_from_mean(kind, rows, *sums.taken(), sums.steps)
+                self._is_updating = False
                 return
             if sums.steps:
-                self._learn(kind, sums.rows, *sums.taken(), sums.steps)
+                self._update_from_mean(kind, sums.rows, *sums.taken(), sums.steps)
         which, counts, times = measured(rows, seconds)
-        self._learn(kind, rows, which, counts, np.log(times), 1)
+        self._update_from_mean(kind, rows, which, counts, np.log(times), 1)
 
-    def _learn(
+    def _update_from_mean(
         self,
         kind: Hashable,
         rows: ArrayLike,
@@ -445,7 +457,7 @@ class SpeedEstimator:
         self._step += steps
         self._sums.pop(kind, None)
         if which.size:
-            self._take(kind, which, counts, log_seconds, steps)
+            self._update(kind, which, counts, log_seconds, steps)
             if self._available.size > which.size:  # too slow for a row: tried again later
                 idle = np.setdiff1d(self._available, which)
                 creep = _CREEP * steps
@@ -455,24 +467,26 @@ class SpeedEstimator:
             if most > 1 and self._is_steady(which, longest):
                 logs = self._logs[which] + math.log(self._rate(kind))
                 expected = np.log(counts + self._cost) - logs
-                far = max(_FAR * self._noise, _NEAREST)
-                self._sums[kind] = _Sums(rows, which, counts, expected, far, min(most, _SUMMED))
-        self._refresh()
+                far = max(_OUTLIER_SIGMAS * self._noise, _MIN_OUTLIER)
+                self._sums[kind] = _LogTimeSums(
+                    rows, which, counts, expected, far, min(most, _MAX_SUMMED_STEPS)
+                )
+        self._recompute_speeds()
 
     def _is_steady(self, which: Ints, longest: float) -> bool:
         """Whether nothing suggests a change of these machines, or steps are too short to matter."""
-        if longest < _SECONDS:
-            return self._step >= _SETTLED
-        if self._ages[which].min() < _SETTLED:
+        if longest < _MIN_GAIN_SECONDS:
+            return self._step >= _MIN_MEASUREMENTS
+        if self._ages[which].min() < _MIN_MEASUREMENTS:
             return False
         calm = self._evidence[:, which].max() < _EVIDENCE / 2
-        return calm and not np.isfinite(self._odd[which]).any()
+        return calm and not np.isfinite(self._outliers[which]).any()
 
-    def _take(
+    def _update(
         self, kind: Hashable, which: Ints, rows: Floats, log_seconds: Floats, steps: int
     ) -> None:
         """Split what these machines showed into the rate of the kind and their speeds."""
-        expected, away = self._logs[which], self._step - steps - self._seen[which]
+        expected, away = self._logs[which], self._step - steps - self._last_steps[which]
         old = np.isfinite(expected)
         levels = self._levels.get(kind, deque(maxlen=_LEVELS))
         logs = np.log(rows + self._cost) - log_seconds
@@ -485,35 +499,41 @@ class SpeedEstimator:
         self._last_rate = self._rate(kind)
         times = log_seconds + level
         self._fit_cost(which, rows, times)
-        self._rows_then[which], self._times[which], self._seen[which] = rows, times, self._step
+        self._last_rows[which], self._last_log_seconds[which], self._last_steps[which] = (
+            rows,
+            times,
+            self._step,
+        )
         logs = np.minimum(np.maximum(np.log(rows + self._cost) - times, -_MOST), _MOST)
-        self._ages[which[away > _SOON]] = 1
-        new = ~old | (away > _LONG)
+        self._ages[which[away > _STALE_AFTER]] = 1
+        new = ~old | (away > _FORGET_AFTER)
         if new.any():
-            self._start(which[new], logs[new], 1)
+            self._reset_machines(which[new], logs[new], 1)
             which, logs = which[~new], logs[~new]
         if which.size:
-            self._follow(which, logs, steps)
+            self._update_averages(which, logs, steps)
 
-    def _start(self, which: Ints, logs: Floats, age: int) -> None:
-        self._logs[which], self._ages[which], self._odd[which] = logs, age, np.nan
-        self._evidence[:, which] = self._since[:, which] = self._shown[:, which] = 0
+    def _reset_machines(self, which: Ints, logs: Floats, age: int) -> None:
+        self._logs[which], self._ages[which], self._outliers[which] = logs, age, np.nan
+        self._evidence[:, which] = self._evidence_steps[:, which] = self._evidence_sums[
+            :, which
+        ] = 0
 
-    def _follow(self, which: Ints, logs: Floats, steps: int) -> None:
+    def _update_averages(self, which: Ints, logs: Floats, steps: int) -> None:
         """Average measurements near the estimate; others wait for a second measurement."""
-        errors, ages, odd = logs - self._logs[which], self._ages[which], self._odd[which]
+        errors, ages, odd = logs - self._logs[which], self._ages[which], self._outliers[which]
         sizes = np.abs(errors)
-        far = sizes > max(_FAR * self._noise / math.sqrt(steps), _NEAREST)
+        far = sizes > max(_OUTLIER_SIGMAS * self._noise / math.sqrt(steps), _MIN_OUTLIER)
         sizes = sizes * math.sqrt(steps)  # which those of single steps have
         noise = min(_DEVIATION * median(sizes), 2 * max(self._noise, 1e-4))
         self._noise += max(_SMOOTHING, 1 / ages.max()) * (noise - self._noise)
         again = np.abs(logs - odd) < np.abs(errors)  # False where there is none
         waited = np.isfinite(odd)
         if waited.any():
-            self._real += _SMOOTHING * (again[waited].mean() - self._real)
+            self._outlier_hit_rate += _SMOOTHING * (again[waited].mean() - self._outlier_hit_rate)
         changed = again | (far & (ages <= 1) & (errors > 0))  # the first may have been disturbed
-        self._odd[which] = np.where(far & ~changed, logs, np.nan)
-        self._start(which[changed], np.fmax(odd, logs)[changed], 2)
+        self._outliers[which] = np.where(far & ~changed, logs, np.nan)
+        self._reset_machines(which[changed], np.fmax(odd, logs)[changed], 2)
         usual = ~far & ~changed
         which, logs, errors, ages = which[usual], logs[usual], errors[usual], ages[usual]
         ages = ages + steps
@@ -523,20 +543,20 @@ class SpeedEstimator:
             self._gain = min(max(self._gain * change, _LEAST_GAIN), _MOST_GAIN)
         self._ages[which], self._signs[which] = ages, signs
         self._logs[which] += np.maximum(1 - (1 - self._gain) ** steps, steps / ages) * errors
-        self._take_evidence(which, logs, errors, steps)
+        self._detect_drift(which, logs, errors, steps)
 
-    def _take_evidence(self, which: Ints, logs: Floats, errors: Floats, steps: int) -> None:
+    def _detect_drift(self, which: Ints, logs: Floats, errors: Floats, steps: int) -> None:
         """Find changes that noise hides in each single measurement: Page's cumulative sums."""
-        sizes = _SIDES * errors / max(self._noise, _NEAREST / _FAR) - _SLACK
+        sizes = _SIDES * errors / max(self._noise, _MIN_OUTLIER / _OUTLIER_SIGMAS) - _SLACK
         evidence = np.maximum(self._evidence[:, which] + steps * sizes, 0.0)
         begun = evidence > 0
-        since = (self._since[:, which] + steps) * begun
-        shown = (self._shown[:, which] + steps * logs) * begun
-        self._evidence[:, which], self._since[:, which] = evidence, since
-        self._shown[:, which] = shown
+        since = (self._evidence_steps[:, which] + steps) * begun
+        shown = (self._evidence_sums[:, which] + steps * logs) * begun
+        self._evidence[:, which], self._evidence_steps[:, which] = evidence, since
+        self._evidence_sums[:, which] = shown
         side, machine = (evidence > _EVIDENCE).nonzero()
         if machine.size:
-            self._start(which[machine], shown[side, machine] / since[side, machine], 1)
+            self._reset_machines(which[machine], shown[side, machine] / since[side, machine], 1)
             self._ages[which[machine]] = since[side, machine]
 
     def _fit_cost(self, which: Ints, rows: Floats, times: Floats) -> None:
@@ -547,10 +567,10 @@ class SpeedEstimator:
         tells nothing. The cost shrinks by ``(3 standard errors / cost)**2``, so that noise is
         not taken for one.
         """
-        before, longer = self._rows_then[which], times - self._times[which]
+        before, longer = self._last_rows[which], times - self._last_log_seconds[which]
         some = np.isfinite(longer)
         before, rows, longer = before[some], rows[some], longer[some]
-        if rows.size < 3 or (np.abs(rows - before) <= _NEAREST * before).all():
+        if rows.size < 3 or (np.abs(rows - before) <= _MIN_OUTLIER * before).all():
             return
         cost = self._cost
         for _ in range(2):
@@ -567,33 +587,33 @@ class SpeedEstimator:
             least = _ERRORS * max(spread, self._noise) / math.sqrt(weight)
             found = min(total / weight, 4 * self.demand.total / self._machines)
             cost = found * (1 - (least / found) ** 2) if found > least else 0.0
-        shift = np.log((cost + self._rows_then) / (self._cost + self._rows_then))
+        shift = np.log((cost + self._last_rows) / (self._cost + self._last_rows))
         self._logs[:] = np.clip(self._logs + shift, -_MOST, _MOST)
-        self._odd += shift
+        self._outliers += shift
         self._cost, self._weight, self._sum = cost, weight, total
 
-    def _refresh(self) -> None:
+    def _recompute_speeds(self) -> None:
         """Estimates in rows per unit of time, after a change."""
-        known, logs, odd = np.isfinite(self._logs), self._logs, self._odd
-        if self._real > _TRUST:
-            logs = np.where(np.abs(odd - logs) < _WILD, odd, logs)
-        away = (self._step - self._seen - _SOON) / (_LONG - _SOON)
-        logs = logs - _DOUBT * np.minimum(np.maximum(away, 0), 1)
+        known, logs, odd = np.isfinite(self._logs), self._logs, self._outliers
+        if self._outlier_hit_rate > _MIN_HIT_RATE:
+            logs = np.where(np.abs(odd - logs) < _MAX_OUTLIER, odd, logs)
+        away = (self._step - self._last_steps - _STALE_AFTER) / (_FORGET_AFTER - _STALE_AFTER)
+        logs = logs - _STALE_DISCOUNT * np.minimum(np.maximum(away, 0), 1)
         if not known.all():
             logs = np.where(known, logs, median(self._logs[known]) if known.any() else 0.0)
         self._speeds = np.exp(logs)
-        self._best = self._decided = None
-        self._predicted.clear()
-        self._is_half_learned = False
+        self._best = self._decided_machines = None
+        self._prediction_cache.clear()
+        self._is_updating = False
 
-    def _plan(self, available: tuple[int, ...]) -> tuple[float, Floats]:
+    def _best_loads(self, available: tuple[int, ...]) -> tuple[float, Floats]:
         """The least time and the best loads of these machines, until estimates change."""
         if self._best is None or self._best[0] != available:
             which = np.array(available, dtype=np.int64) - 1
-            self._best = available, *self._optimum(self._speeds[which], self._cost, which)
+            self._best = available, *self._minimise_makespan(self._speeds[which], self._cost, which)
         return self._best[1:]
 
-    def _optimum(self, speeds: Floats, cost: float, which: Ints) -> tuple[float, Floats]:
+    def _minimise_makespan(self, speeds: Floats, cost: float, which: Ints) -> tuple[float, Floats]:
         return self.demand.least(speeds, np.full(which.size, cost), which)
 
     def _rate(self, kind: Hashable) -> float:
@@ -601,11 +621,11 @@ class SpeedEstimator:
         levels = sorted(self._levels[kind])
         return math.exp(levels[len(levels) // 2])
 
-    def _seconds(self, rows: Floats, which: Ints | slice) -> Floats:
+    def _predicted_times(self, rows: Floats, which: Ints | slice) -> Floats:
         """Return the time for these rows in the unit of the speeds; 0 without rows."""
         return (self._cost + rows) / self._speeds[which] * (rows > 0)
 
-    def _effective(self, rows: Floats) -> Floats:
+    def _effective_speeds(self, rows: Floats) -> Floats:
         """Return the speeds at these loads, including the cost of a call."""
         rows = np.maximum(rows, 0.5)
         return self._speeds * rows / (self._cost + rows)

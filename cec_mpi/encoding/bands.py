@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.coded.grid import Grid
-from cec_mpi.store.files.durable import WriteHandles, read_at
+from cec_mpi.store.files.durable import FileCache, read_at
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.manifest_files import INCOMPLETE_SIZES
 
-_ROWS = 64  # at least, so that the recorded sizes are small compared to the shards
+_MIN_ROWS = 64  # at least, so that the recorded sizes are small compared to the shards
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ class Bands:
     @property
     def height(self) -> int:
         """Blocks of a band, from the first row to the last."""
-        return min(self.grid.down, -(-_ROWS // self.grid.block_rows))
+        return min(self.grid.down, -(-_MIN_ROWS // self.grid.block_rows))
 
     @property
     def count(self) -> int:
@@ -49,12 +49,12 @@ class Bands:
     @property
     def bytes(self) -> int:
         """Size of the file."""
-        return self._place(self.count, 0)
+        return self._offset(self.count, 0)
 
-    def write(self, files: WriteHandles, band: int, span: int, largest: Floats) -> None:
+    def write(self, files: FileCache, band: int, span: int, largest: Floats) -> None:
         """Record the sizes of columns of a band."""
         sizes = largest.astype("<f8")
-        place = self._place(band, span)
+        place = self._offset(band, span)
         files.write(INCOMPLETE_SIZES, np.array([block_sum(sizes)], "<u8"), place)
         files.write(INCOMPLETE_SIZES, sizes, place + 8)
 
@@ -70,12 +70,14 @@ class Bands:
         """Yield the largest absolute values of all columns, span by span."""
         with _open(path) as descriptor:
             for span in range(self.grid.across):
-                largest: Floats = self._sizes(descriptor, 0, span)
+                largest: Floats = self._read_sizes_or_raise(descriptor, 0, span)
                 for band in range(1, self.count):
-                    np.maximum(largest, self._sizes(descriptor, band, span), out=largest)
+                    np.maximum(
+                        largest, self._read_sizes_or_raise(descriptor, band, span), out=largest
+                    )
                 yield largest
 
-    def _sizes(self, descriptor: int, band: int, span: int) -> Floats:
+    def _read_sizes_or_raise(self, descriptor: int, band: int, span: int) -> Floats:
         sizes = self._read(descriptor, band, span)
         if sizes is None:
             raise InputError(
@@ -89,12 +91,12 @@ class Bands:
         block = self.grid.block(span)
         width = block.right - block.left
         found = np.empty(1 + width, "<u8")
-        read_at(descriptor, found, self._place(band, span))
+        read_at(descriptor, found, self._offset(band, span))
         if not found[0] or block_sum(found[1:]) != found[0]:
             return None
         return found[1:].view("<f8")
 
-    def _place(self, band: int, span: int) -> int:
+    def _offset(self, band: int, span: int) -> int:
         numbers = self.grid.across + self.grid.columns  # of a band
         return 8 * (band * numbers + span * (1 + self.grid.block_columns))
 

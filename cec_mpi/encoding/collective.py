@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.reading import RowMeasurement
 from cec_mpi.encoding.sources import InMemorySource, open_array, shared
-from cec_mpi.encoding.work import Encoding
+from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import as_cec_error, mark_shared_error
 from cec_mpi.runtime.processes.packing import Failure, allgather
@@ -19,14 +19,14 @@ from cec_mpi.runtime.processes.start import call_on_master, check_start
 from cec_mpi.runtime.wire.collective.shared_work import run_shared
 from cec_mpi.store.coded.outputs import Decoding
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.operations.verify import Reading
-from cec_mpi.store.rebuilding import Rebuilding
+from cec_mpi.store.operations.verify import ChecksumWork
+from cec_mpi.store.rebuilding import RebuildWork
 from cec_mpi.store.work import Runner
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WORKS = Decoding, Encoding, RowMeasurement, Reading, Rebuilding
+WORKS = Decoding, EncodeWork, RowMeasurement, ChecksumWork, RebuildWork
 """The works that ranks share."""
 
 
@@ -39,7 +39,7 @@ def encode_on_all_ranks(
     """Encode the X of all ranks with a runner of all ranks (collective)."""
     check_start(comm)
     with ExitStack() as stack:
-        source, key = _agreed(comm, source, options)
+        source, key = _check_agreement(comm, source, options)
         if isinstance(source, InMemorySource):
             source = stack.enter_context(shared(source, key))
         done: list[Manifest | CecError | Warning] = []
@@ -61,7 +61,7 @@ def encode_on_all_ranks(
     return call_on_master(comm, outcome, Manifest)
 
 
-def _agreed(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
+def _check_agreement(comm: MPI.Intracomm, source: Any, options: EncodeOptions) -> tuple[Any, str]:
     """Return X of this rank with a key, if it matches X of rank 0 (collective)."""
     problem: CecError | None = None
     found, key = "", secrets.token_hex(8)

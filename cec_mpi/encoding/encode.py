@@ -28,7 +28,7 @@ from cec_mpi.encoding.sources import (
     read_once,
     stream_rows,
 )
-from cec_mpi.encoding.work import Encoding
+from cec_mpi.encoding.work import EncodeWork
 from cec_mpi.errors import CecError, InputError, ScaleWarning
 from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
 from cec_mpi.store.coded.grid import make_grid
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 _KEYWORDS = {field.name for field in fields(EncodeOptions)}
-_LEAST_DIGITS = 1e-3  # relative error of a row above which encode warns
+_MAX_ROW_ERROR = 1e-3  # relative error of a row above which encode warns
 
 
 @with_keywords(*GROUPS)
@@ -169,7 +169,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
     resume_command = options.resume_command(source, directory)
     exists = name_exists(directory)
     if exists and not options.resume:
-        _refuse_existing(directory, resume_command)
+        _raise_if_exists(directory, resume_command)
     if exists and not directory.is_dir():
         raise InputError(f"{directory} is not a directory: there is nothing to resume")
     exists = exists and any(directory.iterdir())
@@ -189,12 +189,12 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
         if exists and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
             if not all(file.exists() for _, file in options.target):
-                with _array_of(matrix, directory, options, is_resumed=True):
+                with _open_as_array(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)
             return
         if exists:
-            journal.read_skeleton(directory, matrix, options.as_arguments())
-        with _array_of(matrix, directory, options, is_resumed=exists) as array:
+            journal.read_skeleton(directory, matrix, options.to_arguments())
+        with _open_as_array(matrix, directory, options, is_resumed=exists) as array:
             _encode_blocks(directory, array, options, runner, exists, resume_command)
     except OSError as error:
         raise InputError(f"{directory} cannot be written: {error.strerror or error}") from None
@@ -204,7 +204,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
         raise
 
 
-def _refuse_existing(target: Path, resume_command: str) -> None:
+def _raise_if_exists(target: Path, resume_command: str) -> None:
     if (target / INCOMPLETE).exists() and not (target / MANIFEST).exists():
         raise InputError(
             f"{target} exists and is incomplete: remove it, or resume with: {resume_command}"
@@ -230,10 +230,10 @@ def _check_complete(directory: Path, matrix: Matrix, options: EncodeOptions) -> 
             f"{directory} is complete, and nothing tells whether it was made from "
             f"{matrix.name} as it is now: choose another name for the store"
         )
-    journal.check_same_origin(directory, matrix, options.as_arguments())
+    journal.check_same_origin(directory, matrix, options.to_arguments())
 
 
-def _array_of(
+def _open_as_array(
     matrix: Source | StreamedMatrix, directory: Path, options: EncodeOptions, is_resumed: bool
 ) -> AbstractContextManager[Source]:
     """Yield the matrix as an array with slices, which may exist only in this block."""
@@ -254,21 +254,21 @@ def _encode_blocks(
 ) -> None:
     """Encode an array into a store, which may be partly complete already."""
     if not exists or not matrix.stamps:
-        skeleton = _skeleton(matrix, options)
+        skeleton = _initial_manifest(matrix, options)
         # Before the list of blocks takes memory:
         check_free_space(directory, skeleton.shard_bytes * options.machines)
-        encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
+        encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
     if not exists:
         if matrix.warning:
             size = skeleton.shard_bytes * options.machines
             warnings.warn(matrix.warning.replace("{bytes}", str(size)), stacklevel=5)
-        journal.create_store(directory, skeleton, matrix, options.as_arguments(), resume_command)
+        journal.create_store(directory, skeleton, matrix, options.to_arguments(), resume_command)
     with locked(directory, f"{directory} is being written by another process"):
         if exists:
-            resumed_skeleton = journal.resume(directory, matrix, options.as_arguments())
+            resumed_skeleton = journal.resume(directory, matrix, options.to_arguments())
             if matrix.stamps:
                 skeleton = resumed_skeleton
-                encoding = Encoding.of(directory, matrix, skeleton, options.memory, runner)
+                encoding = EncodeWork.of(directory, matrix, skeleton, options.memory, runner)
             elif resumed_skeleton != skeleton:
                 raise InputError(
                     f"{directory} was begun with another X: remove it and encode again"
@@ -289,7 +289,7 @@ def _encode_blocks(
     warn_of_rounding(
         matrix.name, sum((rounding for _, rounding in roundings), NO_ROUNDING), manifest.dtype
     )
-    if spread * float(np.finfo(manifest.dtype).eps) > _LEAST_DIGITS:
+    if spread * float(np.finfo(manifest.dtype).eps) > _MAX_ROW_ERROR:
         _warn_of_spread(matrix.name, manifest, spread)
 
 
@@ -306,7 +306,7 @@ def _warn_of_spread(name: str, manifest: CodedManifest, spread: float) -> None:
     )
 
 
-def _skeleton(matrix: Source, options: EncodeOptions) -> CodedManifest:
+def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
     """Return the manifest of a store without checksums."""
     rows, columns = matrix.shape
     machines, recovery = options.machines, options.recovery
@@ -344,10 +344,10 @@ def _handle_failure(target: Path, skeleton: CodedManifest, resume_command: str) 
     try:
         yield
     except BaseException as error:
-        hopeless = not resume_command or isinstance(error, NotEncodableError)
-        if hopeless and not (target / MANIFEST).exists():
+        is_unresumable = not resume_command or isinstance(error, NotEncodableError)
+        if is_unresumable and not (target / MANIFEST).exists():
             journal.discard(target, skeleton)
-        if hopeless or not isinstance(error, CecError | OSError):
+        if is_unresumable or not isinstance(error, CecError | OSError):
             raise
         reason = str(error)
         if isinstance(error, OSError):

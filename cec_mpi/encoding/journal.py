@@ -30,8 +30,8 @@ from cec_mpi.store.coded.grid import Block
 from cec_mpi.store.coded.manifest import ROW_EXPONENTS, CodedManifest
 from cec_mpi.store.files.durable import locked, make_file, publish, read_at
 from cec_mpi.store.files.regular import open_regular, read_regular
-from cec_mpi.store.files.replacing import create_new, is_own, open_own, sync
-from cec_mpi.store.format.array_files import publish_pieces, with_copy
+from cec_mpi.store.files.replacing import create_new, is_writable_in_place, open_in_place, sync
+from cec_mpi.store.format.array_files import name_and_copy, publish_pieces
 from cec_mpi.store.format.checksums import publish_checksums, row_sum
 from cec_mpi.store.format.manifest import COLUMN_SIZES, ArrayEntry
 from cec_mpi.store.format.shard_files import make_shard_file
@@ -97,12 +97,14 @@ def create_store(
 def _remove_abandoned(parent: Path, prefix: str) -> None:
     """Remove directories that killed processes left in `create_store`."""
     for path in parent.iterdir():
-        if path.name.startswith(prefix) and _is_ours(path, path.name.removeprefix(prefix)):
+        if path.name.startswith(prefix) and _is_abandoned_store(
+            path, path.name.removeprefix(prefix)
+        ):
             with suppress(InputError, OSError), locked(path, "it is in use"):
                 shutil.rmtree(path)
 
 
-def _is_ours(new: Path, token: str) -> bool:
+def _is_abandoned_store(new: Path, token: str) -> bool:
     names = (*JOURNAL, SOURCE, "shard-", ".")
     return (
         set(token) <= set(string.hexdigits)
@@ -165,7 +167,7 @@ def resume(target: Path, matrix: Matrix, arguments: dict[str, Any]) -> CodedMani
         make_shard_file(target, skeleton, machine)
     for name, size in _progress_files(skeleton).items():
         path = target / name
-        descriptor = open_own(path) if is_own(path) else create_new(path)
+        descriptor = open_in_place(path) if is_writable_in_place(path) else create_new(path)
         try:  # truncated parts are done again
             os.ftruncate(descriptor, size)
         finally:
@@ -227,7 +229,7 @@ def _check_origin(
 def discard(target: Path, skeleton: CodedManifest) -> None:
     """Remove an incomplete store, but not files that do not belong to it."""
     names = [shard.file for shard in skeleton.shards]
-    arrays = (*with_copy(COLUMN_SIZES), *with_copy(ROW_EXPONENTS), skeleton.checksums.file)
+    arrays = (*name_and_copy(COLUMN_SIZES), *name_and_copy(ROW_EXPONENTS), skeleton.checksums.file)
     for name in (*names, *JOURNAL, SOURCE, *arrays, MANIFEST_COPY, ".lock"):
         (target / name).unlink(missing_ok=True)
     with suppress(OSError):  # not empty
@@ -247,7 +249,7 @@ def finish(target: Path, skeleton: CodedManifest) -> CodedManifest:
     digest = publish_pieces(target, COLUMN_SIZES, width, np.dtype(np.float64), sizes)
     manifest = replace(skeleton, shards=shards, column_sizes=ArrayEntry(COLUMN_SIZES, digest))
     if skeleton.row_exponents is not None:
-        exponents = _all_exponents(target)
+        exponents = _iter_exponents(target)
         shape = (skeleton.code.recovery, skeleton.grid.rows)
         digest = publish_pieces(target, ROW_EXPONENTS, shape, np.dtype(np.int16), exponents)
         manifest = replace(manifest, row_exponents=ArrayEntry(ROW_EXPONENTS, digest))
@@ -290,7 +292,7 @@ def read_exponents(directory: Path, skeleton: CodedManifest, block: Block) -> ND
     return found
 
 
-def _all_exponents(directory: Path) -> Iterator[NDArray[np.int16]]:
+def _iter_exponents(directory: Path) -> Iterator[NDArray[np.int16]]:
     with os.fdopen(open_regular(directory / INCOMPLETE_EXPONENTS), "rb") as file:
         while data := file.read(_PIECE_BYTES):
             yield np.frombuffer(data, "<i2")

@@ -283,7 +283,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             delimiter=None if self.delimiter is None else checked_delimiter(self.delimiter),
             columns=None if self.columns is None else as_tuple("columns", self.columns, _COLUMNS),
             drop=None if self.drop is None else as_tuple("drop", self.drop, _COLUMNS),
-            target=_checked_targets(self.target),
+            target=_check_targets(self.target),
         )
         if checked.raw_values and checked.decode_cf:
             raise InputError("--raw-values and --decode-cf: expected one of them")
@@ -345,7 +345,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
                     f"not for {name}"
                 )
 
-    def as_arguments(self) -> dict[str, Any]:
+    def to_arguments(self) -> dict[str, Any]:
         """Return the arguments that a resume must repeat, as values of JSON."""
         names = [field.name for group in GROUPS for field in own_options(group)]
         return {
@@ -362,7 +362,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         """Return the command that resumes an interrupted encode."""
         given = {
             name: value
-            for name, value in self.as_arguments().items()
+            for name, value in self.to_arguments().items()
             if value and value != _DEFAULTS[name]
         }
         if not isinstance(source, str | os.PathLike):
@@ -376,7 +376,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
             elif name == "target":
                 words += [word for item in value for word in (flag, item)]
             else:
-                words += [flag, _listed(value) if isinstance(value, list) else str(value)]
+                words += [flag, _join_csv(value) if isinstance(value, list) else str(value)]
         return shlex.join([*words, "--resume"])
 
 
@@ -386,14 +386,14 @@ GROUPS = (EncodeOptions, TableOptions, ContainerOptions)
 _DEFAULTS = {field.name: field.default for group in GROUPS for field in own_options(group)}
 
 
-def _listed(values: list[object]) -> str:
+def _join_csv(values: list[object]) -> str:
     """Join values with commas, and quote values that contain commas."""
     text = io.StringIO()
     csv.writer(text, lineterminator="").writerow(values)
     return text.getvalue()
 
 
-def _checked_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
+def _check_targets(given: Any) -> tuple[tuple[str | int, Path], ...]:
     """Return pairs of columns and files, from pairs or a mapping."""
     pairs: Iterable[Any] = given.items() if isinstance(given, Mapping) else given or ()
     try:

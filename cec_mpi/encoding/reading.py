@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.accuracy.scaling import ZEROS, exponents_of, largest_of_rows, least_of_rows
+from cec_mpi.core.accuracy.scaling import (
+    ZEROS,
+    compute_row_exponents,
+    row_max_abs,
+    row_min_abs_nonzero,
+)
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources import Matrix, Source
 from cec_mpi.errors import InputError
@@ -125,14 +130,14 @@ class RowMeasurement:
             rows = np.empty((1, stop - start, block.right - block.left), self.manifest.dtype)
             for part in range(recovery):
                 read_part(self.source, self.manifest, part, start, block.left, rows[0])
-                found = largest_of_rows(rows[0], np.empty_like(rows[0]))
+                found = row_max_abs(rows[0], np.empty_like(rows[0]))
                 if not np.isfinite(found).all():
                     parts = np.zeros((part + 1, *rows.shape[1:]), rows.dtype)
                     parts[part] = rows[0]
                     raise describe_non_finite(self.source, self.manifest, start, block.left, parts)
                 np.maximum(largest[part], found, out=largest[part])
-                np.minimum(least[part], least_of_rows(rows[0]), out=least[part])
-        return start, exponents_of(largest, least)
+                np.minimum(least[part], row_min_abs_nonzero(rows[0]), out=least[part])
+        return start, compute_row_exponents(largest, least)
 
     def flush(self) -> None:
         """Nothing was written."""

@@ -16,23 +16,23 @@ from cec_mpi.encoding.rounding import NO_ROUNDING, measure_rounding, warn_of_rou
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
 from cec_mpi.errors import InputError
 from cec_mpi.store.copies.layout import INDICES, POINTERS, VALUES, Layout
-from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, in_bytes
+from cec_mpi.store.copies.manifest import CELLS, CopiesManifest, PartsEntry, quantise_sizes
 from cec_mpi.store.files.creating import check_new, new_directory
-from cec_mpi.store.files.durable import WriteHandles, check_free_space, make_file
+from cec_mpi.store.files.durable import FileCache, check_free_space, make_file
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.array_files import publish_pieces
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
+    ChecksumsEntry,
     ShardEntry,
-    SumsEntry,
     store_dtype,
 )
 from cec_mpi.store.manifest_files import publish_manifest
 from cec_mpi.store.work import Watch
 
-_COPIES = 3  # by default
+_DEFAULT_COPIES = 3  # by default
 _ENTRIES_OF_INT32 = 2**31 - 1
 
 
@@ -67,7 +67,9 @@ def encode_replicas(
             raise InputError(
                 f"{len(speeds)} speeds for {options.machines} machines: expected one for each"
             )
-        copies = min(_COPIES, options.machines) if options.copies is None else options.copies
+        copies = (
+            min(_DEFAULT_COPIES, options.machines) if options.copies is None else options.copies
+        )
         holders = spread_copies(parts.count, speeds, copies, options.spread, options.seed)
         entries = parts.entries[parts.cells]
         wide = int(np.diff(entries).max()) > _ENTRIES_OF_INT32 or rows.shape[1] > _ENTRIES_OF_INT32
@@ -86,14 +88,14 @@ def encode_replicas(
                 make_file(partial / CopiesManifest.file_of(n), file.header, file.size)
             writing = _ShardWriter(partial, layout, rows)
             sums, done = [], 0
-            for part, holders_of in enumerate(holders):
+            for part, part_holders in enumerate(holders):
                 sums += writing.write(part)
-                done += int(layout.sizes[part].sum()) * len(holders_of)
+                done += int(layout.sizes[part].sum()) * len(part_holders)
                 if watch is not None:
                     watch(done, sum(file.size for file in files))
             if not writing.largest.any():
                 raise InputError(f"{rows.name} has no nonzero entry: expected at least one")
-            _finished(partial, layout, parts, writing, np.array(sums, np.uint64))
+            _write_metadata(partial, layout, parts, writing, np.array(sums, np.uint64))
     warn_of_rounding(rows.name, writing.rounding, layout.dtype)
 
 
@@ -102,7 +104,7 @@ def _is_narrower(given: np.dtype[Any], stored: str) -> bool:
     return given.kind == "f" and given.itemsize > np.dtype(stored).itemsize
 
 
-def _finished(
+def _write_metadata(
     directory: Path,
     layout: Layout,
     parts: Parts,
@@ -112,7 +114,7 @@ def _finished(
     """Write the files other than the parts: cells, sizes of columns, checksums, manifest."""
     cells = np.stack([parts.rows, parts.entries])
     rows = writing.rows
-    sizes, exponent = in_bytes(writing.largest)
+    sizes, exponent = quantise_sizes(writing.largest)
     entries = {
         name: ArrayEntry(name, publish_pieces(directory, name, array.shape, array.dtype, (array,)))
         for name, array in ((CELLS, cells), (COLUMN_SIZES, sizes))
@@ -124,7 +126,7 @@ def _finished(
         machines=layout.machines,
         replicas=PartsEntry.of(layout),
         rounded=bool(writing.rounding.count) or _is_narrower(rows.values.dtype, layout.dtype),
-        checksums=SumsEntry.of(1),
+        checksums=ChecksumsEntry.of(1),
         shards=tuple(
             ShardEntry(
                 CopiesManifest.file_of(n),
@@ -163,7 +165,7 @@ class _ShardWriter:
         sections = rows.values[low:high], rows.columns[low:high], rows.pointers[start : stop + 1]
         kinds = layout.dtypes
         sums = []
-        with WriteHandles(self.directory) as handles:
+        with FileCache(self.directory) as handles:
             for block in layout.blocks_of(part):
                 size = layout.itemsizes[block.section]
                 some = slice(block.start // size, block.stop // size)

@@ -25,9 +25,9 @@ from cec_mpi.encoding.sources.csr import (
     check_finite,
     check_pointers,
     check_shape,
-    checked_rows,
+    csr_from_arrays,
     native_dtype,
-    rows_of_arrays,
+    to_checked_csr,
 )
 from cec_mpi.encoding.sources.hdf5 import hdf5_view, is_sparse_group, not_hdf5
 from cec_mpi.encoding.sources.source import reason_of, stamps_of, unreadable
@@ -42,8 +42,8 @@ from cec_mpi.text import as_text
 
 _PIECE_ENTRIES = 1 << 20  # entries that are read at once
 _LISTED = 5  # groups of a file
-_DENSE = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
-_AS_STORED = EncodeOptions(raw_values=True)
+_DENSE_HINT = "a dense X needs a recovery threshold (--recovery L): any L machines then give X back"
+_RAW_OPTIONS = EncodeOptions(raw_values=True)
 
 Ints = NDArray[np.int64]
 
@@ -96,7 +96,7 @@ def check_is_sparse(source: Any) -> None:
         if not path.name.lower().endswith((*SPARSE_SUFFIXES, *READ_AS_HDF5)):
             raise InputError(
                 f"{source} is not a sparse matrix (.npz of SciPy, .mtx, or a group of CSR or CSC "
-                f"in HDF5); {_DENSE}"
+                f"in HDF5); {_DENSE_HINT}"
             )
 
 
@@ -125,7 +125,9 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
         name = name_of(source)
         options.refuse_container_options(name)
         is_held = is_sparse(source)
-        array = _in_memory(name, checked_rows(name, source)) if is_held else _sliced(source)
+        array = (
+            _rows_in_memory(name, to_checked_csr(name, source)) if is_held else _row_pieces(source)
+        )
         with _read_rows(array, store) as rows:
             yield rows
         return
@@ -134,7 +136,7 @@ def sparse_rows(source: Any, store: Path, options: EncodeOptions) -> Iterator[Sp
     check_regular(path)
     try:
         stamps = stamps_of(path)
-        file = _opened(text, options)
+        file = _open_file(text, options)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (InputError, MemoryError):
@@ -163,7 +165,9 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         width = np.dtype(np.int32 if source.shape[1] < 2**31 else np.int64)
         counts = [np.zeros(1, np.int64)]
         done = 0
-        for piece in stack.enter_context(closing(_read(source))):  # a traceback may hold its files
+        for piece in stack.enter_context(
+            closing(_iter_pieces(source))
+        ):  # a traceback may hold its files
             check_finite(source.name, piece, done)
             done += piece.shape[0]
             sinks[0].write(np.ascontiguousarray(piece.data, source.dtype).data)
@@ -184,7 +188,7 @@ def _read_rows(source: _Pieces | SparseRows, store: Path) -> Iterator[SparseRows
         yield SparseRows(source.name, source.shape, values, columns, pointers)
 
 
-def _read(matrix: _Pieces) -> Generator[Any, None, None]:
+def _iter_pieces(matrix: _Pieces) -> Generator[Any, None, None]:
     """Yield the pieces of a matrix; errors of libraries become `InputError`."""
     try:
         yield from matrix.pieces()
@@ -194,15 +198,15 @@ def _read(matrix: _Pieces) -> Generator[Any, None, None]:
         raise unreadable(matrix.name, error) from None
 
 
-def _in_memory(name: str, rows: Any) -> SparseRows:
+def _rows_in_memory(name: str, rows: Any) -> SparseRows:
     check_finite(name, rows)
     return SparseRows(name, rows.shape, rows.data, rows.indices, rows.indptr)
 
 
-def _sliced(array: Any) -> _Pieces:
+def _row_pieces(array: Any) -> _Pieces:
     name = name_of(array)
     if is_a(array, "pandas", "DataFrame"):  # without a dtype
-        raise InputError(f"{name} is not a sparse matrix; {_DENSE}")
+        raise InputError(f"{name} is not a sparse matrix; {_DENSE_HINT}")
     shape, dtype = shape_and_dtype(array)
     rows, columns = check_shape(name, shape)
     check_real(name, dtype)
@@ -219,7 +223,7 @@ def _sliced(array: Any) -> _Pieces:
             if not is_sparse(some):
                 raise InputError(
                     f"{name} gives rows as {type(some).__name__}, not as a sparse array of SciPy; "
-                    f"{_DENSE}"
+                    f"{_DENSE_HINT}"
                 )
             if some.dtype != dtype:
                 raise InputError(f"{name} gives {some.dtype}: expected {dtype}, as its dtype says")
@@ -229,42 +233,42 @@ def _sliced(array: Any) -> _Pieces:
                     f"{name} gives rows of shape {some.shape} from row {start} on: expected "
                     f"{expected}"
                 )
-            yield checked_rows(name, some)
+            yield to_checked_csr(name, some)
 
     return _Pieces(name, (rows, columns), native_dtype(dtype), pieces)
 
 
-def _opened(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
+def _open_file(text: str, options: EncodeOptions) -> _Pieces | SparseRows:
     path, _, inner = split_path(text)
     if path.name.lower().endswith(READ_AS_HDF5):
-        return _group(path, inner, options)
+        return _open_group(path, inner, options)
     options.refuse_container_options(text)
     rows = read_sparse(path)
     if isinstance(rows, np.ndarray):
-        raise InputError(f"{path} is dense; {_DENSE}")
-    return _in_memory(text, rows)
+        raise InputError(f"{path} is dense; {_DENSE_HINT}")
+    return _rows_in_memory(text, rows)
 
 
 # HDF5: groups as AnnData writes them.
 
 
-def _groups(file: Any) -> list[str]:
+def _list_groups(file: Any) -> list[str]:
     """Return the names of the sparse matrices in a file."""
     found: list[str] = ["/"] if is_sparse_group(file) else []
     file.visititems(lambda name, node: found.append(f"/{name}") if is_sparse_group(node) else None)
     return found
 
 
-def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRows:
+def _open_group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRows:
     with import_library("h5py", path).File(path, "r") as file:
-        is_it = inner and inner in file and is_sparse_group(file[inner])
-        found = [inner] if is_it else _groups(file)
-        if len(found) != 1 or (inner and not is_it):
+        is_matrix = inner and inner in file and is_sparse_group(file[inner])
+        found = [inner] if is_matrix else _list_groups(file)
+        if len(found) != 1 or (inner and not is_matrix):
             name = f"{path}::{inner}" if inner else str(path)
             which = (
                 f"expected one of {', '.join(f'{path}::{name}' for name in found[:_LISTED])}"
                 if found
-                else _DENSE
+                else _DENSE_HINT
             )
             raise InputError(
                 f"{name} is not a sparse matrix (a group with data, indices and indptr); {which}"
@@ -274,8 +278,8 @@ def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRo
         form, size, names = _layout(name, group)
         data, indices, pointers = (group[name] for name in names)
         view = hdf5_view(data, f"{name}/{names[0]}", options, ChainMap(data.attrs, group.attrs))
-        views = [view, *(hdf5_view(node, node.name, _AS_STORED) for node in (indices, pointers))]
-        for warning in (name for view_of_one in views for name in view_of_one.warnings):
+        views = [view, *(hdf5_view(node, node.name, _RAW_OPTIONS) for node in (indices, pointers))]
+        for warning in (name for array_view in views for name in array_view.warnings):
             warnings.warn(warning, stacklevel=6)
         check_real(name, view.dtype)
         if view.decoder and "add_offset" in view.decoder.attributes:
@@ -286,7 +290,7 @@ def _group(path: Path, inner: str, options: EncodeOptions) -> _Pieces | SparseRo
         decode = view.decoder or np.asarray
         if form == "csc":
             arrays = decode(data[()]), indices[()], pointers[()]
-            return _in_memory(name, rows_of_arrays(name, "csc", size, *arrays))
+            return _rows_in_memory(name, csr_from_arrays(name, "csc", size, *arrays))
         check_pointers(name, pointers[()], data.size)
         if len(pointers) != size[0] + 1 or data.shape != indices.shape or len(data.shape) != 1:
             raise InputError(
@@ -331,5 +335,5 @@ def _csr_pieces(
             some = pointers[start : stop + 1] - pointers[start]
             arrays = decode(group["data"][place]), group["indices"][place], some
             size = (stop - start, columns)
-            yield rows_of_arrays(f"{path}::{inner}", "csr", size, *arrays)
+            yield csr_from_arrays(f"{path}::{inner}", "csr", size, *arrays)
             start = stop

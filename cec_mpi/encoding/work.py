@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import (
+    column_max_abs,
     divide_rows,
     equilibrate,
-    largest_of_columns,
-    largest_of_rows,
+    row_max_abs,
 )
 from cec_mpi.encoding.bands import Bands
 from cec_mpi.encoding.journal import read_exponents, read_sums
@@ -28,7 +28,7 @@ from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources import Source
 from cec_mpi.store.coded.grid import Block, Rectangle
 from cec_mpi.store.coded.manifest import CodedManifest
-from cec_mpi.store.files.durable import WriteHandles
+from cec_mpi.store.files.durable import FileCache
 from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_sum
@@ -37,7 +37,7 @@ from cec_mpi.store.manifest_files import (
     INCOMPLETE_SIZES,
     INCOMPLETE_SUMS,
 )
-from cec_mpi.store.operations.verify import sums_now
+from cec_mpi.store.operations.verify import compute_checksums
 from cec_mpi.store.work import Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 48
@@ -46,7 +46,7 @@ _MOST_UNSYNCED = 512 << 20  # bytes; more would make the last sync and a resume 
 
 
 @dataclass
-class Encoding:
+class EncodeWork:
     """Work that reads X, multiplies, and writes shards, some bands of blocks at a time.
 
     Attributes
@@ -87,7 +87,7 @@ class Encoding:
     @classmethod
     def of(
         cls, directory: Path, source: Source, manifest: CodedManifest, memory: int, runner: Runner
-    ) -> Encoding:
+    ) -> EncodeWork:
         """Return the work for a runner whose processes may use `memory` bytes each."""
         code, grid, itemsize = manifest.code, manifest.grid, manifest.itemsize
         block = grid.block_rows * grid.block_columns * itemsize
@@ -109,14 +109,14 @@ class Encoding:
 
     def skip_verified(self, runner: Runner) -> None:
         """Skip the good blocks that an earlier process has written."""
-        written, of_exponents = read_sums(self.directory, self.manifest)
+        written, exponent_sums = read_sums(self.directory, self.manifest)
         begun: NDArray[np.bool_] = np.all(written, axis=0)
-        now = sums_now(self.directory, self.manifest, runner, begun, self.threads)
+        now = compute_checksums(self.directory, self.manifest, runner, begun, self.threads)
         self.good = begun & np.all(now == written, axis=0)
-        if of_exponents is not None:
+        if exponent_sums is not None:
             for block in map(self.manifest.grid.block, np.flatnonzero(self.good).tolist()):
                 found = exponents_sum(read_exponents(self.directory, self.manifest, block))
-                self.good[block.number] = found == int(of_exponents[block.number])
+                self.good[block.number] = found == int(exponent_sums[block.number])
         grid = self.manifest.grid
         self.measured = self._bands.recorded(self.directory / INCOMPLETE_SIZES)
         measured = np.repeat(self.measured, self._bands.height, axis=0)[: grid.down]
@@ -151,7 +151,7 @@ class Encoding:
             Of X.
         """
         sizes, spread, rounding = np.zeros(0), 0.0, NO_ROUNDING
-        with input_errors(self.directory), WriteHandles(self.directory) as files:
+        with input_errors(self.directory), FileCache(self.directory) as files:
             for top in range(piece.top, piece.bottom, self.stacked):
                 bottom = min(top + self.stacked, piece.bottom)
                 blocks = list(self.manifest.grid.blocks(Rectangle(top, bottom, piece.span)))
@@ -196,15 +196,15 @@ class Encoding:
         return parts, rounding
 
     def _encode(
-        self, block: Block, parts: NDArray[Any], files: WriteHandles, sizes: NDArray[Any]
+        self, block: Block, parts: NDArray[Any], files: FileCache, sizes: NDArray[Any]
     ) -> float:
         code = self.manifest.code
         # Contiguous and always of the same shape, because BLAS may round differently otherwise.
         plain = self._array("plain", code.recovery * block.size).reshape(parts.shape)
         exponents = self._scale(block, parts, plain)
-        of_columns = largest_of_columns(plain.reshape(-1, parts.shape[2]))
-        np.maximum(sizes, of_columns, out=sizes)
-        largest = float(of_columns.max())  # NaN is propagated
+        column_sizes = column_max_abs(plain.reshape(-1, parts.shape[2]))
+        np.maximum(sizes, column_sizes, out=sizes)
+        largest = float(column_sizes.max())  # NaN is propagated
         if not np.isfinite(largest):
             raise describe_non_finite(self.source, self.manifest, block.start, block.left, parts)
         coded = self._array("coded", code.machines * block.size).reshape(code.machines, block.size)
@@ -231,7 +231,7 @@ class Encoding:
 
     def _spread(self, plain: NDArray[Any]) -> float:
         """Return the largest ratio of the sizes of two rows that are encoded together."""
-        largest = largest_of_rows(plain, self._array("work", plain.size).reshape(plain.shape))
+        largest = row_max_abs(plain, self._array("work", plain.size).reshape(plain.shape))
         least = largest.min(axis=0, where=largest > 0, initial=np.inf)
         with np.errstate(over="ignore"):
             return float((largest.max(axis=0) / least).max())

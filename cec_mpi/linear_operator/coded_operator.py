@@ -13,82 +13,82 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from cec_mpi.core.masks import as_unmasked
+from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.store.format.manifest import Manifest
 
 
-class _MaskRefusing(LinearOperator):  # type: ignore[misc]  # SciPy has no types
+class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """A linear operator that refuses masked entries, whose masks SciPy drops.
 
     Transposes, sums and products of such operators refuse them, too.
     """
 
     def matvec(self, x: Any) -> Any:
-        return super().matvec(as_unmasked("the vector", x))
+        return super().matvec(reject_masked("the vector", x))
 
     def rmatvec(self, x: Any) -> Any:
-        return super().rmatvec(as_unmasked("the vector", x))
+        return super().rmatvec(reject_masked("the vector", x))
 
     def matmat(self, X: Any) -> Any:
-        return super().matmat(as_unmasked("the block of vectors", X))
+        return super().matmat(reject_masked("the block of vectors", X))
 
     def rmatmat(self, X: Any) -> Any:
-        return super().rmatmat(as_unmasked("the block of vectors", X))
+        return super().rmatmat(reject_masked("the block of vectors", X))
 
     def dot(self, x: Any) -> Any:
-        return _refusing(super().dot(as_unmasked("the right factor", x)))
+        return _with_mask_check(super().dot(reject_masked("the right factor", x)))
 
     def __rmul__(self, x: Any) -> Any:
-        return _refusing(super().__rmul__(as_unmasked("the left factor", x)))
+        return _with_mask_check(super().__rmul__(reject_masked("the left factor", x)))
 
     def __add__(self, x: Any) -> Any:
-        return _refusing(super().__add__(x))
+        return _with_mask_check(super().__add__(x))
 
     def __neg__(self) -> Any:
-        return _refusing(super().__neg__())
+        return _with_mask_check(super().__neg__())
 
     def __truediv__(self, other: Any) -> Any:
-        return _refusing(super().__truediv__(other))
+        return _with_mask_check(super().__truediv__(other))
 
     def __pow__(self, p: Any) -> Any:
-        return _refusing(super().__pow__(p))
+        return _with_mask_check(super().__pow__(p))
 
     def _adjoint(self) -> Any:
-        return _refusing(super()._adjoint())
+        return _with_mask_check(super()._adjoint())
 
     def _transpose(self) -> Any:
-        return _refusing(super()._transpose())
+        return _with_mask_check(super()._transpose())
 
     def __reduce__(self) -> Any:
-        return _refusing_copy, (type(self).__mro__[2], vars(self))
+        return _unpickle_with_mask_check, (type(self).__mro__[2], vars(self))
 
 
-def _refusing(made: Any) -> Any:
+def _with_mask_check(made: Any) -> Any:
     """Return what SciPy has made; an operator refuses masked entries from now on."""
-    if isinstance(made, LinearOperator) and not isinstance(made, _MaskRefusing):
+    if isinstance(made, LinearOperator) and not isinstance(made, _MaskCheckingOperator):
         kind: Any = type(made)
-        made.__class__ = _refusing_class(kind)
+        made.__class__ = _mask_checking_class(kind)
     return made
 
 
-def _refusing_copy(kind: Any, state: dict[str, Any]) -> Any:
+def _unpickle_with_mask_check(kind: Any, state: dict[str, Any]) -> Any:
     made = kind.__new__(kind)
     vars(made).update(state)
-    return _refusing(made)
+    return _with_mask_check(made)
 
 
 @cache
-def _refusing_class(kind: Any) -> Any:
-    return type(kind.__name__, (_MaskRefusing, kind), {})
+def _mask_checking_class(kind: Any) -> Any:
+    return type(kind.__name__, (_MaskCheckingOperator, kind), {})
 
 
-class _NoFurtherStoreError(InputError, AttributeError):
+class _SingleStoreError(InputError, AttributeError):
     """An attribute that operators do not have, so that `hasattr` is False."""
 
 
-class CodedOperator(_MaskRefusing):
+class CodedOperator(_MaskCheckingOperator):
     """X in a coded store, as a SciPy `LinearOperator`.
 
     Each product is one step: rank 0 plans it for the machines that are available, they compute, and
@@ -216,7 +216,7 @@ class CodedOperator(_MaskRefusing):
     @property
     def open(self) -> NoReturn:
         """Raise: an operator serves one store."""
-        raise _NoFurtherStoreError(
+        raise _SingleStoreError(
             "an operator serves one store: open_operator(store) opens an operator for each store"
         )
 
@@ -239,16 +239,16 @@ class CodedOperator(_MaskRefusing):
     def _matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[1]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._step(self._lifetime.master.matvec, x)
+            return self._make_step(self._lifetime.master.matvec, x)
         return self._apply(False, x, -1)
 
     def _rmatvec(self, x: NDArray[Any]) -> NDArray[Any]:
         x, length = np.asarray(x), self.shape[0]
         if x.shape in ((length,), (length, 1)) and x.dtype.kind != "c":
-            return self._step(self._lifetime.master.rmatvec, x)
+            return self._make_step(self._lifetime.master.rmatvec, x)
         return self._apply(True, x, -1)
 
-    def _step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
+    def _make_step(self, product: Callable[[Any], NDArray[Any]], factor: Any) -> NDArray[Any]:
         return self._lifetime.session.make_step(product, factor)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -280,7 +280,7 @@ class CodedOperator(_MaskRefusing):
             if is_complex:
                 block = np.hstack((block.real, block.imag))
             master = self._lifetime.master
-            result = self._step(master.rmatmat if adjoint else master.matmat, block)
+            result = self._make_step(master.rmatmat if adjoint else master.matmat, block)
             if is_complex:
                 result = result[:, :columns] + 1j * result[:, columns:]
         return np.moveaxis(result.reshape(len(result), *batch), 0, axis)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_STARTS = "this operator is being opened: what opens it cannot use it"
-_CLOSED = "this operator is closed: its machines have left"
+_STARTING_MESSAGE = "this operator is being opened: what opens it cannot use it"
+_CLOSED_MESSAGE = "this operator is closed: its machines have left"
 
 
 class Lifetime:
@@ -51,7 +51,7 @@ class Lifetime:
         self._gather, self._open_store = gather, open_store
         self._session: Session | None = None
         self._master: Master | None = None
-        self._kept: ExitStack | None = None  # while the machines are there
+        self._exit_stack: ExitStack | None = None  # while the machines are there
         self._process = os.getpid()
         self._lock = threading.RLock()  # of starts and of the end
         self._is_starting = False
@@ -80,17 +80,17 @@ class Lifetime:
     def check_open(self) -> None:
         """Raise `InputError` if the operator is closed."""
         if self.closed:
-            raise InputError(_CLOSED)
+            raise InputError(_CLOSED_MESSAGE)
 
     def gather(self) -> Session | None:
         """Gather the machines, which do not open the store yet; returns None on a machine."""
         with self._lock:
             self.check_open()
-            if self._kept is None:
+            if self._exit_stack is None:
                 self._process = os.getpid()
                 with ExitStack() as kept:
                     self._session = kept.enter_context(self._gather())
-                    self._kept = kept.pop_all()
+                    self._exit_stack = kept.pop_all()
                 _close_at_exit(self)
             return self._session
 
@@ -102,7 +102,7 @@ class Lifetime:
         self.check_open()
         with self._lock:
             if self._is_starting:  # this thread, in what the start calls
-                raise InputError(_STARTS)
+                raise InputError(_STARTING_MESSAGE)
             self._is_starting = True
             try:
                 session = self.gather()
@@ -110,7 +110,7 @@ class Lifetime:
                     self._master = self._open_store(session)
                     _close_at_exit(self)
             except BaseException as error:
-                self._leave(error)
+                self._shut_down(error)
                 raise
             finally:
                 self._is_starting = False
@@ -125,27 +125,27 @@ class Lifetime:
         """
         self.closed = True  # which ends a start in another thread
         if os.getpid() != self._process:  # where nobody would release the lock
-            self._leave(error)
+            self._shut_down(error)
             return
         with self._lock:
             if self._is_starting:
-                raise InputError(_STARTS)
-            self._leave(error)
+                raise InputError(_STARTING_MESSAGE)
+            self._shut_down(error)
 
     def close_when_collected(self, operator: object) -> None:
         """Close this lifetime when the operator is collected, without waiting there."""
-        weakref.finalize(operator, self._abandon).atexit = False
+        weakref.finalize(operator, self._close_from_finalizer).atexit = False
 
-    def _abandon(self) -> None:
-        if self._kept is None:
+    def _close_from_finalizer(self) -> None:
+        if self._exit_stack is None:
             self.closed = True
         elif self._session is not None and self._session.has_processes:
             _thread.start_new_thread(self.close, ())  # takes no lock of `threading`
         else:
             self.close()
 
-    def _leave(self, error: BaseException | None) -> None:
-        kept, self._kept = self._kept, None
+    def _shut_down(self, error: BaseException | None) -> None:
+        kept, self._exit_stack = self._exit_stack, None
         if kept is None:
             return
         if os.getpid() != self._process:
@@ -157,15 +157,15 @@ class Lifetime:
             trace = None if error is None else error.__traceback__
             kept.__exit__(None if error is None else type(error), error, trace)
         finally:
-            _gathered.discard(self)
+            _open_lifetimes.discard(self)
 
 
-_gathered: set[Lifetime] = set()  # whose machines are there
+_open_lifetimes: set[Lifetime] = set()  # whose machines are there
 
 
 def _close_at_exit(lifetime: Lifetime) -> None:
     """Close a lifetime at exit, before MPI and ZeroMQ end, which were used before this call."""
-    _gathered.add(lifetime)
+    _open_lifetimes.add(lifetime)
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
@@ -173,7 +173,7 @@ def _close_at_exit(lifetime: Lifetime) -> None:
 def _close_all() -> None:
     """Close what is open, with the exception that the program did not catch."""
     error = getattr(sys, "last_value", None)
-    for lifetime in list(_gathered):
+    for lifetime in list(_open_lifetimes):
         try:
             lifetime.close(error)
         except BaseException as raised:

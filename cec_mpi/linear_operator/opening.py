@@ -27,7 +27,7 @@ from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launch
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import static_session
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
-from cec_mpi.store.cache import check_cache_place
+from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store as read_store
 from cec_mpi.text import shorten
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_OF_NONE = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
+_NONE_USE_ERRORS = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
 
 
 class _NotOpenError(InputError, AttributeError):
@@ -74,7 +74,7 @@ class OperatorContext:
     ) -> None:
         self._lifetime, self._make_operator = lifetime, make_operator
         self._call, self._comm = call, comm
-        self._is_used = self._serves = False
+        self._is_used = self._is_server = False
 
     def start(self) -> CodedOperator | None:
         """Open the operator without a ``with``, until ``X.close()`` or the end of the program.
@@ -99,8 +99,8 @@ class OperatorContext:
                 raise InputError(problem)
         self._is_used = True
         self._lifetime.start()
-        self._serves = not self._lifetime.has_started
-        if self._serves:
+        self._is_server = not self._lifetime.has_started
+        if self._is_server:
             self._lifetime.close()
             return None
         return self._make_operator()
@@ -114,7 +114,7 @@ class OperatorContext:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._serves and isinstance(error, _OF_NONE):
+        if self._is_server and isinstance(error, _NONE_USE_ERRORS):
             rank = self._comm.rank if self._comm is not None else rank_of_launcher()
             error.add_note(
                 f"rank {rank} is a machine, where X is None: put everything that uses X under "
@@ -122,10 +122,10 @@ class OperatorContext:
             )
         self._lifetime.close(error)
 
-    def _use(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse_use(InputError)
+    def _raise_unopened(self, *_: Any, **__: Any) -> NoReturn:
+        self._raise_unopened_as(InputError)
 
-    def _refuse_use(self, kind: type[InputError]) -> NoReturn:
+    def _raise_unopened_as(self, kind: type[InputError]) -> NoReturn:
         raise kind(
             f"{self._call} was used without with: expected `with {self._call} as X:` and "
             "`if X is not None:` around what uses X"
@@ -135,11 +135,11 @@ class OperatorContext:
         if name.startswith("_"):  # Python, SciPy and notebooks ask for these
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         # SciPy would only say "type not understood" if hasattr(X, "shape") were False.
-        self._refuse_use(InputError if name == "shape" else _NotOpenError)
+        self._raise_unopened_as(InputError if name == "shape" else _NotOpenError)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
-            self._use()
+            self._raise_unopened()
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
@@ -156,9 +156,9 @@ class OperatorContext:
             "call it again for another operator"
         )
 
-    __array__ = __call__ = __len__ = __iter__ = __getitem__ = __contains__ = _use
-    __matmul__ = __rmatmul__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _use
-    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _use
+    __array__ = __call__ = __len__ = __iter__ = __getitem__ = __contains__ = _raise_unopened
+    __matmul__ = __rmatmul__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _raise_unopened
+    __add__ = __radd__ = __sub__ = __rsub__ = __neg__ = _raise_unopened
 
 
 _KEYWORDS = {field.name for field in fields(SessionOptions)}
@@ -274,7 +274,7 @@ def open_operator(
         with rename_flags_in_errors(*GROUPS, SessionOptions):
             chosen.checked(found.manifest)
             if chosen.cache is not None:
-                check_cache_place(node_directory(chosen.cache), {"store": found.path})
+                check_cache_location(node_directory(chosen.cache), {"store": found.path})
         return CodedOperator(lifetime, found.manifest, store)
 
     lifetime = Lifetime(gather, open_store)

@@ -21,7 +21,7 @@ from cec_mpi.report.states import describe_event
 from cec_mpi.runtime.records.directory import STEPS, SUMMARY, read_summary
 from cec_mpi.runtime.records.events import Event
 from cec_mpi.runtime.records.step import Checkpoint, Progress, Unfinished, Waiting, parse_timestamp
-from cec_mpi.store.files.durable import is_locked, was_locked
+from cec_mpi.store.files.durable import has_lock_file, is_locked
 from cec_mpi.store.files.paths import as_path
 
 Floats = NDArray[np.float64]
@@ -116,7 +116,7 @@ class Run:
         for after, missing in self.waits.items():
             if after < self.steps:
                 self.costs.wait(float(self.numbers["waited_seconds"][after]), missing)
-        is_saved = self.checkpoints[-1:] == [self.steps] and not was_locked(path)
+        is_saved = self.checkpoints[-1:] == [self.steps] and not has_lock_file(path)
         ended_state = DONE if self.summary else STOPPED if is_saved else INTERRUPTED
         self.state = RUNNING if is_running else ended_state
 

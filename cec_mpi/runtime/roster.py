@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.elastic.events import Change, GivenUp, Gone, Joined, Lost
+from cec_mpi.core.elastic.events import Change, GivenUp, Joined, Lost, MachineUnavailable
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.records.step import AbsenceReason
@@ -172,7 +172,7 @@ class Roster:
         self._next_rank = 1
         self.vacant: list[int] = []
         self.available: set[int] = set()
-        self.gone: dict[int, Gone] = {}
+        self.gone: dict[int, MachineUnavailable] = {}
         self.hosts: Mapping[int, str] = {}
         self.on_shortage: ShortageCallback = lambda missing, available, away: None
 
@@ -308,11 +308,11 @@ class Roster:
             if machine not in self.available:
                 self._mark_available(host, machine)
 
-    def release(self, rank: int, change: Gone) -> None:
+    def release(self, rank: int, change: MachineUnavailable) -> None:
         """Take a machine from a host, which keeps its others."""
         self._end(self[rank], change)
 
-    def exclude(self, rank: int, reason: str, change: type[Gone] = Lost) -> None:
+    def exclude(self, rank: int, reason: str, change: type[MachineUnavailable] = Lost) -> None:
         """Give a host no more jobs; its machines are lost, have left or are excluded."""
         host = self[rank]
         host.is_excluded = True
@@ -342,14 +342,14 @@ class Roster:
         if not silent:
             self._on_change(Joined(machine, host.rank, host.name))
 
-    def _end(self, host: Host, change: Gone) -> None:
+    def _end(self, host: Host, change: MachineUnavailable) -> None:
         """Take a machine from a host; it is gone unless another host serves it."""
         machine = change.machine
         if self.carrier(machine) in (None, host):
             self._mark_gone(change)
         self._vacate(host, machine)
 
-    def _mark_gone(self, change: Gone) -> None:
+    def _mark_gone(self, change: MachineUnavailable) -> None:
         self.available.discard(change.machine)
         self.gone[change.machine] = change
         self._on_change(change)

@@ -22,8 +22,13 @@ from cec_mpi.runtime.availability.models import (
 )
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.computers import OnComputers, count_spared, machines_of, share_speeds
-from cec_mpi.simulation.replay import WAITS, Coded, Model, replay
+from cec_mpi.simulation.computers import (
+    ComputerAvailability,
+    count_redundant,
+    machine_ranges,
+    share_speeds,
+)
+from cec_mpi.simulation.replay import WAITS, Coded, TimeModel, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
@@ -81,7 +86,7 @@ class MachineGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class AdviceRequest:
     """The problem for which a store is recommended.
 
     Attributes
@@ -268,7 +273,7 @@ class Advice:
         return [machine.speed for machine in self.machines]
 
 
-def advise(question: Question) -> Advice:
+def advise(question: AdviceRequest) -> Advice:
     """Return the Pareto front of stores, and recommend one.
 
     Parameters
@@ -294,8 +299,8 @@ def advise(question: Question) -> Advice:
     rejected = _Rejected()
     choices = []
     for choice in _choices(question):
-        bytes_held = Coded(Model(_scenario(question, choice))).bytes_held
-        sized_choice = _with_sizes(question, choice, bytes_held)
+        bytes_held = Coded(TimeModel(_scenario(question, choice))).bytes_held
+        sized_choice = _add_sizes(question, choice, bytes_held)
         rejected.record_choice(sized_choice)
         if reason := _rejection_reason(question, sized_choice, bytes_held):
             rejected.add(sized_choice, *reason)
@@ -305,7 +310,7 @@ def advise(question: Question) -> Advice:
             rejected.add(sized_choice, "too few machines are ever available", "")
             continue
         choices.append(
-            _with_times(
+            _add_times(
                 question, sized_choice, [outcome for outcome in outcomes if outcome is not None]
             )
         )
@@ -332,9 +337,9 @@ def advise(question: Question) -> Advice:
     ]
     recommended = recommend(simulated)
     return Advice(
-        front=sorted([*rest, *simulated], key=_order),
+        front=sorted([*rest, *simulated], key=_sort_key),
         recommended=recommended,
-        sentence=_sentence(question, recommended),
+        sentence=_summarise(question, recommended),
         instead=_find_alternative(question, recommended),
         rejected=rejected.summary(),
         machines=question.machines,
@@ -343,16 +348,16 @@ def advise(question: Question) -> Advice:
 
 def pareto(choices: Sequence[Choice]) -> list[Choice]:
     """Return the choices that no other dominates, by storage."""
-    distinct = {_figures(choice): choice for choice in reversed(choices)}  # first of equals
+    distinct = {_objectives(choice): choice for choice in reversed(choices)}  # first of equals
     front = [
         choice
         for figures, choice in distinct.items()
         if not any(dominates(other, figures) for other in distinct)
     ]
-    return sorted(front, key=_order)
+    return sorted(front, key=_sort_key)
 
 
-def _order(choice: Choice) -> tuple[float, ...]:
+def _sort_key(choice: Choice) -> tuple[float, ...]:
     return choice.storage, choice.total.mean, choice.stragglers
 
 
@@ -361,7 +366,7 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
-def _figures(choice: Choice) -> tuple[float, ...]:
+def _objectives(choice: Choice) -> tuple[float, ...]:
     cost = 0.0 if choice.cost is None else choice.cost
     return choice.storage, choice.total.mean, -choice.away, round(choice.digits, 1), cost
 
@@ -408,13 +413,13 @@ class _Rejected:
             figure = figures[last] + (
                 f", with {name.rpartition(', ')[2]} {last}" if len(figures) > 1 else ""
             )
-            key = f"{name} {_ranges(figures, sorted(self._tried[name]))}"
+            key = f"{name} {_format_ranges(figures, sorted(self._tried[name]))}"
             text = f"{reason} ({figure})" if figures[last] else reason
             summary[key] = f"{summary[key]}; {text}" if key in summary else text
         return summary
 
 
-def _check(question: Question) -> None:
+def _check(question: AdviceRequest) -> None:
     for name in ("rows", "columns", "steps", "seeds"):
         if getattr(question, name) < 1:
             raise InputError(f"{name} {getattr(question, name)}: expected at least 1")
@@ -442,7 +447,7 @@ def _check(question: Question) -> None:
             )
 
 
-def _choices(question: Question) -> Iterator[Choice]:
+def _choices(question: AdviceRequest) -> Iterator[Choice]:
     """Yield the choices to try: numbers of machines, and L or J."""
     total = len(question.machines)
     counts = {total}
@@ -454,12 +459,12 @@ def _choices(question: Question) -> Iterator[Choice]:
         if question.density < _DENSE:
             for copies in range(1, min(count, _MOST_COPIES) + 1):
                 yield Choice(machines=count, copies=copies)
-    if carried := _carried(question):
+    if carried := _machines_per_computer(question):
         for recovery in _sample_range(sum(carried)):
             yield Choice(machines=sum(carried), recovery=recovery, carried=carried)
 
 
-def _carried(question: Question) -> tuple[int, ...]:
+def _machines_per_computer(question: AdviceRequest) -> tuple[int, ...]:
     """Return how many machines computers carry that have several times the least memory.
 
     It is empty if each carries one, or as many as the others.
@@ -476,8 +481,8 @@ def _sample_range(most: int) -> list[int]:
     return sorted({round(k) for k in np.linspace(1, most, min(most, _MOST_RECOVERIES))})
 
 
-def _scenario(question: Question, choice: Choice) -> Scenario:
-    carried = _all_carried(choice)
+def _scenario(question: AdviceRequest, choice: Choice) -> Scenario:
+    carried = _machine_counts(choice)
     speeds = share_speeds([kind.speed for kind in question.machines[: len(carried)]], carried)
     options = SessionOptions(
         emulate_speeds=speeds,
@@ -502,30 +507,30 @@ def _scenario(question: Question, choice: Choice) -> Scenario:
     )
 
 
-def _all_carried(choice: Choice) -> tuple[int, ...]:
+def _machine_counts(choice: Choice) -> tuple[int, ...]:
     """Return how many machines each computer that the choice uses carries."""
     return choice.carried or (1,) * choice.machines
 
 
-def _with_sizes(question: Question, choice: Choice, held: NDArray[np.float64]) -> Choice:
+def _add_sizes(question: AdviceRequest, choice: Choice, held: NDArray[np.float64]) -> Choice:
     """Return a choice with its sizes and errors, given the bytes of each machine."""
     machines, recovery = choice.machines, choice.recovery
-    largest = round(_by_computer(choice, held).max())
+    largest = round(_bytes_per_computer(choice, held).max())
     sized = replace(choice, storage=round(held.sum()), largest=largest)
     if recovery is None:
-        return replace(sized, away=(choice.copies or 1) - 1, error=_eps(question))
+        return replace(sized, away=(choice.copies or 1) - 1, error=_machine_epsilon(question))
     condition = _condition(machines, recovery)
     return replace(
         sized,
-        away=count_spared(_all_carried(choice), recovery),
+        away=count_redundant(_machine_counts(choice), recovery),
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
-        error=_eps(question) * condition,
+        error=_machine_epsilon(question) * condition,
     )
 
 
-def _by_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bytes_per_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes of each computer, given the bytes of each machine."""
-    machines = machines_of(_all_carried(choice))
+    machines = machine_ranges(_machine_counts(choice))
     return np.array(
         [
             held[machines_of_computer.start - 1 : machines_of_computer.stop - 1].sum()
@@ -534,7 +539,7 @@ def _by_computer(choice: Choice, held: NDArray[np.float64]) -> NDArray[np.float6
     )
 
 
-def _eps(question: Question) -> float:
+def _machine_epsilon(question: AdviceRequest) -> float:
     return float(np.finfo(question.dtype).eps)
 
 
@@ -548,10 +553,10 @@ def _condition(machines: int, recovery: int) -> float:
 
 
 def _rejection_reason(
-    question: Question, choice: Choice, held: NDArray[np.float64]
+    question: AdviceRequest, choice: Choice, held: NDArray[np.float64]
 ) -> tuple[str, str] | None:
     """Return why a choice is infeasible, and a figure; None if it is feasible."""
-    sizes = _by_computer(choice, held).tolist()
+    sizes = _bytes_per_computer(choice, held).tolist()
     for n, (kind, size) in enumerate(zip(question.machines, sizes, strict=False), start=1):
         if kind.memory is not None and size > kind.memory:
             figure = f"{format_bytes(size)} needed, {format_bytes(kind.memory)} usable"
@@ -563,25 +568,25 @@ def _rejection_reason(
     return None
 
 
-def _scenario_from(question: Question, choice: Choice, seed: int) -> Scenario:
+def _scenario_from(question: AdviceRequest, choice: Choice, seed: int) -> Scenario:
     """Return the scenario of a choice from a random start time in the trace."""
     scenario, machines = _scenario(question, choice), choice.machines
-    availability, length = _availability(question, len(_all_carried(choice)), seed)
+    availability, length = _availability(question, len(_machine_counts(choice)), seed)
     if choice.carried:
-        availability = OnComputers(availability, machines_of(choice.carried))
+        availability = ComputerAvailability(availability, machine_ranges(choice.carried))
     options = replace(scenario.options, availability=availability, tick_seconds=length, seed=seed)
     limit = max(_FEWEST_TICKS, _MOST_TICKS // machines) * length
     return replace(scenario, options=options, seconds=limit)
 
 
-def _replay_from(question: Question, choice: Choice, seed: int) -> Outcome | None:
+def _replay_from(question: AdviceRequest, choice: Choice, seed: int) -> Outcome | None:
     """Replay a run from a random start time; return None if too few machines are available."""
-    model = Model(_scenario_from(question, choice, seed))
+    model = TimeModel(_scenario_from(question, choice, seed))
     outcome = replay(model, Coded(model))
     return outcome if outcome.steps and not outcome.ended else None
 
 
-def _simulate_choice(question: Question, choice: Choice) -> list[Choice]:
+def _simulate_choice(question: AdviceRequest, choice: Choice) -> list[Choice]:
     """Return a choice with its simulated time, and faster variants of it with stragglers."""
     is_large = choice.machines * (choice.recovery or 1) ** 3 > _MOST_DECODING
     if is_large or (choice.copies and choice.machines > _MOST_WITH_COPIES):
@@ -604,7 +609,9 @@ def _simulate_choice(question: Question, choice: Choice) -> list[Choice]:
     ]
 
 
-def _step_seconds(question: Question, choice: Choice, is_simulated: bool) -> NDArray[np.float64]:
+def _step_seconds(
+    question: AdviceRequest, choice: Choice, is_simulated: bool
+) -> NDArray[np.float64]:
     """Return the mean seconds of a step from each start time, without waiting and reading."""
     steps = max(_FEWEST_STEPS, min(_STEPS, question.steps, _MACHINE_STEPS // choice.machines))
     seconds = []
@@ -612,13 +619,13 @@ def _step_seconds(question: Question, choice: Choice, is_simulated: bool) -> NDA
         scenario = _scenario_from(question, choice, seed)
         costs = replace(question.costs, disk=math.inf)
         scenario = replace(scenario, steps=steps, costs=costs)
-        model = Model(scenario)
+        model = TimeModel(scenario)
         outcome = simulate(scenario) if is_simulated else replay(model, Coded(model))
         seconds.append((outcome.seconds - outcome.waiting) / outcome.steps)
     return np.array(seconds)
 
 
-def _availability(question: Question, machines: int, seed: int) -> tuple[Availability, float]:
+def _availability(question: AdviceRequest, machines: int, seed: int) -> tuple[Availability, float]:
     """Return the availability of a run, and the seconds of a tick."""
     length = question.tick_seconds
     if question.probability is not None:
@@ -647,14 +654,14 @@ def _restrict_to_first(
         return availability(total).among(range(1, machines + 1))
 
 
-def _with_times(question: Question, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
+def _add_times(question: AdviceRequest, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:
     """Return a choice with its times and cost."""
     busy = [(outcome.seconds - outcome.waiting) / outcome.steps for outcome in outcomes]
     waiting = [outcome.waiting / outcome.seconds for outcome in outcomes]
     total = [outcome.seconds * question.steps / outcome.steps for outcome in outcomes]
     waits = sum(outcome.events.get(WAITS, 0) for outcome in outcomes)
     cost = None
-    machines = machines_of(_all_carried(choice))
+    machines = machine_ranges(_machine_counts(choice))
     prices = [kind.price for kind in question.machines[: len(machines)]]
     if prices[0] is not None:
         seconds = [np.array(outcome.machine_seconds) / outcome.steps for outcome in outcomes]
@@ -683,7 +690,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, max(0.0, mean - half), mean + half)
 
 
-def _sentence(question: Question, choice: Choice) -> str:
+def _summarise(question: AdviceRequest, choice: Choice) -> str:
     """Return a sentence about the recommended choice."""
     if choice.copies is None:
         count = choice.machines
@@ -720,20 +727,22 @@ class _SingleMachine(NamedTuple):
     description: str
 
 
-def _model(question: Question) -> Model:
+def _model(question: AdviceRequest) -> TimeModel:
     """Return the model of X on all machines: with L = 1, or copies of a sparse X."""
     recovery = None if question.density < _DENSE else 1
-    return Model(_scenario(question, Choice(machines=len(question.machines), recovery=recovery)))
+    return TimeModel(
+        _scenario(question, Choice(machines=len(question.machines), recovery=recovery))
+    )
 
 
-def _sampled_machine_sets(question: Question) -> list[frozenset[int]]:
+def _sampled_machine_sets(question: AdviceRequest) -> list[frozenset[int]]:
     """Return the available machines in all ticks of a trace, or in a sample of a model."""
     availability, _ = _availability(question, len(question.machines), 0)
     ticks = len(availability) if isinstance(availability, ListedAvailability) else _SAMPLED_TICKS
     return [frozenset(availability.at(tick)) for tick in range(ticks)]
 
 
-def _best_single_machine(question: Question) -> _SingleMachine | None:
+def _best_single_machine(question: AdviceRequest) -> _SingleMachine | None:
     """Return the best single machine; None if X fits on none."""
     size, sets = _model(question).size, _sampled_machine_sets(question)
     single_machines = []
@@ -741,15 +750,15 @@ def _best_single_machine(question: Question) -> _SingleMachine | None:
         up = sum(n in available for available in sets) / len(sets)
         if up and (kind.memory is None or kind.memory >= size):
             seconds = size / (question.rate * kind.speed) / up
-            simpler = _SINGLE_MACHINE_BONUS if up == 1 and kind.memory is not None else 1.0
+            bonus_factor = _SINGLE_MACHINE_BONUS if up == 1 and kind.memory is not None else 1.0
             fit = "may fit" if kind.memory is None else "fits"
-            stays = ", which is always available" if up == 1 else ""
-            fits = f"X has {format_bytes(size)} and {fit} on machine {n}{stays}"
-            single_machines.append(_SingleMachine(seconds / simpler, seconds, fits))
+            availability_text = ", which is always available" if up == 1 else ""
+            fits = f"X has {format_bytes(size)} and {fit} on machine {n}{availability_text}"
+            single_machines.append(_SingleMachine(seconds / bonus_factor, seconds, fits))
     return min(single_machines, key=lambda available: available.weighted_seconds, default=None)
 
 
-def _find_alternative(question: Question, choice: Choice) -> str:
+def _find_alternative(question: AdviceRequest, choice: Choice) -> str:
     """Return what is better than any of the stores, as text; empty if nothing is."""
     step = choice.expected.mean / question.steps
     single = _best_single_machine(question)
@@ -786,12 +795,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
+def _format_ranges(numbers: Collection[int], tried: Sequence[int]) -> str:
     """Return a subset of the ascending numbers that were tried as text, with ranges.
 
     Examples
     --------
-    >>> _ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
+    >>> _format_ranges({2, 4, 6, 12}, [2, 4, 6, 8, 10, 12])
     '2 to 6 and 12'
     """
     runs: list[list[int]] = [[]]

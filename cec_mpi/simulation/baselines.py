@@ -14,24 +14,24 @@ import numpy as np
 
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.errors import InputError
-from cec_mpi.simulation.replay import Floats, Machines, Model, Reconfiguration, replay
+from cec_mpi.simulation.replay import Floats, Machines, Reconfiguration, TimeModel, replay
 from cec_mpi.simulation.scenario import Outcome, Scenario
 
 CHECKPOINT_SECONDS = 60.0
 
 
-class _Uncoded:
+class _UncodedScheme:
     """Schemes that store each row of X once, with space for one shard on each machine."""
 
     answers_per_row = 1
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TimeModel) -> None:
         scenario = model.scenario
         self._model, self._costs = model, scenario.costs
         self.fewest_machines = scenario.recovery or -(-model.machines // scenario.copies)
 
 
-class EqualShares(_Uncoded):
+class EqualShares(_UncodedScheme):
     """Equal shares of X without a code, redistributed over the network when machines change.
 
     As few rows move as equal shares allow.
@@ -56,20 +56,20 @@ class EqualShares(_Uncoded):
         return np.full(rates.size, self._model.rows / rates.size)
 
 
-class Fastest(_Uncoded):
+class FastestMachines(_UncodedScheme):
     """A coded store whose fastest L machines compute their whole shards."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TimeModel) -> None:
         super().__init__(model)
         self.answers_per_row = self.fewest_machines
         self._read: set[int] = set()
-        self._loses = model.scenario.loses
+        self._loses_process = model.scenario.loses
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
     ) -> Reconfiguration:
         """Read the shards of machines whose process has not read them yet."""
-        if self._loses:
+        if self._loses_process:
             self._read -= left
         new_machines = {n for n, count in zip(sorted(now), rows, strict=True) if count} - self._read
         self._read |= new_machines
@@ -87,7 +87,7 @@ class Fastest(_Uncoded):
         return rows
 
 
-class Restarting(_Uncoded):
+class RestartOnChange(_UncodedScheme):
     """Shares of X in proportion to speeds, without a code, in a job that restarts on each change.
 
     If machines leave, the steps since the last checkpoint are lost. If machines join, the job
@@ -110,28 +110,28 @@ class Restarting(_Uncoded):
         return np.array(load.mu, np.float64) * (self._model.rows / self.fewest_machines)
 
 
-def equal_shares(scenario: Scenario) -> Outcome:
+def replay_equal_shares(scenario: Scenario) -> Outcome:
     """Replay a scenario with `EqualShares`."""
-    model = Model(scenario)
+    model = TimeModel(scenario)
     return replay(model, EqualShares(model))
 
 
 def fastest(scenario: Scenario) -> Outcome:
-    """Replay a scenario with a code with `Fastest`."""
+    """Replay a scenario with a code with `FastestMachines`."""
     if scenario.recovery is None:
         raise InputError("the fastest L machines: expected a scenario with a code, not copies")
-    model = Model(scenario)
-    return replay(model, Fastest(model))
+    model = TimeModel(scenario)
+    return replay(model, FastestMachines(model))
 
 
 def restarting(scenario: Scenario, checkpoint_seconds: float = CHECKPOINT_SECONDS) -> Outcome:
-    """Replay a scenario with `Restarting`, with at least this time between checkpoints."""
-    model = Model(scenario)
-    return replay(model, Restarting(model), checkpoint_seconds)
+    """Replay a scenario with `RestartOnChange`, with at least this time between checkpoints."""
+    model = TimeModel(scenario)
+    return replay(model, RestartOnChange(model), checkpoint_seconds)
 
 
 BASELINES: dict[str, Callable[[Scenario], Outcome]] = {
-    "equal shares": equal_shares,
+    "equal shares": replay_equal_shares,
     "fastest": fastest,
     "restarting": restarting,
 }

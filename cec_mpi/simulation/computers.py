@@ -38,17 +38,17 @@ def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
         )
     carried = [0] * len(capacities)
     for _ in range(machines):
-        spacious = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
-        carried[min(spacious, key=lambda n: (carried[n], n))] += 1
+        with_space = [n for n, capacity in enumerate(capacities) if carried[n] < capacity]
+        carried[min(with_space, key=lambda n: (carried[n], n))] += 1
     return tuple(carried)
 
 
-def machines_of(carried: Sequence[int]) -> list[range]:
+def machine_ranges(carried: Sequence[int]) -> list[range]:
     """Return the numbers of the machines of each computer.
 
     Examples
     --------
-    >>> machines_of([1, 2, 0, 3])
+    >>> machine_ranges([1, 2, 0, 3])
     [range(1, 2), range(2, 4), range(4, 4), range(4, 7)]
     """
     return [range(first, end) for first, end in pairwise(accumulate(carried, initial=1))]
@@ -66,12 +66,12 @@ def share_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float
     return tuple(speed / count for speed, count in shares for _ in range(count))
 
 
-def count_spared(carried: Sequence[int], needed: int) -> int:
+def count_redundant(carried: Sequence[int], needed: int) -> int:
     """Return how many computers, whichever they are, may be away with `needed` machines left.
 
     Examples
     --------
-    >>> count_spared([1, 1, 2, 4], 3)
+    >>> count_redundant([1, 1, 2, 4], 3)
     1
     """
     left, spared = sum(carried), 0
@@ -83,7 +83,7 @@ def count_spared(carried: Sequence[int], needed: int) -> int:
     return spared
 
 
-class OnComputers:
+class ComputerAvailability:
     """The availability of machines according to their computers.
 
     Parameters
@@ -95,13 +95,13 @@ class OnComputers:
     Examples
     --------
     >>> from cec_mpi.runtime.availability.models import ListedAvailability
-    >>> OnComputers(ListedAvailability([(1, 2), (2,)]), machines_of([1, 2])).at(1)
+    >>> ComputerAvailability(ListedAvailability([(1, 2), (2,)]), machine_ranges([1, 2])).at(1)
     (2, 3)
     """
 
     def __init__(self, computers: Availability, machines: Sequence[Sequence[int]]) -> None:
         self._computers, self._machines = computers, machines
-        self._known: dict[Machines, Machines] = {}  # the same object as long as they stay
+        self._cache: dict[Machines, Machines] = {}  # the same object as long as they stay
 
     @property
     def last(self) -> int | None:
@@ -111,18 +111,18 @@ class OnComputers:
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
         up = self._computers.at(tick)
-        if up not in self._known:
-            self._known[up] = tuple(n for computer in up for n in self._machines[computer - 1])
-        return self._known[up]
+        if up not in self._cache:
+            self._cache[up] = tuple(n for computer in up for n in self._machines[computer - 1])
+        return self._cache[up]
 
     def most_from(self, tick: int) -> int:
         """Return the largest number of machines that may be available from this tick on."""
         largest = sorted(map(len, self._machines), reverse=True)
         return sum(largest[: self._computers.most_from(tick)])
 
-    def among(self, machines: Sequence[int]) -> OnComputers:
+    def among(self, machines: Sequence[int]) -> ComputerAvailability:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
-        return OnComputers(
+        return ComputerAvailability(
             self._computers, [[n for n in machines if n in kept] for machines in self._machines]
         )

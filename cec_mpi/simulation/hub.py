@@ -73,20 +73,20 @@ class SimulatedHub(LocalHub):
         self.roster = Roster(self._record_change)
         self.presence: deque[tuple[float, frozenset[int]]] = deque()
         self._waits_for_joins = waits
-        self._sent = self._received = 0.0  # end of the master's last message in each direction
+        self._send_end = self._received = 0.0  # end of the master's last message in each direction
         first_events: dict[int, MachineEvent] = {}
         for event in sorted(machine_events, key=lambda event: event.seconds):
             first_events.setdefault(event.machine, event)
             action = self._lose_machine if event.kind == "lost" else self._join_machine
             self.timeline.schedule(event.seconds, partial(action, event.machine))
-        self._absent = {n for n, event in first_events.items() if event.kind == "joins"}
+        self._initially_absent = {n for n, event in first_events.items() if event.kind == "joins"}
         self._joining_later = [event.machine for event in machine_events if event.kind == "joins"]
 
     def assign_machines(
         self, machines: tuple[int, ...], places: list[Place]
     ) -> tuple[tuple[int, ...], list[Place]]:
         """See `Hub.assign_machines`; machines that join later have no rank yet."""
-        return tuple(n for n in machines if n not in self._absent), places
+        return tuple(n for n in machines if n not in self._initially_absent), places
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
         """See `Hub.admit`."""
@@ -119,7 +119,7 @@ class SimulatedHub(LocalHub):
         (job,), store = jobs, self.store
         scale = store.row_scale if job.product.adjoint else store.column_scale
         size = _INTERVAL * len(job.intervals) + scale * job.content.nbytes
-        begins = self._transfer(self.clock.monotonic(), size, "_sent") + self.costs.latency
+        begins = self._transfer(self.clock.monotonic(), size, "_send_end") + self.costs.latency
         machine = self._machines[rank]
         faults = machine.faults.at(job.machine, job.step)
         kinds = {fault.kind for fault in faults}
@@ -202,14 +202,14 @@ class SimulatedHub(LocalHub):
             self.roster.hand_over(machine)
         rank = self.roster.add().rank
         if machine in self.roster.vacant:
-            self._take_over(rank, machine)
+            self._assign_process(rank, machine)
 
     def _assign_spares(self) -> None:
         for spare in self.roster.spares():
             if self.roster.vacant:
-                self._take_over(spare.rank, self.roster.vacant[0])
+                self._assign_process(spare.rank, self.roster.vacant[0])
 
-    def _take_over(self, rank: int, machine: int) -> None:
+    def _assign_process(self, rank: int, machine: int) -> None:
         self.roster.join(rank, machine)
         open_simulation = self.clock.monotonic() + self.costs.start
         self.timeline.schedule(open_simulation, partial(self._finish_opening, rank, machine))
@@ -241,7 +241,7 @@ class SimulatedEnd(LocalMasterEnd):
         if assignment is not self._assignment:
             size = _INTERVAL * sum(map(len, assignment.intervals_of_all().values()))
         super().announce(step, product, assignment, values)
-        self._broadcast(size + (self._scaled_bytes(values) if self._is_short(values) else 0))
+        self._broadcast(size + (self._represented_bytes(values) if self._is_short(values) else 0))
         self._run_due_actions()
         return size
 
@@ -250,7 +250,7 @@ class SimulatedEnd(LocalMasterEnd):
         super().share(values)
         if not self._is_short(values):
             self._broadcast(0)
-            self.hub.clock.sleep(self._scaled_bytes(values) / self._costs.bandwidth)
+            self.hub.clock.sleep(self._represented_bytes(values) / self._costs.bandwidth)
         return values.nbytes
 
     def collect(self) -> Answers:
@@ -283,12 +283,12 @@ class SimulatedEnd(LocalMasterEnd):
         for action in self.hub.timeline.due():
             action()
 
-    def _scaled_bytes(self, values: NDArray[Any]) -> float:
+    def _represented_bytes(self, values: NDArray[Any]) -> float:
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale
         return scale * values.nbytes
 
     def _is_short(self, values: NDArray[Any]) -> bool:
-        return not self._product.adjoint and self._scaled_bytes(values) <= SHORT_VECTOR
+        return not self._product.adjoint and self._represented_bytes(values) <= SHORT_VECTOR
 
     def _broadcast(self, size: float) -> None:
         """Advance the clock by the time of a broadcast along the tree."""

@@ -34,7 +34,7 @@ class SimulatedMachine(Machine):
         call: float,
     ) -> None:
         super().__init__(number, shard, columns, arithmetic)
-        self._tall, self._call = row_scale, call
+        self._row_scale, self._call = row_scale, call
 
     def compute(self, product: Product, values: NDArray[Any], step: int) -> float:
         """See `Machine.compute`; does not wait."""
@@ -42,7 +42,7 @@ class SimulatedMachine(Machine):
         if not self.count or shard is None or self.emulation is None:
             return 0.0
         self._multiply(shard, product, values)
-        seconds = self._call + self.count * self._tall / self.emulation.rate(self.number, step)
+        seconds = self._call + self.count * self._row_scale / self.emulation.rate(self.number, step)
         if self.faults:
             given = self.number, step, self._answers, seconds
             seconds = self.faults.after(*given, sleep=lambda seconds: None)

@@ -36,7 +36,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(values.size_with_unit(size) for size in text.split(","))
 
 
-def _moment(text: str) -> tuple[float, int]:
+def _time_and_machine(text: str) -> tuple[float, int]:
     """Parse ``90s:3``."""
     time, _, machine = text.rpartition(":")
     try:
@@ -116,7 +116,7 @@ class SimulateOptions:
         (),
         "--lost TIME:MACHINE",
         "end the process of a machine at this time, such as 90s:3; implies --elastic",
-        _moment,
+        _time_and_machine,
         section=_EVENTS,
     )
     joins: tuple[tuple[float, int], ...] = option(
@@ -124,7 +124,7 @@ class SimulateOptions:
         "--joins TIME:MACHINE",
         "let a process join as a machine at this time; the machine is absent before, unless it was "
         "lost; implies --elastic",
-        _moment,
+        _time_and_machine,
         section=_EVENTS,
     )
     loses: bool = option(

@@ -101,7 +101,7 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
         raise InputError(f"{directory}: no machine has computed rows")
     costs = Costs()
     if len(header.get("hosts", ())) > 1:
-        costs = _with_messages(costs, records, steps)
+        costs = _fit_message_costs(costs, records, steps)
     read = sum(sum(rates_of_machine.load_bytes) for rates_of_machine in records.steps)
     if read:
         seconds = sum(sum(rates_of_machine.load_seconds) for rates_of_machine in records.steps)
@@ -118,7 +118,7 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
     return rate, costs
 
 
-def _with_messages(costs: Costs, records: Lines, steps: list[StepRecord]) -> Costs:
+def _fit_message_costs(costs: Costs, records: Lines, steps: list[StepRecord]) -> Costs:
     """Return costs with the latency or the bandwidth of a run instead of the default."""
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"

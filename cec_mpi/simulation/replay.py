@@ -75,7 +75,7 @@ class Scheme(Protocol):
         """
 
 
-class Model:
+class TimeModel:
     """The model of times of a scenario.
 
     Parameters
@@ -176,7 +176,7 @@ class Coded:
         Bytes that each machine holds.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TimeModel) -> None:
         self._model, scenario = model, model.scenario
         if scenario.recovery is not None:
             self.answers_per_row = self.fewest_machines = scenario.recovery
@@ -200,7 +200,7 @@ class Coded:
         return Reconfiguration(seconds, float(sizes.sum()))
 
 
-def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
+def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.inf) -> Outcome:
     """Replay the availability of a scenario with a scheme.
 
     Parameters
@@ -228,7 +228,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
     limit = math.inf if scenario.seconds is None else scenario.seconds
     wanted = math.inf if scenario.steps is None else scenario.steps
     now = waiting = read = 0.0
-    there_for = np.zeros(model.machines)
+    present_seconds = np.zeros(model.machines)
     tick = step = 0
     optimum = since = saved_at = 0.0  # of kept steps; of those since the last checkpoint
     saved = 0  # step of the last checkpoint
@@ -257,7 +257,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             begin = now
             now = min(limit, now if length is None else max(now, tick * length))
             waiting += now - begin
-            there_for[present] += now - begin
+            present_seconds[present] += now - begin
             continue
         is_waiting = False
         if machines != before or left:
@@ -274,7 +274,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
                 events[change.event] += 1
                 saved, saved_at, since = step, now + change.seconds, 0.0
             now += change.seconds
-            there_for[present] += change.seconds
+            present_seconds[present] += change.seconds
             read += change.bytes_read
             before, left = machines, Machines()
         some = 1
@@ -286,7 +286,7 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
             until = min(until, following * length)
             some = int(min(wanted - step, max(1, math.ceil((until - now) / seconds))))
         now += some * seconds
-        there_for[present] += some * seconds
+        present_seconds[present] += some * seconds
         optimum, since = optimum + some * best, since + some * best
         step, tick = step + some, tick + 1 if length is None else tick
         if now - saved_at >= checkpoint_seconds:
@@ -298,13 +298,13 @@ def replay(model: Model, scheme: Scheme, checkpoint_seconds: float = math.inf) -
         waiting=waiting,
         above_optimum=over,
         bytes_read=round(read),
-        machine_seconds=there_for.tolist(),
+        machine_seconds=present_seconds.tolist(),
         events=dict(events),
         ended=ended,
     )
 
 
-def _overhead(model: Model, scheme: Scheme, machines: int) -> float:
+def _overhead(model: TimeModel, scheme: Scheme, machines: int) -> float:
     """Return the mean seconds of a step in addition to its products."""
     kinds = (False, True) if model.scenario.adjoint else (False,)
     return sum(model.overhead(machines, scheme.answers_per_row, kind) for kind in kinds) / len(

@@ -12,11 +12,16 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.computers import OnComputers, machines_of, share_out, share_speeds
+from cec_mpi.simulation.computers import (
+    ComputerAvailability,
+    machine_ranges,
+    share_out,
+    share_speeds,
+)
 from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
 from cec_mpi.simulation.recorded import recorded_rates, recorded_speeds
-from cec_mpi.simulation.replay import Coded, Model
+from cec_mpi.simulation.replay import Coded, TimeModel
 from cec_mpi.simulation.scenario import RATE, Costs, Scenario
 from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store
@@ -53,9 +58,9 @@ def build_scenario(given: SimulateOptions, options: SessionOptions) -> Scenario:
         else _scenario_of_shape(given, common)
     )
     computers = scenario.machines if given.memory is None else len(given.memory)
-    options = _with_ticks(_with_speeds(scenario, given, computers), computers)
+    options = _set_tick_length(_set_true_speeds(scenario, given, computers), computers)
     scenario = replace(scenario, options=options)
-    return scenario if given.memory is None else _on_computers(scenario, given.memory)
+    return scenario if given.memory is None else _distribute_machines(scenario, given.memory)
 
 
 def rates_and_costs(given: SimulateOptions) -> tuple[float, Costs]:
@@ -100,10 +105,10 @@ def _scenario_of_shape(given: SimulateOptions, common: dict[str, Any]) -> Scenar
     )
 
 
-def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
+def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     """Return the scenario of machines, given a scenario of computers with this memory."""
     options, computers = scenario.options, len(memory)
-    size = Coded(Model(replace(scenario, options=SessionOptions()))).bytes_held.max()
+    size = Coded(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
     carried = share_out([int(bytes_ // size) for bytes_ in memory], scenario.machines)
     speeds: dict[str, Any] = {}
     for name in ("speeds", "emulate_speeds"):
@@ -115,14 +120,16 @@ def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
                     f"{plural(computers, 'computer')}"
                 )
             speeds[name] = share_speeds(given, carried)
-    machines = machines_of(carried)
+    machines = machine_ranges(carried)
     availability = AvailabilityOptions.found(options, computers)["availability"]
     for event in scenario.machine_events:
         if event.machine > computers:
             raise InputError(f"computer {event.machine}: expected a computer from 1 to {computers}")
     return replace(
         scenario,
-        options=replace(options, availability=OnComputers(availability, machines), **speeds),
+        options=replace(
+            options, availability=ComputerAvailability(availability, machines), **speeds
+        ),
         machine_events=tuple(
             replace(event, machine=machine)
             for event in scenario.machine_events
@@ -132,7 +139,7 @@ def _on_computers(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     )
 
 
-def _with_speeds(scenario: Scenario, given: SimulateOptions, machines: int) -> SessionOptions:
+def _set_true_speeds(scenario: Scenario, given: SimulateOptions, machines: int) -> SessionOptions:
     """Return the options of a scenario with the true speeds of machines or computers."""
     options = scenario.options
     sources: dict[str, object] = {
@@ -157,7 +164,7 @@ def _with_speeds(scenario: Scenario, given: SimulateOptions, machines: int) -> S
     return options
 
 
-def _with_ticks(options: SessionOptions, machines: int) -> SessionOptions:
+def _set_tick_length(options: SessionOptions, machines: int) -> SessionOptions:
     """Return options with the tick length of the trace, if it has one and none is given."""
     if options.tick_seconds is not None:
         return options

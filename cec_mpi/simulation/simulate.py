@@ -98,10 +98,10 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     with nullcontext() if directory is None else removed_if_refused(directory):
         if directory is not None:
             prepare_directory(directory, allow_existing=False)
-        return _simulated(scenario, directory)
+        return _run_simulation(scenario, directory)
 
 
-def _simulated(scenario: Scenario, directory: Path | None) -> Outcome:
+def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
     """Simulate a run, and write its records to a directory."""
     with open_simulation(scenario) as run:
         if directory is not None:
@@ -155,7 +155,7 @@ def open_simulation(scenario: Scenario) -> Iterator[SimulatedRun]:
         See `simulate`.
     """
     store, options = simulated_store(scenario), scenario.options
-    options = _with_speeds(scenario, options, store)
+    options = _set_true_speeds(scenario, options, store)
     elastic = options.is_elastic or bool(scenario.machine_events) or scenario.loses
     for event in scenario.machine_events:
         if not 1 <= event.machine <= scenario.machines or not 0 <= event.seconds < float("inf"):
@@ -224,11 +224,13 @@ def simulated_store(scenario: Scenario) -> SimulatedStore:
     nonzeros = max(1, round(scenario.density * scenario.rows * scenario.columns))
     known = shape, scenario.machines, scenario.copies
     speeds = scenario.options.speeds
-    known_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
-    return copies_store(*known, nonzeros, *given, known_speeds, holders=scenario.holders, seed=seed)
+    encode_speeds = speeds if isinstance(speeds, tuple) else None  # as for encode
+    return copies_store(
+        *known, nonzeros, *given, encode_speeds, holders=scenario.holders, seed=seed
+    )
 
 
-def _with_speeds(
+def _set_true_speeds(
     scenario: Scenario, options: SessionOptions, store: SimulatedStore
 ) -> SessionOptions:
     """Return options with the true speeds of machines, without options of files."""

@@ -25,9 +25,9 @@ from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     DTYPES,
     ArrayEntry,
+    ChecksumsEntry,
     Manifest,
     ShardEntry,
-    SumsEntry,
 )
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
@@ -112,9 +112,9 @@ class SimulatedShard(Shard):
         for start, stop in intervals:
             if self._held is not None and not self._held[start:stop].all():
                 raise MachineError(f"rows {start}..{stop - 1} are not on this machine")
-            were_read = self._read[start:stop]
-            new_rows += were_read.size - int(np.count_nonzero(were_read))
-            were_read[:] = True
+            is_read = self._read[start:stop]
+            new_rows += is_read.size - int(np.count_nonzero(is_read))
+            is_read[:] = True
         size = round(new_rows * self._row_bytes)
         return Loaded(size / self._disk, size) if new_rows else Loaded()
 
@@ -320,7 +320,7 @@ def copies_store(
         columns=1,
         dtype=dtype,
         rounded=False,
-        checksums=SumsEntry.of(1),
+        checksums=ChecksumsEntry.of(1),
         shards=tuple(
             ShardEntry(SimulatedCopies.file_of(n), size, "", ())
             for n, size in enumerate(held, start=1)

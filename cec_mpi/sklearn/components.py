@@ -10,7 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from cec_mpi.core.masks import as_unmasked
+from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
 from cec_mpi.tasks.common.options import whole
@@ -66,9 +66,9 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         check_is_fitted(self)
         return self._multiply(X, self.components_.T)
 
-    def _combine(self, X: ArrayLike) -> NDArray[Any]:
+    def _inverse_project(self, X: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
-        samples: NDArray[Any] = check_array(as_unmasked("X", X)) @ self.components_
+        samples: NDArray[Any] = check_array(reject_masked("X", X)) @ self.components_
         return samples
 
 
@@ -173,7 +173,7 @@ class CodedPCA(_Components):
         -------
         (n, r) ndarray
         """
-        found = self._combine(X)
+        found = self._inverse_project(X)
         found += self.mean_
         return found
 
@@ -267,4 +267,4 @@ class CodedTruncatedSVD(_Components):
         -------
         (n, r) ndarray
         """
-        return self._combine(X)
+        return self._inverse_project(X)

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from cec_mpi.core.masks import as_unmasked
+from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.opening import open_operator
 from cec_mpi.runtime.processes.packing import broadcast
@@ -25,7 +25,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.options import whole
 from cec_mpi.text import truncate
 
-_LISTED = 5
+_MAX_LISTED = 5
 
 
 class ScoreMixin:
@@ -46,7 +46,7 @@ class ScoreMixin:
         y = check_targets(self, y)
         if isinstance(y, str | os.PathLike):
             y = np.asarray(open_npy(as_path(y)))
-        weights = as_unmasked("sample_weight", sample_weight)
+        weights = reject_masked("sample_weight", sample_weight)
         return super().score(X, y, weights)  # type: ignore[misc, no-any-return]
 
 
@@ -74,7 +74,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 found["feature_names_in_"] = np.array(names, dtype=object)
             return found
 
-        found = self._from_rank_0(X, fit)
+        found = self._broadcast_result(X, fit)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         for name, value in found.items():
@@ -87,7 +87,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         features = list(getattr(self, "feature_names_in_", ()))
         if not is_store(X):
             if not hasattr(X, "columns"):
-                X = as_unmasked("X", X)
+                X = reject_masked("X", X)
             elif features and set(features).issubset(X.columns):
                 X = X[features]
             X = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
@@ -96,7 +96,7 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         def multiply(operator: Any) -> dict[str, Any]:
             names = list(getattr(operator, "column_names", ()))
             if features and names and names != features:
-                raise InputError(_difference(names, features))
+                raise InputError(_describe_difference(names, features))
             if operator.shape[1] != self.n_features_in_:
                 raise InputError(
                     f"the store has {operator.shape[1]} columns, but {type(self).__name__} is "
@@ -104,17 +104,17 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 )
             return {"product": np.asarray(operator.matmat(W))}
 
-        found: NDArray[Any] = self._from_rank_0(X, multiply)["product"]
+        found: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
         return found
 
-    def _linear(self, X: Any) -> NDArray[Any]:
+    def _decision_values(self, X: Any) -> NDArray[Any]:
         """``X coef_ + intercept_``: (n,)."""
         check_is_fitted(self)
         found: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
         found += self.intercept_
         return found
 
-    def _from_rank_0(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _broadcast_result(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Return on all ranks what `work` returns on rank 0 for an operator: numbers and arrays."""
         found: dict[str, Any] = {}
         with _open_operator(X, self.comm) as operator:
@@ -148,16 +148,16 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self._run(task, operator, **options)
 
 
-def _difference(names: list[str], features: list[str]) -> str:
+def _describe_difference(names: list[str], features: list[str]) -> str:
     """Return how the columns of a store differ from those expected."""
     unseen = [name for name in names if name not in set(features)]
     missing = [feature for feature in features if feature not in set(names)]
-    problems = [f"without {truncate(missing, _LISTED)}"] * bool(missing)
-    problems += [f"with {truncate(unseen, _LISTED)}, unseen at fit time"] * bool(unseen)
+    problems = [f"without {truncate(missing, _MAX_LISTED)}"] * bool(missing)
+    problems += [f"with {truncate(unseen, _MAX_LISTED)}, unseen at fit time"] * bool(unseen)
     return (
         "The feature names should match those that were passed during fit: expected "
-        f"{truncate(features, _LISTED)} in this order, found a store "
-        f"{' and '.join(problems) or f'with {truncate(names, _LISTED)}'}"
+        f"{truncate(features, _MAX_LISTED)} in this order, found a store "
+        f"{' and '.join(problems) or f'with {truncate(names, _MAX_LISTED)}'}"
     )
 
 
@@ -174,7 +174,7 @@ def check_targets(estimator: Any, y: Any) -> Any:
         )
     if isinstance(y, str | os.PathLike):
         return y
-    y = as_unmasked("y", y)
+    y = reject_masked("y", y)
     missing = np.flatnonzero(pd.isna(y))
     if missing.size:
         value = np.asarray(y, dtype=object).ravel()[missing[0]]

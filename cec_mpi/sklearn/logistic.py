@@ -101,7 +101,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
 
         def work(operator: Any) -> dict[str, Any]:
             labels = check_targets(self, y)
-            _check_kind(y)
+            _check_label_types(y)
             if isinstance(labels, str | os.PathLike):
                 labels = vector("y", labels, operator.shape[0])
             check_classification_targets(labels)
@@ -134,7 +134,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         -------
         (n,) ndarray
         """
-        return self._linear(X)
+        return self._decision_values(X)
 
     def predict(self, X: ArrayLike | Any) -> NDArray[Any]:
         """Return the more probable class of each sample.
@@ -180,7 +180,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         return np.column_stack((log_expit(-values), log_expit(values)))
 
 
-def _check_kind(labels: Any) -> None:
+def _check_label_types(labels: Any) -> None:
     """Raise if some labels are text, and others not; NumPy would make text of numbers."""
     kind = getattr(labels, "dtype", np.dtype(object))
     if isinstance(labels, str | os.PathLike) or not pd.api.types.is_object_dtype(kind):

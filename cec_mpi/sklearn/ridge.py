@@ -117,4 +117,4 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         -------
         (n,) ndarray
         """
-        return self._linear(X)
+        return self._decision_values(X)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.files.regular import open_regular, refuse_shortage
+from cec_mpi.store.files.regular import open_regular, raise_if_shortage
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import read_block
@@ -26,7 +26,7 @@ _PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ConsistentShards:
     """Contents of a block that agree with each other.
 
     Attributes
@@ -152,7 +152,7 @@ class Blocks(Generic[M]):
         try:
             descriptor = open_regular(path)
         except OSError as error:
-            refuse_shortage(error, path)
+            raise_if_shortage(error, path)
             return None
         try:
             data = read_block(descriptor, path, self.manifest, machine, block, buffer)
@@ -160,7 +160,7 @@ class Blocks(Generic[M]):
             os.close(descriptor)
         return None if data is None or block_sum(data) != self.sums[machine - 1, block] else data
 
-    def agree(self, block: int, blamed: int | None = None) -> Agreement:
+    def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
         """Read a block, and leave out wrong contents.
 
         Parameters
@@ -169,9 +169,9 @@ class Blocks(Generic[M]):
         blamed : int, optional
             Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
         """
-        return Agreement(block, dict(self.read(block)))
+        return ConsistentShards(block, dict(self.read(block)))
 
-    def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
+    def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
         """Compute the contents of a block for these machines, from those of L or more others.
 
         By default all contents are copies.

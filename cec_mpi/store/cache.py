@@ -24,7 +24,7 @@ import xxhash
 from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.regular import kind_of
-from cec_mpi.store.files.replacing import is_own
+from cec_mpi.store.files.replacing import is_writable_in_place
 from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import Store
@@ -32,10 +32,10 @@ from cec_mpi.store.shard import Holding, Shard, Verify
 
 _NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_GROUP_OR_OTHER_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def check_cache_place(cache: Path, directories: Mapping[str, Path]) -> None:
+def check_cache_location(cache: Path, directories: Mapping[str, Path]) -> None:
     """Raise if a cache is inside a directory that must contain nothing else.
 
     Parameters
@@ -92,19 +92,19 @@ def open_cached(
         The directory cannot be used.
     """
     entry = store.manifest.shards[machine - 1]
-    root = _own_directory(cache)
-    place = root / _name(store.manifest, machine)
+    root = _user_directory(cache)
+    place = root / _directory_name(store.manifest, machine)
     copy = place / entry.file
-    held = _reserved(root, place, entry.bytes, limit)
+    held = _reserve(root, place, entry.bytes, limit)
     try:
         with locked(place):
             try:
-                shard = _opened(store, machine, holding, verify, copy)
+                shard = _open_verified(store, machine, holding, verify, copy)
             except DamagedStoreError:
                 copy.unlink(missing_ok=True)
                 check_free_space(copy, entry.bytes)
                 copy_file(store.path / entry.file, copy, look)
-                shard = _opened(store, machine, holding, verify, copy)
+                shard = _open_verified(store, machine, holding, verify, copy)
     except BaseException:
         os.close(held)
         raise
@@ -112,7 +112,7 @@ def open_cached(
     return shard
 
 
-def _own_directory(cache: Path) -> Path:
+def _user_directory(cache: Path) -> Path:
     """Return the directory of this user in a cache."""
     root = cache / f"cec_mpi-{os.geteuid()}"
     for path in (*reversed(cache.parents), cache):
@@ -122,33 +122,33 @@ def _own_directory(cache: Path) -> Path:
     with suppress(FileExistsError):
         root.mkdir(mode=0o700)
     found = root.lstat()
-    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not is_mine or found.st_mode & _OTHERS_WRITE:
+    is_owned = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not is_owned or found.st_mode & _GROUP_OR_OTHER_WRITABLE:
         raise InputError(f"{root} is not a directory to which only this user can write")
     return root
 
 
-def _name(manifest: Manifest, machine: int) -> str:
+def _directory_name(manifest: Manifest, machine: int) -> str:
     """Return a name that only shards with the same content have."""
     entry = manifest.shards[machine - 1]
     content = entry.xxh3_128.encode() + manifest.header_of(machine)
     return f"{xxhash.xxh3_128_hexdigest(content)}-{entry.bytes}"
 
 
-def _size(place: Path) -> int:
+def _parse_size(place: Path) -> int:
     return int(place.name.partition("-")[2])
 
 
-def _reserved(root: Path, place: Path, size: int, limit: int | None) -> int:
+def _reserve(root: Path, place: Path, size: int, limit: int | None) -> int:
     """Make room for a copy; return a descriptor that keeps its directory while it is open."""
     with locked(root), ExitStack() as stack:
         others = [each for each in root.iterdir() if _NAME.fullmatch(each.name) and each != place]
         others.sort(key=lambda each: each.lstat().st_mtime_ns)
-        total = size + sum(map(_size, others))
+        total = size + sum(map(_parse_size, others))
         for other in others:
             is_whole = any(other.glob("shard-*"))
             if (not is_whole or (limit is not None and total > limit)) and _remove_unused(other):
-                total -= _size(other)
+                total -= _parse_size(other)
         if limit is not None and total > limit:
             used = f", and copies that are in use have {total - size}" if total > size else ""
             raise InputError(f"--cache-limit is {limit} bytes, the shard has {size}{used}")
@@ -175,9 +175,11 @@ def _remove_unused(place: Path) -> bool:
         os.close(held)
 
 
-def _opened(store: Store, machine: int, holding: Holding, verify: Verify, copy: Path) -> Shard:
+def _open_verified(
+    store: Store, machine: int, holding: Holding, verify: Verify, copy: Path
+) -> Shard:
     """Open a copy after comparing all of its blocks."""
-    if not is_own(copy):
+    if not is_writable_in_place(copy):
         raise DamagedStoreError(f"{copy}: missing, or a link")
     checked = store.open_shard(machine, copy=copy)
     checked.load(store.manifest.rows_of_machine(machine))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.store.products.block import add_transposed_block, are_few, multiply_block, turn
+from cec_mpi.store.products.block import add_transposed_block, fits_uncopied, multiply_block, turn
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.products.single import add_transposed, multiply
 from cec_mpi.store.shard import Intervals, Shard
@@ -21,7 +21,7 @@ from cec_mpi.store.shard import Intervals, Shard
 # Converted at once: less takes longer, more leaves the caches. With several vectors many rows are
 # wanted, with one long ones.
 _CONVERTED_BYTES = 2 << 20
-_CONVERTED_COLUMNS, _CONVERTED_WITH_SEVERAL = 1 << 16, 1 << 12
+_CONVERTED_COLUMNS, _CONVERTED_BLOCK_COLUMNS = 1 << 16, 1 << 12
 
 # Rows that a machine multiplies step after step, and that are likely to stay in its caches.
 _CACHED_BYTES = 4 << 20
@@ -62,7 +62,7 @@ class DenseShard(Shard):
                     self._multiply_converted(piece, w, target)
 
     def _multiply_converted(self, piece: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
-        for first, left, numbers in self._converted(piece, w.dtype, _CONVERTED_COLUMNS):
+        for first, left, numbers in self._convert_slabs(piece, w.dtype, _CONVERTED_COLUMNS):
             height, width = numbers.shape
             rows, some = out[first : first + height], w[left : left + width]
             into = self._scratch.of("panel", rows.shape, w.dtype) if left else rows
@@ -71,18 +71,20 @@ class DenseShard(Shard):
                 rows += into
 
     def _multiply_block(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
-        cached = are_few(len(out) * W.shape[1], len(W))
+        cached = fits_uncopied(len(out) * W.shape[1], len(W))
         turned = W.T if cached else turn(W, self._scratch)
         for position, piece in self._pieces(intervals):
             target = out[position : position + len(piece)]
             if piece.dtype == W.dtype:
                 multiply_block(piece, W, turned, target, self._scratch, cached=cached)
                 continue
-            for first, left, numbers in self._converted(piece, W.dtype, _CONVERTED_WITH_SEVERAL):
+            for first, left, numbers in self._convert_slabs(
+                piece, W.dtype, _CONVERTED_BLOCK_COLUMNS
+            ):
                 height, width = numbers.shape
                 rows, panel = target[first : first + height], slice(left, left + width)
                 into = self._scratch.of("panel", rows.shape, W.dtype) if left else rows
-                few = are_few(numbers.size, len(W))
+                few = fits_uncopied(numbers.size, len(W))
                 multiply_block(numbers, W[:, panel], turned[panel], into, self._scratch, cached=few)
                 if left:
                     rows += into
@@ -94,7 +96,7 @@ class DenseShard(Shard):
         out.fill(0)
         vectors = U.shape[1]
         one, numbers = vectors == 1, len(U) * len(out)
-        cached = numbers * U.itemsize <= _CACHED_BYTES if one else are_few(numbers, vectors)
+        cached = numbers * U.itemsize <= _CACHED_BYTES if one else fits_uncopied(numbers, vectors)
         for position, piece in self._pieces(intervals):
             given = U[position : position + len(piece)]
             if piece.dtype != U.dtype:
@@ -108,14 +110,14 @@ class DenseShard(Shard):
         self, piece: NDArray[Any], U: NDArray[Any], out: NDArray[np.float64]
     ) -> None:
         one = U.shape[1] == 1
-        widest = _CONVERTED_COLUMNS if one else _CONVERTED_WITH_SEVERAL
-        for first, left, numbers in self._converted(piece, U.dtype, widest):
+        max_columns = _CONVERTED_COLUMNS if one else _CONVERTED_BLOCK_COLUMNS
+        for first, left, numbers in self._convert_slabs(piece, U.dtype, max_columns):
             height, width = numbers.shape
             some, sums = U[first : first + height], out[left : left + width]
             if one:
                 add_transposed(numbers, some[:, 0], sums[:, 0], self._scratch, cached=True)
             else:
-                few = are_few(numbers.size, U.shape[1])
+                few = fits_uncopied(numbers.size, U.shape[1])
                 add_transposed_block(numbers, some, sums, self._scratch, cached=few)
 
     def _pieces(self, intervals: Intervals) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -126,11 +128,13 @@ class DenseShard(Shard):
                 yield position, piece
                 position += len(piece)
 
-    def _converted(self, piece: NDArray[Any], dtype: np.dtype[Any], widest: int) -> Iterator[_Slab]:
+    def _convert_slabs(
+        self, piece: NDArray[Any], dtype: np.dtype[Any], max_columns: int
+    ) -> Iterator[_Slab]:
         """These rows in another dtype, some at a time, which hold until the next."""
         most = _CONVERTED_BYTES // dtype.itemsize
         rows, columns = piece.shape
-        width = min(columns, widest)
+        width = min(columns, max_columns)
         height = most // width
         for first in range(0, rows, height):
             for left in range(0, columns, width):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at
 from cec_mpi.store.files.mapping import map_file
-from cec_mpi.store.files.regular import ChangeDetector, refuse_shortage
+from cec_mpi.store.files.regular import ChangeDetector, raise_if_shortage
 from cec_mpi.store.format.checksums import block_sum, read_row
-from cec_mpi.store.format.shard_files import open_checked, problem_of
+from cec_mpi.store.format.shard_files import find_header_problem, open_checked
 from cec_mpi.store.shard import Holding, Shard, Verify
 
 if TYPE_CHECKING:
@@ -68,21 +68,21 @@ class FileShard(Shard):
     ) -> None:
         self.path, self.machine, self.count = path, machine, manifest.rows_per_shard
         self._file_manifest = manifest
-        self._advice = (
+        self._repair_hint = (
             f" (cec-mpi repair {store} rebuilds them)"
             if path.parent == store
             else " (a machine that starts again copies it again from the store)"
         )
         self._descriptor = open_checked(path, manifest, machine)
         weakref.finalize(self, os.close, self._descriptor)
-        self._watched = ChangeDetector(self._descriptor)
+        self._change_detector = ChangeDetector(self._descriptor)
         self._sums = None if verify == "never" else read_row(store, manifest, machine)
-        self._ram = holding == "ram"
-        is_ready = not self._ram and self._sums is None
-        self._ready = bytearray([is_ready]) * manifest.block_count
+        self._is_in_memory = holding == "ram"
+        is_ready = not self._is_in_memory and self._sums is None
+        self._is_loaded = bytearray([is_ready]) * manifest.block_count
         size = manifest.bytes_of(machine)
         self.content: NDArray[np.uint8]
-        if self._ram:
+        if self._is_in_memory:
             self.content = np.empty(size, np.uint8)  # no memory until it is written to
         else:
             self.content = np.frombuffer(map_file(self._descriptor, size, path), np.uint8)
@@ -103,14 +103,14 @@ class FileShard(Shard):
         DamagedStoreError
             The size or header of the file has changed.
         """
-        if self._ram or not self._watched.changed():
+        if self._is_in_memory or not self._change_detector.changed():
             return False
-        problem = problem_of(self._descriptor, self._file_manifest, self.machine)
+        problem = find_header_problem(self._descriptor, self._file_manifest, self.machine)
         if problem:
-            raise DamagedStoreError(f"{self.path}: {problem}{self._advice}")
+            raise DamagedStoreError(f"{self.path}: {problem}{self._repair_hint}")
         if self._sums is None:
             return False
-        self._ready = bytearray(len(self._ready))
+        self._is_loaded = bytearray(len(self._is_loaded))
         return True
 
     def load_blocks(self, blocks: Iterable[int]) -> int:
@@ -130,24 +130,24 @@ class FileShard(Shard):
         """
         read = 0
         for block in blocks:
-            if self._ready[block]:
+            if self._is_loaded[block]:
                 continue
             begin, size = self._file_manifest.place_of(block, self.machine)
-            data = self.content[begin : begin + size] if self._ram else self._buffer[:size]
+            data = self.content[begin : begin + size] if self._is_in_memory else self._buffer[:size]
             try:
                 got = read_at(self._descriptor, data, begin)
             except OSError as error:
-                refuse_shortage(error, self.path)
+                raise_if_shortage(error, self.path)
                 raise self.damaged(block, f"are unreadable ({error.strerror})") from None
             if got < size:
                 raise self.damaged(block, "are truncated")
             if self._sums is not None and block_sum(data) != self._sums[block]:
                 raise self.damaged(block, "do not match their checksum")
-            self._ready[block] = True
+            self._is_loaded[block] = True
             read += size
         return read
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""
         rows = self._file_manifest.describe_rows([block])
-        return DamagedStoreError(f"{self.path}: {rows} {problem}{self._advice}")
+        return DamagedStoreError(f"{self.path}: {rows} {problem}{self._repair_hint}")

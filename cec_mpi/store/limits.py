@@ -54,7 +54,7 @@ def cpu_quota(process: Path = _PROCESS) -> Quota:
     """
     quota = Quota()
     for directory in _groups("cpu", process):
-        found = _quota_of(directory)
+        found = _read_quota(directory)
         if found < quota.processors:
             quota = Quota(found, 1 + directory.stat().st_ino % _MOST_GROUP)
     return quota
@@ -65,7 +65,7 @@ def count_processors() -> int:
     return cpu_quota().limit(len(os.sched_getaffinity(0)))
 
 
-def memory_here(process: Path = _PROCESS) -> int:
+def total_memory(process: Path = _PROCESS) -> int:
     """Return the bytes of memory of this computer, or the limit of this process's control groups.
 
     Parameters
@@ -74,7 +74,7 @@ def memory_here(process: Path = _PROCESS) -> int:
         Directory of the process in ``/proc``.
     """
     names = ("memory.max", "memory.limit_in_bytes")
-    texts = [_content(group / name) for group in _groups("memory", process) for name in names]
+    texts = [_read_text(group / name) for group in _groups("memory", process) for name in names]
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([installed, *(int(text) for text in texts if text.isdecimal())])
 
@@ -87,23 +87,23 @@ def free_memory(process: Path = _PROCESS) -> int:
     process : Path
         Directory of the process in ``/proc``.
     """
-    text = _content(process.with_name("meminfo"))
+    text = _read_text(process.with_name("meminfo"))
     free = [1024 * int(size) for size in re.findall(r"(?m)^MemAvailable: +(\d+) kB", text)]
     for directory in _groups("memory", process):
-        files = re.findall(r"(?m)^(?:in)?active_file (\d+)", _content(directory / "memory.stat"))
+        files = re.findall(r"(?m)^(?:in)?active_file (\d+)", _read_text(directory / "memory.stat"))
         for names in ("memory.max", "memory.current"), _GROUP_1:
-            limit, used = (_content(directory / name) for name in names)
+            limit, used = (_read_text(directory / name) for name in names)
             if limit.isdecimal() and used.isdecimal():
                 free.append(max(0, int(limit) - int(used) + sum(map(int, files))))
-    return min(free, default=memory_here(process))
+    return min(free, default=total_memory(process))
 
 
-def _quota_of(directory: Path) -> float:
+def _read_quota(directory: Path) -> float:
     """Return the quota of a control group of version 2 or 1."""
-    text = _content(directory / "cpu.max")
+    text = _read_text(directory / "cpu.max")
     if not text:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        text = " ".join(_content(directory / name) for name in names)
+        text = " ".join(_read_text(directory / name) for name in names)
     # Without a limit, it begins with max or -1.
     found = re.fullmatch(r"([1-9]\d*) ([1-9]\d*)", text)
     return int(found[1]) / int(found[2]) if found else math.inf
@@ -116,26 +116,26 @@ def _groups(controller: str, process: Path) -> list[Path]:
     that of a group inside the hierarchy, and the path of the process need not exist below it.
     """
     own = {}  # path by controller, which is "" for version 2
-    for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _content(process / "cgroup")):
+    for controllers, path in re.findall(r"(?m)^\d+:([^:]*):(.*)$", _read_text(process / "cgroup")):
         own.update(dict.fromkeys(controllers.split(","), path))
     found = []
     mounts = r"(?m)^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S* (\S+)$"
-    for root, point, kind, options in re.findall(mounts, _content(process / "mountinfo")):
+    for root, point, kind, options in re.findall(mounts, _read_text(process / "mountinfo")):
         name = controller if kind == "cgroup" else ""
         if name not in own or (name and name not in options.split(",")):
             continue
-        root, point = _unescaped(root), _unescaped(point)
+        root, point = _unescape(root), _unescape(point)
         path = PurePosixPath(own[name])
         inside = path.relative_to(root) if path.is_relative_to(root) else PurePosixPath()
         found += [Path(point, part) for part in (inside, *inside.parents)]
     return found
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
 
 
-def _content(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file of the system; empty if it cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()

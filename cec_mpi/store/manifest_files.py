@@ -20,9 +20,9 @@ from cec_mpi._version import __version__
 from cec_mpi.errors import DamagedStoreError, StoreError
 from cec_mpi.store.files.durable import publish
 from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
-from cec_mpi.store.format.array_files import with_copy
+from cec_mpi.store.format.array_files import name_and_copy
 from cec_mpi.store.format.checksums import publish_checksums
-from cec_mpi.store.format.manifest import Manifest, ShardEntry, Sums, SumsEntry
+from cec_mpi.store.format.manifest import ChecksumsEntry, Manifest, ShardEntry, Sums
 from cec_mpi.store.kinds import manifest_of
 from cec_mpi.text import shorten
 
@@ -85,10 +85,10 @@ def publish_generation(
     deleted.
     """
     generation = manifest.checksums.generation
-    changed = replace(manifest, shards=shards, checksums=SumsEntry.of(generation + 1))
+    changed = replace(manifest, shards=shards, checksums=ChecksumsEntry.of(generation + 1))
     publish_checksums(directory, changed, sums)
     publish_manifest(directory, changed)
-    for name in with_copy(SumsEntry.of(generation - 1).file):
+    for name in name_and_copy(ChecksumsEntry.of(generation - 1).file):
         (directory / name).unlink(missing_ok=True)
     return changed
 
@@ -215,7 +215,7 @@ def check_sizes(directory: Path, manifest: Manifest, needed: bool = True) -> Non
     if blocks <= _FEW:
         return
     expected = {shard.file: shard.bytes for shard in manifest.shards}
-    expected |= dict.fromkeys(with_copy(manifest.checksums.file), _HEADER + 8 * blocks)
+    expected |= dict.fromkeys(name_and_copy(manifest.checksums.file), _HEADER + 8 * blocks)
     found = {name: size for name in expected if (size := _size(directory / name)) is not None}
     if any(size == expected[name] for name, size in found.items()):
         return

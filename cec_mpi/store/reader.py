@@ -13,7 +13,7 @@ from cec_mpi.errors import DamagedStoreError, InputError
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.format.manifest import Manifest, ShardEntry
 from cec_mpi.store.format.scaling import Scaling, read_scaling
-from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.kinds import open_shard
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.shard import Holding, Shard, Verify
@@ -60,7 +60,7 @@ class Store:
         DamagedStoreError
             The file is missing or truncated, or belongs to another store.
         """
-        entry = self._entry(machine)
+        entry = self._shard_entry(machine)
         path = copy or self.path / entry.file
         return open_shard(path, self.path, self.manifest, machine, holding, verify)
 
@@ -100,11 +100,11 @@ class Store:
             Names the first bad one.
         """
         for entry in self.manifest.shards:
-            problem = problem_on_opening(self.path / entry.file, self.manifest)
+            problem = find_file_problem(self.path / entry.file, self.manifest)
             if problem:
                 raise DamagedStoreError(f"{self.path / entry.file}: {problem}")
 
-    def _entry(self, machine: int) -> ShardEntry:
+    def _shard_entry(self, machine: int) -> ShardEntry:
         if not isinstance(machine, Integral) or not 1 <= machine <= len(self.manifest.shards):
             raise InputError(
                 f"machine {machine!r}: expected 1 to {len(self.manifest.shards)}, the machines of "

@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cec_mpi.store.blocks import Outcome
-from cec_mpi.store.files.durable import WriteHandles
-from cec_mpi.store.files.replacing import is_own, sync
+from cec_mpi.store.files.durable import FileCache
+from cec_mpi.store.files.replacing import is_writable_in_place, sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
@@ -24,7 +24,7 @@ _MOST_UNSYNCED = 64 << 20  # bytes; the disk writes while other threads compute
 
 
 @dataclass
-class Rebuilding:
+class RebuildWork:
     """The work of comparing and rebuilding; pieces are lists of blocks.
 
     Attributes
@@ -66,7 +66,7 @@ class Rebuilding:
 
     def do(self, piece: list[int]) -> list[Outcome]:
         """Compare and rebuild some blocks; return what there is to say of them."""
-        with input_errors(self.directory), WriteHandles(self.directory) as files:
+        with input_errors(self.directory), FileCache(self.directory) as files:
             found = [self._do(number, files) for number in piece]
             if self._unsynced > _MOST_UNSYNCED:
                 self._unsynced = 0
@@ -78,7 +78,7 @@ class Rebuilding:
         for n in self.writable:
             sync(self.directory / self.manifest.file_of(n))
 
-    def _do(self, block: int, files: WriteHandles) -> Outcome:
+    def _do(self, block: int, files: FileCache) -> Outcome:
         manifest, found = self.manifest, self.blocks.agree(block, self.blamed)
         if not found.is_settled:
             return Outcome(block, wrong=found.wrong, disagreeing=tuple(found.shards))
@@ -99,7 +99,7 @@ class Rebuilding:
 
 
 def rebuild_blocks(
-    work: Rebuilding, damaged: set[int], runner: Runner
+    work: RebuildWork, damaged: set[int], runner: Runner
 ) -> tuple[list[Outcome], dict[int, str]]:
     """Compare and rebuild, and replace links by files before writing to them.
 
@@ -120,7 +120,7 @@ def rebuild_blocks(
     """
     directory, manifest = work.directory, work.manifest
     others = set(work.machines) - damaged
-    work.writable = [n for n in others if is_own(directory / manifest.file_of(n))]
+    work.writable = [n for n in others if is_writable_in_place(directory / manifest.file_of(n))]
     replaced: dict[int, str] = {}
     while True:
         for n in sorted(damaged):

@@ -58,20 +58,20 @@ def find_task(name: str) -> Task:
         raise InputError(
             f"task {name!r}: expected one of {', '.join(TASKS)}, or {own}{suggest(name, TASKS)}"
         )
-    module = _imported(name, module_name)
+    module = _import_module(name, module_name)
     try:
         function = getattr(module, function_name)
     except AttributeError:
         raise InputError(
-            f"task {name!r}: {_described(module)} has no {function_name!r}"
-            f"{suggest(function_name, _functions_in(module))}"
+            f"task {name!r}: {_describe_module(module)} has no {function_name!r}"
+            f"{suggest(function_name, _callable_names(module))}"
         ) from None
     if not callable(function):
         raise InputError(f"task {name!r} has type {type(function).__name__}, expected a function")
     return function  # type: ignore[no-any-return]
 
 
-def _imported(name: str, module: str) -> ModuleType:
+def _import_module(name: str, module: str) -> ModuleType:
     """Import a user's module, which may raise anything.
 
     The working directory comes first during the import, as with `python -m`, and last afterwards,
@@ -89,7 +89,7 @@ def _imported(name: str, module: str) -> ModuleType:
     except SystemExit as error:
         reason = f"the module called sys.exit({error.code!r})"
     except BaseException as error:
-        reason = _reason(error)
+        reason = _format_error(error)
         if module.endswith(".py"):
             reason += f", expected {name.replace('.py:', ':', 1)}"
     finally:
@@ -99,7 +99,7 @@ def _imported(name: str, module: str) -> ModuleType:
     raise InputError(f"task {name!r} cannot be imported: {reason}")
 
 
-def _reason(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return the text of an error in one line, with the place in the user's files."""
     text = " ".join(str(error).split())
     if not isinstance(error, ImportError):
@@ -112,7 +112,7 @@ def _reason(error: BaseException) -> str:
     return f"{places[-1].filename}, line {places[-1].lineno}: {text}" if places else text
 
 
-def _described(module: ModuleType) -> str:
+def _describe_module(module: ModuleType) -> str:
     """Name a module and its file, and say if it is a module of Python itself."""
     top = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
@@ -122,7 +122,7 @@ def _described(module: ModuleType) -> str:
     return found
 
 
-def _functions_in(module: ModuleType) -> list[str]:
+def _callable_names(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if callable(value)]
 
 

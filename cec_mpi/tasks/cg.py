@@ -111,7 +111,7 @@ def conjugate_gradients(
     last: tuple[NDArray[Any], float] | None = None  # X p and p'Xp of its last product
     size = 0.0  # ||X||, as products show it
 
-    def curved(p: NDArray[Any]) -> NDArray[Any]:
+    def product_with_curvature(p: NDArray[Any]) -> NDArray[Any]:
         nonlocal last, size
         image = product(p)
         size = max(size, float(np.linalg.norm(image) / np.linalg.norm(p))) if p.any() else size
@@ -134,7 +134,7 @@ def conjugate_gradients(
             left[:] -= (left @ left) / curvature * image
             checkpoint.progress(residual=float(np.linalg.norm(left)) / scale)
 
-    operator = LinearOperator((len(b), len(b)), matvec=curved, dtype=np.float64)
+    operator = LinearOperator((len(b), len(b)), matvec=product_with_curvature, dtype=np.float64)
     x, info = scipy_cg(operator, b, x0=start, rtol=tol, maxiter=limit, callback=keep)
     residual = float(np.linalg.norm(product(x) - b)) / scale if scale else 0.0
     converged = residual <= (tol if info else 10 * tol)  # rounding makes them differ

@@ -20,7 +20,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_tolerance,
     whole,
 )
-from cec_mpi.tasks.common.units import exponent_of, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, rescale, scaled
 from cec_mpi.text import plural
 
 _LARGEST_PENALTY = 60  # log2, for X of about 1: above it the loss is linear to the last digit
@@ -120,7 +120,7 @@ def logistic(
         warn_of_scales(X, "logistic", centred=fit_intercept, exponent=of_X)
     # The objective is minimised less that of the constant alone, by v = 2**exponent w.
     digits, of_C = math.frexp(C)
-    of_penalty = exponent_of(1 / (digits * rows)) - of_C - 2 * of_X
+    of_penalty = binary_exponent(1 / (digits * rows)) - of_C - 2 * of_X
     excess = max(0, of_penalty + of_penalty % 2)
     exponent, sizes = of_X + excess, {"X": of_X, "C": of_C}
     penalty = float(np.ldexp(1 / (digits * rows), -of_C - 2 * of_X - excess))

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import (
+    check_choice,
     fraction,
-    one_of,
     positive,
     vector,
     warn_of_tolerance,
     whole,
 )
-from cec_mpi.tasks.common.units import exponent_of, normalised, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, normalised, rescale, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -106,21 +106,21 @@ def lstsq(
     tol = fraction("tol", tol)
     conlim = positive("conlim", conlim)
     most = whole("iterations", iterations, 1)
-    solver = one_of("solver", solver, ("lsmr", "lsqr"))
+    solver = check_choice("solver", solver, ("lsmr", "lsqr"))
     warn_of_tolerance(X, "lstsq", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
     made = int(state["iterations"]) if state else 0
     most = max(most, made + 1)
     operator, of_X = scaled(X, "lstsq", spans=True)
     target, of_b = normalised(b)
-    excess = max(0, exponent_of(damp) - of_X - _LARGEST_DAMP) if damp else 0
+    excess = max(0, binary_exponent(damp) - of_X - _LARGEST_DAMP) if damp else 0
     damp = float(np.ldexp(damp, -of_X - excess))
     exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}
     x: Any = initial_vector("x", state["x"], -exponent) if state else None
     system, right = operator, target
     if damp:
-        sizes["damp"] = exponent_of(damp) + of_X + excess
-        system, right = _damped(operator, damp), np.append(target, np.zeros(columns))
+        sizes["damp"] = binary_exponent(damp) + of_X + excess
+        system, right = _stack_damping(operator, damp), np.append(target, np.zeros(columns))
     reason, size = _LIMIT_REACHED, 0.0
     while reason == _LIMIT_REACHED and made < most:
         if x is not None:
@@ -169,7 +169,7 @@ def _solve(
     return found[0], int(found[1]), int(found[2]), float(found[3]), size
 
 
-def _damped(X: Any, damp: float) -> LinearOperator:
+def _stack_damping(X: Any, damp: float) -> LinearOperator:
     """[X; damp I]."""
     from scipy.sparse.linalg import LinearOperator
 

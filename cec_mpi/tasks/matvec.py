@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
-from cec_mpi.tasks.common.options import real_array
-from cec_mpi.tasks.common.units import exponent_of, rescale
+from cec_mpi.tasks.common.options import check_real_array
+from cec_mpi.tasks.common.units import binary_exponent, rescale
 from cec_mpi.text import plural
 
 _PARTS = 4  # numbers of a checksum
@@ -50,7 +50,7 @@ def matvec(
         `vectors` has another shape, or entries that are masked or not real, the checkpoint does not
         fit, `out` has changed since, or a product is too large or too small for float64.
     """
-    vectors = real_array("vectors", vectors)
+    vectors = check_real_array("vectors", vectors)
     if vectors.ndim != 2 or vectors.shape[1] != X.shape[1]:
         raise InputError(f"vectors have shape {vectors.shape}, expected (T, {X.shape[1]})")
     state = restore_state(checkpoint, done=(), checksum=(_PARTS,))
@@ -87,7 +87,7 @@ def _parts(digest: xxhash.xxh3_128) -> NDArray[np.float64]:
 
 def _product(X: Any, vector: NDArray[Any], row: int) -> NDArray[np.float64]:
     """Return X w, computed with a scaled w so that products neither over- nor underflow."""
-    exponent = size = exponent_of(vector)
+    exponent = size = binary_exponent(vector)
     with np.errstate(over="ignore", invalid="ignore"):
         product = np.asarray(X.matvec(np.ldexp(vector, -exponent)))
         if np.abs(product).max(initial=0.0) < _SMALL and np.any(vector):

@@ -11,7 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.centred import Product
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
-from cec_mpi.tasks.common.options import fraction, one_of, square, vector, warn_of_tolerance, whole
+from cec_mpi.tasks.common.options import (
+    check_choice,
+    fraction,
+    square,
+    vector,
+    warn_of_tolerance,
+    whole,
+)
 from cec_mpi.tasks.common.units import divided, rescale
 
 _GAP = 100  # factor between rounding errors and sums of links, at least
@@ -99,10 +106,10 @@ def pagerank(
     damping = fraction("damping", damping, zero=True)
     tol = fraction("tol", tol)
     most = whole("iterations", iterations, 1)
-    links = one_of("links", links, ("rows", "columns"))
-    jump = _jump(personalization, size)
+    links = check_choice("links", links, ("rows", "columns"))
+    jump = _jump_distribution(personalization, size)
     warn_of_tolerance(X, "pagerank", tol)
-    add_up = X.matvec if links == "rows" else X.rmatvec
+    sum_links = X.matvec if links == "rows" else X.rmatvec
     state = restore_state(checkpoint, scores=(size,), degrees=(size,), accuracy=(), iterations=())
     if state:
         scores, degrees = initial_vector("scores", state["scores"]), state["degrees"]
@@ -110,11 +117,11 @@ def pagerank(
         accuracy = float(state["accuracy"])
     else:
         with np.errstate(over="ignore", invalid="ignore"):
-            scores, degrees, made = jump, add_up(np.ones(size)), 0
+            scores, degrees, made = jump, sum_links(np.ones(size)), 0
         rescale(f"the largest sum of the {links} of X", degrees, 0, {}, zero=True)
         accuracy = _accuracy(X, links)  # of the product just made
-    linked = _linked(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
-    follow = _follower(X, np.where(linked, degrees, 0.0), links)
+    linked = _has_links(degrees, accuracy, links, is_strict=hasattr(X, "accurate_along"))
+    follow = _make_follow(X, np.where(linked, degrees, 0.0), links)
     converged = False
     most = max(most, made + 1)
     while not converged and made < most:
@@ -140,7 +147,9 @@ def pagerank(
     }
 
 
-def _jump(personalization: ArrayLike | os.PathLike[str] | None, size: int) -> NDArray[np.float64]:
+def _jump_distribution(
+    personalization: ArrayLike | os.PathLike[str] | None, size: int
+) -> NDArray[np.float64]:
     """Return the distribution of the node after a jump."""
     if personalization is None:
         return np.full(size, 1 / size)
@@ -161,7 +170,7 @@ def _accuracy(X: Any, links: str) -> float:
     return float(getattr(X, "accuracy", 0.0))
 
 
-def _follower(X: Any, degrees: NDArray[Any], links: str) -> Product:
+def _make_follow(X: Any, degrees: NDArray[Any], links: str) -> Product:
     """Return the function from scores to the scores that links bring, ``A' (x / s)``.
 
     Nodes whose sums s are within a factor of ``2**_BAND`` are followed together, so that no weight
@@ -201,7 +210,7 @@ def _check_not_negative(X: Any, followed: NDArray[Any], links: str) -> None:
         )
 
 
-def _linked(
+def _has_links(
     degrees: NDArray[Any], accuracy: float, links: str, is_strict: bool
 ) -> NDArray[np.bool_]:
     """Return which nodes have outgoing links, from the sums of their weights.

@@ -12,7 +12,7 @@ from cec_mpi.tasks.cg import conjugate_gradients
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import exponent_of, normalised, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, normalised, rescale, scaled
 
 _LARGEST_ALPHA = 128  # log2, for X of about 1: above it w is X'y / alpha to the last digit
 
@@ -100,7 +100,7 @@ def ridge(
         operator, mean = centred(operator)
         level = float(targets.mean())
     right = operator.rmatvec(targets - level)
-    of_alpha = exponent_of(alpha)
+    of_alpha = binary_exponent(alpha)
     excess = max(0, of_alpha - 2 * of_X - _LARGEST_ALPHA) if alpha else 0
     penalty = float(np.ldexp(alpha, -2 * of_X - excess))
     exponent, sizes = of_y - of_X - excess, {"X": of_X, "y": of_y}

@@ -18,7 +18,7 @@ from cec_mpi.tasks.common.units import divided, rescale, scaled
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_SEEN = (
+_DETECTABLE = (
     50.0  # times the error of products: squares of singular values above it have two correct digits
 )
 
@@ -144,18 +144,18 @@ def leading_triplets(
     lanczos = Lanczos(min(X.shape), k, tol, seed, state)
     most = max(iterations or 100 * min(X.shape), lanczos.iterations + 1)
     while not lanczos.converged and lanczos.iterations < most:
-        lanczos.advance(_finite(adjoint(product(lanczos.vector))))
+        lanczos.advance(_check_product(adjoint(product(lanczos.vector))))
         if not lanczos.converged:
             checkpoint.save(exponent=np.array([float(exponent)]), **lanczos.state())
         checkpoint.progress(residual=lanczos.residual)
     vectors = np.linalg.qr(lanczos.found()).Q
     block = np.empty((max(X.shape), 0))
     if vectors.size:
-        block = _finite((X.matmat if tall else X.rmatmat)(vectors))
+        block = _check_product((X.matmat if tall else X.rmatmat)(vectors))
     outer, s, turn = np.linalg.svd(block, full_matrices=False)
     inner = vectors @ turn.T
     u, vt = (outer, inner.T) if tall else (inner, outer.T)
-    signs = _signs(vt)
+    signs = _largest_entry_signs(vt)
     _warn_of_noise(s, lanczos.noise)
     ending = {"iterations": lanczos.iterations, "converged": lanczos.converged}
     return u * signs, s, vt * signs[:, np.newaxis], ending
@@ -168,7 +168,7 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
     """
     if not s.size:
         return
-    least = math.sqrt(_SEEN * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
+    least = math.sqrt(_DETECTABLE * max(noise, np.finfo(np.float64).eps * s[0] ** 2))
     if s[-1] < least:
         warnings.warn(
             f"{int((s < least).sum())} of {s.size} singular values are below {least / s[0]:.0e} "
@@ -179,13 +179,13 @@ def _warn_of_noise(s: NDArray[Any], noise: float) -> None:
         )
 
 
-def _finite(product: NDArray[Any]) -> NDArray[Any]:
+def _check_product(product: NDArray[Any]) -> NDArray[Any]:
     if not np.isfinite(product).all():
         raise InputError("no singular vectors found: a product holds infinity or NaN")
     return product
 
 
-def _signs(vt: NDArray[Any]) -> NDArray[np.float64]:
+def _largest_entry_signs(vt: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sign of the entry of largest absolute value in each row."""
     largest = np.abs(vt).argmax(axis=1)
     return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)

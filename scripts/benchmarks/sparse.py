@@ -218,7 +218,7 @@ def take_encode(source: str, target: str, machines: str, copies: str) -> None:
 
 
 def plans(options: Any, directory: Path) -> list[Figure]:
-    from cec_mpi.core.replicas.holders import held_together, spread_copies
+    from cec_mpi.core.replicas.holders import group_by_holders, spread_copies
     from cec_mpi.core.replicas.parts import cut_parts
     from cec_mpi.core.replicas.placement import ReplicaPlacement
     from cec_mpi.core.replicas.planner import ReplicaPlanner
@@ -239,7 +239,7 @@ def plans(options: Any, directory: Path) -> list[Figure]:
             made = planner.plan(available, tuple(speeds.tolist()))
             times["plan"].append(time.process_time() - begin)
             ratios.append(made.makespan / made.bound)
-            sets, which = held_together(holders, available)
+            sets, which = group_by_holders(holders, available)
             costs, present = np.bincount(which, parts.costs), speeds[np.array(available) - 1]
             begin = time.process_time()
             least_time(costs, sets, present)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cec_mpi.core.replicas.holders import held_together
+from cec_mpi.core.replicas.holders import group_by_holders
 from cec_mpi.core.replicas.parts import cut_parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.replicas.planner import ReplicaPlanner
@@ -56,7 +56,7 @@ def compared(rng):
     parts, placement, available, speeds = situation(rng)
     stragglers = int(rng.integers(3))
     plan = ReplicaPlanner(parts, placement, stragglers).plan(available, speeds)
-    sets, which = held_together(placement.holders, available)
+    sets, which = group_by_holders(placement.holders, available)
     copies = 1 + min(stragglers, min(map(len, sets)) - 1)
     times = np.zeros((parts.count, placement.machines + 1), int)
     for block in plan.assignment.blocks:

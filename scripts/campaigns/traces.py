@@ -28,7 +28,7 @@ from cec_mpi.availability import read_availability
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.advise import MachineGroup, Question, advise, mean_interval
+from cec_mpi.simulation.advise import AdviceRequest, MachineGroup, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.terminal import format_table
@@ -64,7 +64,7 @@ def tried(trace: str, options: argparse.Namespace) -> float:
     """Print what comes of a trace; returns how far a real run is from the simulated one."""
     given = read_availability(trace.split("+"), MACHINES)
     assert isinstance(given, ListedAvailability)
-    question = Question(
+    question = AdviceRequest(
         rows=ROWS,
         columns=COLUMNS,
         groups=KINDS,

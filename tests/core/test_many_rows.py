@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.core.plan.flow import Network
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.plan.replan import Missing, replan
+from cec_mpi.core.plan.replan import MissingAnswers, replan
 
 ROWS = 2**40  # per shard
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
@@ -56,7 +56,7 @@ def makespan(shares, speeds):
 
 @pytest.mark.parametrize("rows", [2**31, 2**40])
 def test_rows_that_miss_answers(rows):
-    missing = [Missing(0, rows, 2, (1, 2, 3, 4)), Missing(rows, rows + 5, 1, (4,))]
+    missing = [MissingAnswers(0, rows, 2, (1, 2, 3, 4)), MissingAnswers(rows, rows + 5, 1, (4,))]
     speeds = [1.0, 3.0, 4.0, 8.0]
     shares = replan(missing, speeds)
     for each in missing:

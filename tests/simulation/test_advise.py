@@ -12,7 +12,7 @@ import pytest
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
-from cec_mpi.simulation.advise import MachineGroup, Question, advise, dominates, mean_interval
+from cec_mpi.simulation.advise import AdviceRequest, MachineGroup, advise, dominates, mean_interval
 from cec_mpi.simulation.scenario import Costs
 
 GB = 10**9
@@ -22,7 +22,7 @@ X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 10
 
 
 def ask(*groups, **more):
-    return Question(**{**X, "groups": groups or (MachineGroup(6),), **more})
+    return AdviceRequest(**{**X, "groups": groups or (MachineGroup(6),), **more})
 
 
 def away(*sets, gap=3600.0):

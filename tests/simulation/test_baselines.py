@@ -9,8 +9,8 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.baselines import BASELINES, equal_shares, fastest, restarting
-from cec_mpi.simulation.replay import Coded, Model, replay
+from cec_mpi.simulation.baselines import BASELINES, fastest, replay_equal_shares, restarting
+from cec_mpi.simulation.replay import Coded, TimeModel, replay
 from cec_mpi.simulation.scenario import Costs, Scenario
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
@@ -26,7 +26,7 @@ def scenario(up, speeds=(1.0, 1.0, 1.0, 2.0), recovery=2, **more):
 
 
 def test_equal_shares_are_as_slow_as_the_slowest_machine():
-    done = equal_shares(scenario([{1, 2, 3, 4}], steps=10))
+    done = replay_equal_shares(scenario([{1, 2, 3, 4}], steps=10))
     assert done.seconds == pytest.approx(10 * 0.3 + 300 / 10_000)
     assert done.above_optimum == pytest.approx(10 * (0.3 - 1200 / 5000) + 0.03)
     assert done.bytes_read == 1_200_000
@@ -37,8 +37,8 @@ def test_equal_shares_are_as_slow_as_the_slowest_machine():
 def test_equal_shares_move_as_few_bytes_as_they_can():
     slow = replace(FREE, bandwidth=1e5)
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3, 4}]  # 300,000 bytes move at each event
-    changing = equal_shares(scenario(ticks, steps=3, costs=slow))
-    alone = [equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
+    changing = replay_equal_shares(scenario(ticks, steps=3, costs=slow))
+    alone = [replay_equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
     reading = [0.03, 0.04, 0.03]
     assert changing.seconds == pytest.approx(sum(alone) - sum(reading) + 0.03 + 2 * 3.0)
     assert changing.events == {"moved": 2}
@@ -81,8 +81,8 @@ def test_machines_that_were_away_while_a_step_waited_have_left():
     assert done.events == {"restarted": 1, "waits": 1}
     assert done.bytes_read == 2 * 1_200_000
     assert done.seconds == pytest.approx(6 + 3 + 0.04 + 12 * 0.4)
-    assert equal_shares(given).events == {"moved": 1, "waits": 1}
-    model = Model(given)
+    assert replay_equal_shares(given).events == {"moved": 1, "waits": 1}
+    model = TimeModel(given)
     assert replay(model, Coded(model)).bytes_read == 2 * 3 * 600_000
 
 

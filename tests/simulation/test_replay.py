@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.replay import Coded, Model, replay, traffic
+from cec_mpi.simulation.replay import Coded, TimeModel, replay, traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
 from cec_mpi.simulation.simulate import simulate
 
@@ -34,7 +34,7 @@ def test_times_are_those_of_a_simulation(shape, elastic):
     )
     given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150, "adjoint": False}
     scenario = Scenario(**given, **SHAPES[shape], options=options, costs=Costs(disk=1e12))
-    model = Model(scenario)
+    model = TimeModel(scenario)
     replayed = replay(model, Coded(model))
     simulated = simulate(scenario)
     assert replayed.steps == simulated.steps == 150
@@ -52,10 +52,10 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
     costs = Costs(disk=1e12, bandwidth=1e8, decode=1e-7)  # columns take most of the time
     scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
-    scheme = Coded(Model(scenario))
+    scheme = Coded(TimeModel(scenario))
     both = [
         [run(replace(scenario, adjoint=adjoint)).seconds for adjoint in (False, True)]
-        for run in (simulate, lambda build_scenario: replay(Model(build_scenario), scheme))
+        for run in (simulate, lambda build_scenario: replay(TimeModel(build_scenario), scheme))
     ]
     assert both[0] == pytest.approx(both[1], rel=0.05)
 
@@ -82,7 +82,7 @@ def test_how_often_w_leaves_the_master(columns, is_elastic, copies):
 def test_a_step_by_hand():
     # Six machines: three messages in a row for header and w, one for the answers.
     costs = Costs(latency=1e-4, bandwidth=1e8, call=5e-3, fixed=1e-3, per_machine=1e-4, decode=1e-9)
-    model = Model(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
+    model = TimeModel(Scenario(machines=6, recovery=3, rows=1000, columns=500, costs=costs))
     messages, others = 4e-4 + 8 * (3 * 500 + 1000) / 1e8, 5e-3 + 1e-3 + 6e-4
     decoding = 1000 * (25 + 3) * 1e-9
     assert model.overhead(6, 3) == pytest.approx(messages + others + decoding)
@@ -91,7 +91,7 @@ def test_a_step_by_hand():
 @pytest.mark.parametrize("copies", [1, 2, 3, 6])
 def test_machines_hold_copies_by_their_speeds(copies):
     given = {"machines": 6, "copies": copies, "rows": 1000, "columns": 10, "density": 0.3}
-    model = Model(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
+    model = TimeModel(Scenario(**given, options=SessionOptions(emulate_speeds=SPEEDS)))
     scheme = Coded(model)
     assert scheme.bytes_held.sum() == pytest.approx(copies * model.size)
     assert scheme.bytes_held.max() <= model.size * (1 + 1e-12)

@@ -19,9 +19,9 @@ from cec_mpi.store.format.checksums import block_sum, publish_checksums, row_sum
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
+    ChecksumsEntry,
     Manifest,
     ShardEntry,
-    SumsEntry,
 )
 from cec_mpi.store.kinds import KINDS, Kind
 from cec_mpi.store.manifest_files import publish_manifest
@@ -130,7 +130,7 @@ def store(X, tmp_path, monkeypatch):
         machines=3,
         dtype="float64",
         rounded=False,
-        checksums=SumsEntry.of(1),
+        checksums=ChecksumsEntry.of(1),
         column_sizes=ArrayEntry(COLUMN_SIZES, digest),
         shards=tuple(ShardEntry(f"shard-000{n}.npy", size, row_sum(sums), ()) for n in (1, 2, 3)),
         block_rows=HEIGHT,

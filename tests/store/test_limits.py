@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cec_mpi.runtime.processes.places import detect_place
-from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, memory_here
+from cec_mpi.store.limits import count_processors, cpu_quota, free_memory, total_memory
 from helpers.needs import CPU_GROUPS
 from helpers.waiting import LIMIT
 
@@ -122,14 +122,14 @@ def test_a_process_in_a_group_of_the_system_has_its_quota(group):
 
 def test_the_smallest_memory_of_a_group_and_of_those_around_it(process):
     files = {"job__step__memory_DOT_max": "max", "job__memory_DOT_max": 4096}
-    assert memory_here(process("0::/job/step\n", **files)) == 4096
+    assert total_memory(process("0::/job/step\n", **files)) == 4096
 
 
 def test_memory_of_groups_of_the_first_version(process):
     groups = "9:cpu,cpuacct:/other\n4:memory:/job\n"
     name = "memory__job__memory_DOT_limit_in_bytes"
-    assert memory_here(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
-    assert memory_here(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
+    assert total_memory(process(groups, (CPU, MEMORY), **{name: 8192})) == 8192
+    assert total_memory(process(groups, (CPU, MEMORY), **{name: "9" * 20})) == ALL
 
 
 def test_memory_that_is_free_is_what_no_group_and_no_process_uses(process):
@@ -149,7 +149,7 @@ def test_memory_that_is_free_is_what_no_group_and_no_process_uses(process):
 
 
 def test_without_groups_memory_is_that_of_the_computer(process, tmp_path):
-    assert memory_here(process("0::/job\n")) == ALL
-    assert memory_here(tmp_path / "nothing") == ALL
-    assert 0 < memory_here() <= ALL
-    assert detect_place().memory == memory_here()
+    assert total_memory(process("0::/job\n")) == ALL
+    assert total_memory(tmp_path / "nothing") == ALL
+    assert 0 < total_memory() <= ALL
+    assert detect_place().memory == total_memory()

@@ -14,7 +14,7 @@ from cec_mpi import encode
 from cec_mpi.cli import main
 from cec_mpi.errors import InputError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
-from cec_mpi.store.files.durable import locked, publish, rename_copy
+from cec_mpi.store.files.durable import locked, publish, replace_by_copy
 from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.store.format.checksums import block_sum, read_rows, row_sum
 from cec_mpi.store.manifest_files import publish_generation
@@ -207,7 +207,7 @@ def test_a_file_is_replaced_also_where_it_has_other_names(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "backup").hardlink_to(tmp_path / "file")
     publish(tmp_path / "file", b"new")
-    rename_copy(tmp_path / "file", tmp_path / "before")
+    replace_by_copy(tmp_path / "file", tmp_path / "before")
     publish(tmp_path / "file", b"newer")
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert found == {"file": b"newer", "backup": b"old", "before": b"new"}

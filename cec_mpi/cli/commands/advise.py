@@ -22,7 +22,7 @@ from cec_mpi.terminal import format_table, print_result
 from cec_mpi.text import format_bytes, format_count, format_duration, plural
 
 if TYPE_CHECKING:
-    from cec_mpi.simulation.advise import Advice, Choice, MachineGroup, Question
+    from cec_mpi.simulation.advise import Advice, AdviceRequest, Choice, MachineGroup
 
 
 def add_advise(p: Parser) -> None:
@@ -99,9 +99,9 @@ def _advise(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _question(arguments: argparse.Namespace) -> Question:
+def _question(arguments: argparse.Namespace) -> AdviceRequest:
     from cec_mpi.runtime.availability.reading import read_availability
-    from cec_mpi.simulation.advise import SEEDS, Question
+    from cec_mpi.simulation.advise import SEEDS, AdviceRequest
     from cec_mpi.simulation.scenario_options import rates_and_costs
 
     rows, columns = arguments.shape
@@ -110,7 +110,7 @@ def _question(arguments: argparse.Namespace) -> Question:
         raise InputError(f"--free-memory {free}: expected a number from 0 to below 1")
     rate, costs = rates_and_costs(from_flags(SimulateOptions, arguments))
     files = arguments.availability
-    return Question(
+    return AdviceRequest(
         rows=rows,
         columns=columns,
         density=1.0 if arguments.density is None else arguments.density,
@@ -154,7 +154,7 @@ def _parse_group(text: str, share: float) -> MachineGroup:
     return group
 
 
-def _text(question: Question, advice: Advice) -> str:
+def _text(question: AdviceRequest, advice: Advice) -> str:
     from cec_mpi.simulation.advise import percent
 
     first = f"cec-mpi encode X store --dtype {question.dtype}"
@@ -209,7 +209,7 @@ def _carried(choice: Choice) -> str:
     return " ".join(f"{length}x{count}" for count, length in runs) or "1"
 
 
-def _as_dict(question: Question, advice: Advice) -> dict[str, Any]:
+def _as_dict(question: AdviceRequest, advice: Advice) -> dict[str, Any]:
     def choice_dict(choice: Choice) -> dict[str, Any]:
         return {
             **asdict(choice),

@@ -17,7 +17,7 @@ from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
-from cec_mpi.store.files.regular import read_given
+from cec_mpi.store.files.regular import read_file_or_pipe
 from cec_mpi.terminal import print_result
 
 
@@ -156,7 +156,9 @@ def _write_elastic(
         ),
     }
     for path, text in scripts.items():
-        if Path(path).exists() and read_given(Path(path)) != text.encode():  # a user's changes
+        if (
+            Path(path).exists() and read_file_or_pipe(Path(path)) != text.encode()
+        ):  # a user's changes
             raise InputError(
                 f"{path} exists with other content: remove it, or choose another --job-name"
             )

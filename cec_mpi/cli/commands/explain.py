@@ -14,7 +14,7 @@ from cec_mpi.core.plan.assignment import Scheme
 from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Plan, plan_step
-from cec_mpi.core.replicas.holders import Holders, fatal_sets, spread_of
+from cec_mpi.core.replicas.holders import Holders, assess_placement, fatal_sets
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.replicas.planner import ReplicaPlanner
@@ -229,7 +229,7 @@ def explain_copies(
     placement = ReplicaPlacement(holders, parts.bounds.tolist(), machines)
     planner = ReplicaPlanner(parts, placement, stragglers)
     plan = planner.plan(tuple(available), tuple(speeds))
-    spread = spread_of(holders, speeds, parts.costs.tolist())
+    spread = assess_placement(holders, speeds, parts.costs.tolist())
     rows, total = int(parts.rows[-1]), float(parts.costs.sum())
     held = [0.0] * machines
     for machines_of_part, cost in zip(holders, parts.costs.tolist(), strict=True):

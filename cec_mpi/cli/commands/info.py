@@ -48,7 +48,7 @@ def _text(name: str, manifest: Manifest) -> str:
 
 def _details(name: str, store: Store) -> dict[str, Any]:
     """Return everything as plain values, and for each shard whether it can be opened."""
-    from cec_mpi.store.format.shard_files import problem_on_opening
+    from cec_mpi.store.format.shard_files import find_file_problem
     from cec_mpi.store.kinds import facts_of
 
     manifest, facts = store.manifest, facts_of(store.manifest)
@@ -64,7 +64,7 @@ def _details(name: str, store: Store) -> dict[str, Any]:
             {
                 "file": shard.file,
                 "bytes": shard.bytes,
-                "problem": problem_on_opening(store.path / shard.file, manifest) or None,
+                "problem": find_file_problem(store.path / shard.file, manifest) or None,
                 **facts.of_shard(n),
             }
             for n, shard in enumerate(manifest.shards, start=1)

@@ -150,7 +150,7 @@ def _plan_of_copies(
     if arguments.scheme != "heterogeneous":
         raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
     from cec_mpi.cli.commands.explain import explain_copies
-    from cec_mpi.store.copies.facts import balance_of, losses_of
+    from cec_mpi.store.copies.facts import balance_fact, loss_facts
 
     speeds = [float(speed) for speed in arguments.speeds]
     plan = explain_copies(parts, holders, available, speeds, arguments.stragglers)
@@ -167,13 +167,13 @@ def _plan_of_copies(
     unit = "rows with the mean number of nonzeros, at speed 1"
     makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
     fewest = min(map(len, plan["fatal"]))
-    facts = losses_of(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
+    facts = loss_facts(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
     print_result(
         "\n".join(
             [
                 *format_table(["machine", "speed", "holds", "rows"], rows, ["machine", "speed"]),
                 "",
-                facts_table([*facts, balance_of(**plan["over_optimum"]), ("makespan", makespan)]),
+                facts_table([*facts, balance_fact(**plan["over_optimum"]), ("makespan", makespan)]),
             ]
         )
     )

@@ -53,7 +53,7 @@ def add_simulate(p: Parser) -> None:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from cec_mpi.simulation.compare import compare, scheme_name
-    from cec_mpi.simulation.computers import machines_of
+    from cec_mpi.simulation.computers import machine_ranges
     from cec_mpi.simulation.scenario_options import build_scenario
     from cec_mpi.simulation.simulate import simulate
 
@@ -65,7 +65,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     else:
         outcomes[scheme_name(scenario)] = simulate(scenario, given.out)
     if scenario.carried:  # hours of computers
-        first_machines = [carried.start - 1 for carried in machines_of(scenario.carried) if carried]
+        first_machines = [
+            carried.start - 1 for carried in machine_ranges(scenario.carried) if carried
+        ]
         for name, outcome in outcomes.items():
             if not isinstance(outcome, Exception):
                 seconds = [outcome.machine_seconds[n] for n in first_machines]

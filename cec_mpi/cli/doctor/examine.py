@@ -25,7 +25,7 @@ from cec_mpi.runtime.processes.places import place_of_ranks
 from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import open_store
 from cec_mpi.terminal import print_result
 
@@ -121,7 +121,7 @@ def _check_shards(
     found = []
     for machine in machines_here:
         path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
-        problem = problem_on_opening(path, manifest)
+        problem = find_file_problem(path, manifest)
         found.append(ShardCheck(machine, socket.gethostname(), str(path), problem))
     return found
 

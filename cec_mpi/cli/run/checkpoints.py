@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
-from cec_mpi.store.files.archive import DamagedError, pack_arrays, unpack_arrays
-from cec_mpi.store.files.durable import publish, rename_copy
+from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, unpack_arrays
+from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.saving import writing
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import shorten
@@ -154,7 +154,7 @@ class CheckpointFile:
         with writing(newest):
             self.before_writing()
             if self._has_valid_newest:
-                rename_copy(newest, self._directory / PREVIOUS)
+                replace_by_copy(newest, self._directory / PREVIOUS)
             publish(newest, content)
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
@@ -194,7 +194,7 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> ResumeState:
         except FileNotFoundError:
             if name == CHECKPOINT:
                 problems.append(f"{path} is missing")
-        except (OSError, DamagedError) as error:
+        except (OSError, ArchiveDamagedError) as error:
             problems.append(f"{path} cannot be read as a checkpoint ({error})")
         else:
             check_same(path, found, about)
@@ -213,19 +213,19 @@ def _content(about: Mapping[str, Any], state: Mapping[str, NDArray[Any]]) -> byt
 
 
 def _parsed(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the description and the arrays of a checkpoint; raise `DamagedError`."""
+    """Return the description and the arrays of a checkpoint; raise `ArchiveDamagedError`."""
     try:
         text, checksum = str(arrays.pop(_ABOUT)), str(arrays.pop(_CHECKSUM, ""))
         about = json.loads(text)
         version = about.pop("version")
     except (KeyError, ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise DamagedError(
+        raise ArchiveDamagedError(
             f"its description is missing or damaged: {type(error).__name__}"
         ) from None
     if version != _VERSION:
-        raise DamagedError(f"found version {shorten(version)}, expected {_VERSION}")
+        raise ArchiveDamagedError(f"found version {shorten(version)}, expected {_VERSION}")
     if checksum != _checksum(text, arrays):
-        raise DamagedError("its content does not match its checksum")
+        raise ArchiveDamagedError("its content does not match its checksum")
     return about, {name.removeprefix(_ARRAY): value for name, value in arrays.items()}
 
 

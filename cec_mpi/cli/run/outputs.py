@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
-from cec_mpi.store.files.npy import map_new, map_own
+from cec_mpi.store.files.npy import create_result_map, open_result_map
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
@@ -42,11 +42,11 @@ class Outputs:
         """Return the memory-mapped file for products of `matvec`, filled with NaN at first."""
         path = self._directory / RESULT
         if resumed:
-            self._mapped = map_own(path)
+            self._mapped = open_result_map(path)
             check_products(path, self._mapped, shape)
         else:
             with writing(path):
-                self._mapped = map_new(path, shape)
+                self._mapped = create_result_map(path, shape)
             self._mapped[:] = np.nan
         return self._mapped
 

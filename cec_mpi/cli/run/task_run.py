@@ -72,7 +72,7 @@ from cec_mpi.runtime.records.directory import (
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
 from cec_mpi.runtime.session.header import placement_table
 from cec_mpi.runtime.session.session import Session
-from cec_mpi.store.cache import check_cache_place
+from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.durable import is_locked, locked, publish
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.npy import open_npy
@@ -117,7 +117,7 @@ class TaskRun:
         options = self.options = options.checked(manifest)
         if options.cache is not None:
             places = {"store": store.path, "directory of results": self.out}
-            check_cache_place(node_directory(options.cache), places)
+            check_cache_location(node_directory(options.cache), places)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)

@@ -142,13 +142,13 @@ class Recombiner:
     def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
         self._generator = generator
         self._dtype = dtype
-        self.basis = lru_cache(_KEPT)(self._basis)
-        self.toward = lru_cache(_KEPT)(self._toward)
+        self.basis = lru_cache(_KEPT)(self._choose_basis)
+        self.toward = lru_cache(_KEPT)(self._make_recombination)
 
-    def _basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
+    def _choose_basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_machines(self._generator, machines)
 
-    def _toward(self, basis: tuple[int, ...], wanted: tuple[int, ...]) -> Recombination:
+    def _make_recombination(self, basis: tuple[int, ...], wanted: tuple[int, ...]) -> Recombination:
         targets = self._generator[np.asarray(wanted, dtype=int) - 1]
         return Recombination(self._generator, basis, targets)
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 ZEROS = -4096  # the exponent of a row of zeros: what else is decoded there is multiplied away
-_FOLDED = 16, 48  # rows of so many columns are folded: NumPy reduces short rows slowly
-_WIDE = 2048  # columns, from which on it reduces columns fast
+_FOLD_WIDTHS = 16, 48  # rows of so many columns are folded: NumPy reduces short rows slowly
+_WIDE_ROW = 2048  # columns, from which on it reduces columns fast
 
 
-def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
+def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
     """Return the largest absolute value of each row; NaN if a row has one.
 
     Parameters
@@ -32,12 +32,12 @@ def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> N
 
     Examples
     --------
-    >>> largest_of_rows(np.array([[1.0, -3.0], [0.0, 0.0]]), np.empty((2, 2)))
+    >>> row_max_abs(np.array([[1.0, -3.0], [0.0, 0.0]]), np.empty((2, 2)))
     array([3., 0.])
     """
     largest: NDArray[Any]
     sizes = np.abs(rows, out=work)
-    few, many = _FOLDED
+    few, many = _FOLD_WIDTHS
     width = sizes.shape[-1]
     if width >= many:  # NumPy compares integers faster, and bits of sizes are in the same order
         largest = sizes.view(f"i{sizes.itemsize}").max(axis=-1).view(sizes.dtype)
@@ -54,7 +54,7 @@ def largest_of_rows(rows: NDArray[np.floating], work: NDArray[np.floating]) -> N
     return largest
 
 
-def exponents_of(
+def compute_row_exponents(
     largest: NDArray[np.floating], least: NDArray[np.floating] | None = None
 ) -> NDArray[np.int16]:
     """Return the exponents of the powers of two by which rows are divided.
@@ -74,9 +74,9 @@ def exponents_of(
 
     Examples
     --------
-    >>> exponents_of(np.array([1.0, 0.75, 3.0, 0.0, 1e-6]))
+    >>> compute_row_exponents(np.array([1.0, 0.75, 3.0, 0.0, 1e-6]))
     array([    1,     0,     2, -4096,   -19], dtype=int16)
-    >>> exponents_of(np.float32([1e30]), least=np.float32([1e-30]))
+    >>> compute_row_exponents(np.float32([1e30]), least=np.float32([1e-30]))
     array([26], dtype=int16)
     """
     exponents = _frexp(largest)
@@ -179,26 +179,26 @@ def equilibrate(
     >>> out.tolist()
     [[0.75, -0.25], [0.0, 0.536870912]]
     """
-    largest = largest_of_rows(rows, work)
+    largest = row_max_abs(rows, work)
     if not np.isfinite(largest).all():
         return None
-    exponents = exponents_of(largest)
+    exponents = compute_row_exponents(largest)
     if not divide_rows(rows, exponents, out):
         restored = np.ldexp(out, exponents[..., np.newaxis].astype(np.int32))
         lossy = (restored != rows).any(axis=-1)
-        exponents[lossy] = exponents_of(largest[lossy], least_of_rows(rows[lossy]))
+        exponents[lossy] = compute_row_exponents(largest[lossy], row_min_abs_nonzero(rows[lossy]))
         divide_rows(rows, exponents, out)
     return exponents
 
 
-def least_of_rows(rows: NDArray[np.floating]) -> NDArray[Any]:
+def row_min_abs_nonzero(rows: NDArray[np.floating]) -> NDArray[Any]:
     """Return the smallest absolute value of each row that is not 0; infinite for zero rows."""
     sizes = np.abs(rows)
     least: NDArray[Any] = sizes.min(axis=-1, where=sizes > 0, initial=np.inf)
     return least
 
 
-def largest_of_columns(rows: NDArray[np.floating]) -> NDArray[Any]:
+def column_max_abs(rows: NDArray[np.floating]) -> NDArray[Any]:
     """Return the largest absolute value of each column; NaN if a column has one.
 
     Parameters
@@ -208,18 +208,18 @@ def largest_of_columns(rows: NDArray[np.floating]) -> NDArray[Any]:
 
     Examples
     --------
-    >>> largest_of_columns(np.array([[3.0, 0.0], [-4.0, 1e-200]])).tolist()
+    >>> column_max_abs(np.array([[3.0, 0.0], [-4.0, 1e-200]])).tolist()
     [4.0, 1e-200]
     """
-    most, least = (_over_columns(extreme, rows) for extreme in (np.maximum, np.minimum))
+    most, least = (_reduce_columns(extreme, rows) for extreme in (np.maximum, np.minimum))
     largest: NDArray[Any] = np.maximum(np.abs(most), np.abs(least))
     return largest
 
 
-def _over_columns(extreme: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
+def _reduce_columns(extreme: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
     """Return an extreme of each column; several short rows are reduced together."""
     height, width = rows.shape
-    rows_per_line = min(height, -(-_WIDE // width))
+    rows_per_line = min(height, -(-_WIDE_ROW // width))
     whole = height - height % rows_per_line
     found = extreme.reduce(rows[:whole].reshape(-1, rows_per_line * width)).reshape(
         rows_per_line, width

@@ -17,7 +17,7 @@ _CACHED = 1 << 15  # numbers that are checked at a time
 
 
 @dataclass(frozen=True)
-class Unusable:
+class NonfiniteAnswer:
     """An answer with a number that is not finite.
 
     Attributes
@@ -34,11 +34,11 @@ class Unusable:
     machine: int
     value: float
     place: int
-    other: Unusable | None = None
+    other: NonfiniteAnswer | None = None
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _NonfiniteEntries:
     """The places at which an answer is not finite."""
 
     machine: int
@@ -47,7 +47,7 @@ class _Seen:
     values: NDArray[np.floating]
 
 
-class NotFinite:
+class NonfiniteChecker:
     """The answers of one step that are not finite.
 
     Parameters
@@ -59,22 +59,22 @@ class NotFinite:
 
     Examples
     --------
-    >>> step = NotFinite(columns=1)
+    >>> step = NonfiniteChecker(columns=1)
     >>> step.take(1, ((0, 3),), np.array([1.0, 2.0, 3.0]))
     >>> step.take(2, ((0, 3),), np.array([1.0, np.nan, 3.0]))
-    Unusable(machine=2, value=nan, place=1, other=None)
+    NonfiniteAnswer(machine=2, value=nan, place=1, other=None)
     >>> step.take(3, ((1, 3),), np.array([np.inf, 3.0])).other
-    Unusable(machine=2, value=nan, place=1, other=None)
+    NonfiniteAnswer(machine=2, value=nan, place=1, other=None)
     """
 
     def __init__(self, columns: int, adjoint: bool = False) -> None:
         self._columns = columns
         self._adjoint = adjoint
-        self._seen: list[_Seen] = []
+        self._nonfinite: list[_NonfiniteEntries] = []
 
     def take(
         self, machine: int, intervals: Intervals, values: NDArray[np.floating]
-    ) -> Unusable | None:
+    ) -> NonfiniteAnswer | None:
         """Check an answer.
 
         Parameters
@@ -98,20 +98,22 @@ class NotFinite:
             rows = np.concatenate([np.arange(start, stop) for start, stop in intervals])
             places = rows[where // self._columns]
         places, first = np.unique(places, return_index=True)
-        seen = _Seen(machine, intervals, places, values[where[first]])
-        self._seen.append(seen)
-        for other in self._seen[:-1]:
+        seen = _NonfiniteEntries(machine, intervals, places, values[where[first]])
+        self._nonfinite.append(seen)
+        for other in self._nonfinite[:-1]:
             if other.machine != machine and _have_rows_in_common(intervals, other.intervals):
                 common, own, others = np.intersect1d(
                     places, other.places, assume_unique=True, return_indices=True
                 )
                 if common.size:
-                    return self._unusable(seen, own[0], self._unusable(other, others[0]))
-        return self._unusable(seen, 0)
+                    return self._make_answer(seen, own[0], self._make_answer(other, others[0]))
+        return self._make_answer(seen, 0)
 
-    def _unusable(self, seen: _Seen, index: int, other: Unusable | None = None) -> Unusable:
+    def _make_answer(
+        self, seen: _NonfiniteEntries, index: int, other: NonfiniteAnswer | None = None
+    ) -> NonfiniteAnswer:
         place = int(seen.places[index]) // (self._columns if self._adjoint else 1)
-        return Unusable(seen.machine, float(seen.values[index]), place, other)
+        return NonfiniteAnswer(seen.machine, float(seen.values[index]), place, other)
 
 
 def is_finite(values: NDArray[np.floating]) -> bool:

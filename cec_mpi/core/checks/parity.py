@@ -28,8 +28,8 @@ from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-_KEPT = 1024  # sets of machines
-_ROWS = 16  # by which machines are named: those that disagree most
+_CACHE_SIZE = 1024  # sets of machines
+_MAX_ROWS_COMPARED = 16  # by which machines are named: those that disagree most
 
 
 class Comparison(NamedTuple):
@@ -91,7 +91,7 @@ class ParityChecker:
         self._errors: Floats = np.asarray(errors, dtype=np.float64)
         self._least = least
         self._sizes = np.abs(generator).sum(axis=1)
-        self.checks = lru_cache(_KEPT)(self._checks)
+        self.checks = lru_cache(_CACHE_SIZE)(self._checks)
 
     def _checks(self, machines: tuple[int, ...]) -> tuple[Floats, Floats]:
         """Return checks that answers pass if they agree, and what rounding makes of them.
@@ -123,7 +123,7 @@ class ParityChecker:
         places = np.searchsorted(machines, [sorted((*first, n)) for n in others])
         matrices = self._generator[_indices(machines)][places]
         checks = np.zeros((len(places), count))
-        np.put_along_axis(checks, places, _complete(matrices)[:, :, -1], axis=1)
+        np.put_along_axis(checks, places, _orthogonal_completion(matrices)[:, :, -1], axis=1)
         return self._scaled(machines, checks)
 
     def _scaled(self, machines: tuple[int, ...], checks: Floats) -> tuple[Floats, Floats]:
@@ -167,7 +167,7 @@ class ParityChecker:
             agree = (np.abs(left, out=left) <= limits).all() and left.max(initial=0) < np.inf
         return not agree
 
-    def _excess(
+    def _worst_ratio(
         self, machines: tuple[int, ...], answers: NDArray[np.floating], scale: ArrayLike
     ) -> Floats:
         """Return what checks give over the most that rounding makes of them, for each number."""
@@ -207,10 +207,10 @@ class ParityChecker:
         error of one other machine.
         """
         everybody, some = tuple(machines), self.recovery + 3
-        excess = self._excess(everybody, answers, scale)
+        excess = self._worst_ratio(everybody, answers, scale)
         if (excess <= 1).all():
             return Comparison(agree=True)
-        rows = np.argsort(-np.nan_to_num(excess, nan=np.inf), kind="stable")[:_ROWS]
+        rows = np.argsort(-np.nan_to_num(excess, nan=np.inf), kind="stable")[:_MAX_ROWS_COMPARED]
         values = np.nan_to_num(answers[:, rows].astype(np.float64), nan=np.finfo(np.float64).max)
         scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), excess.shape)[rows]
         verdict = Comparison(agree=False)
@@ -226,7 +226,7 @@ class ParityChecker:
         """Name machines of up to L + 3 that alone explain a row which no two others explain."""
         spare = len(machines) - self.recovery - 1
         missing = list(combinations(machines, spare))
-        checks, tolerances = self._without_each(machines, missing)
+        checks, tolerances = self._checks_excluding(machines, missing)
         passed = self._ratios(checks, tolerances, values, scales) <= 1
         alone = [passed[[n in some for some in missing]].all(axis=0) for n in machines]
         if passed.all():
@@ -243,7 +243,7 @@ class ParityChecker:
             candidates = tuple(some for some, row in zip(missing, passed, strict=True) if row.all())
         return Comparison(False, tuple(sorted(wrong)), candidates)
 
-    def _without_each(
+    def _checks_excluding(
         self, machines: tuple[int, ...], missing: list[tuple[int, ...]]
     ) -> tuple[Floats, Floats]:
         """Return the checks of L + 1 machines each, without those that are missing.
@@ -251,16 +251,16 @@ class ParityChecker:
         They are the combinations of checks of all that are 0 at the missing ones.
         """
         matrix = self._generator[_indices(machines)]
-        checks = _complete(matrix)[:, self.recovery :].T
+        checks = _orthogonal_completion(matrix)[:, self.recovery :].T
         if len(checks) > 1:
             away = np.searchsorted(machines, missing)
-            basis = _complete(checks.T[away].transpose(0, 2, 1))
+            basis = _orthogonal_completion(checks.T[away].transpose(0, 2, 1))
             checks = basis[:, :, -1] @ checks
             np.put_along_axis(checks, away, 0.0, axis=1)
         return self._scaled(machines, checks)
 
 
-def _complete(matrices: Floats) -> Floats:
+def _orthogonal_completion(matrices: Floats) -> Floats:
     """Return an orthogonal matrix whose last columns are orthogonal to those of a matrix."""
     basis: Floats = np.linalg.qr(matrices, mode="complete")[0]
     return basis

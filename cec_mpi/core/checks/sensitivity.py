@@ -12,7 +12,7 @@ import numpy as np
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.code.conditioning import sample_subsets
 
-_FEW = 2_000  # sets of machines
+_MAX_EXHAUSTIVE = 2_000  # sets of machines
 _LEAST_SAMPLE = 32
 _WORK = 4e8  # sets times L**3: seconds
 
@@ -72,7 +72,7 @@ def measure_sensitivity(
     ('2e-04', 15, True)
     """
     count = checker.recovery + 1
-    complete = comb(machines, count) <= _FEW
+    complete = comb(machines, count) <= _MAX_EXHAUSTIVE
     where: tuple[int, ...] = ()
     worst, measured = 0.0, 0
     for some in _sets(machines, count, complete, badly_conditioned):
@@ -94,5 +94,5 @@ def _sets(
         yield from combinations(everybody, count)
         return
     yield from (tuple(sorted((*known, n))) for n in everybody if known and n not in known)
-    size = min(_FEW, max(_LEAST_SAMPLE, int(_WORK / count**3)))
+    size = min(_MAX_EXHAUSTIVE, max(_LEAST_SAMPLE, int(_WORK / count**3)))
     yield from (tuple(k + 1 for k in some) for some in sample_subsets(machines, count, size))

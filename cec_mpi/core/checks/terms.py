@@ -81,7 +81,7 @@ class TermChecks:
         computing = summing_error(largest.size, self._dtype)
         checking = summing_error(largest.size, np.float64)
         self._fixed = self.scale * (computing + checking)
-        self._by_rows = min(self.scale, _DEVIATIONS * length)
+        self._scale_of_rows = min(self.scale, _DEVIATIONS * length)
         self.products: dict[int, Floats] = {}
 
     def fails(
@@ -133,7 +133,7 @@ class TermChecks:
         lengths : (k,) ndarray of float
             norm1(u) of each column of the coefficients.
         """
-        computing = summing_error(rows + 1, self._dtype) * self._by_rows
+        computing = summing_error(rows + 1, self._dtype) * self._scale_of_rows
         relative = computing + summing_error(rows, np.float64) * self.scale + self._fixed
         # Of each product of numbers underflow makes as much as the smallest one.
         weights = float(np.abs(self.probe[0]).sum(dtype=np.float64))

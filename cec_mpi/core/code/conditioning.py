@@ -21,10 +21,12 @@ ALL_SUBSETS = 200_000
 _SAMPLE = 2_000
 _LEAST_SAMPLE = 32
 _WORK = 4e8  # submatrices times L**3: seconds, up to an L of some hundreds
-_WORK_AT_ONCE = 4e9
+_MAX_TOTAL_WORK = 4e9
 _BATCH = 2_000_000  # numbers in one batch of submatrices
 Floats = NDArray[np.float64]
-_BETTER = 1 - 1e-6  # by which an exchange makes the norm smaller, or no set near it is better
+_MIN_IMPROVEMENT = (
+    1 - 1e-6
+)  # by which an exchange makes the norm smaller, or no set near it is better
 
 
 class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ def measure_conditioning(
     """
     machines, recovery = generator.shape
     budget = max(_LEAST_SAMPLE, int(_WORK / recovery**3))
-    at_once = machines if machines * recovery**3 <= _WORK_AT_ONCE else 0  # as with N = L + 1
+    at_once = machines if machines * recovery**3 <= _MAX_TOTAL_WORK else 0  # as with N = L + 1
     complete = comb(machines, recovery) <= max(min(largest, budget), at_once)
     subsets = (
         combinations(range(machines), recovery)
@@ -174,11 +176,11 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     chosen = _pivots(rows)
     for _ in range(count * recovery):
         try:
-            after, before = norms_after(rows, chosen[np.newaxis], np.inf)
+            after, before = exchange_norms(rows, chosen[np.newaxis], np.inf)
         except np.linalg.LinAlgError:
             break  # all sets are singular, or the pivots were others
         best = int(after.argmin())
-        if not after.flat[best] < before[0] * _BETTER:
+        if not after.flat[best] < before[0] * _MIN_IMPROVEMENT:
             break
         row, place = divmod(best, recovery)
         chosen[place] = row
@@ -199,7 +201,9 @@ def _pivots(rows: Floats) -> NDArray[np.int64]:
     return np.array(chosen)
 
 
-def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tuple[Floats, Floats]:
+def exchange_norms(
+    generator: Floats, sets: NDArray[np.int64], fill_value: float
+) -> tuple[Floats, Floats]:
     """Return squared Frobenius norms of inverses, before and after each exchange of one row.
 
     Parameters
@@ -229,7 +233,7 @@ def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tu
     Examples
     --------
     >>> generator = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
-    >>> after, before = norms_after(generator, np.array([[0, 1]]), np.inf)
+    >>> after, before = exchange_norms(generator, np.array([[0, 1]]), np.inf)
     >>> before.tolist(), after[0, 2].tolist()
     ([2.0], [inf, 1.25])
     """
@@ -242,6 +246,6 @@ def norms_after(generator: Floats, sets: NDArray[np.int64], untold: float) -> tu
         squares = c**2
         after = before[:, np.newaxis] - sizes - 2 * (c @ gram - c * sizes) / c
         after += (squares.sum(axis=2, keepdims=True) - squares + 1) * (sizes / squares)
-    after[~np.isfinite(after)] = untold
-    np.put_along_axis(after, sets[:, :, np.newaxis], untold, axis=1)
+    after[~np.isfinite(after)] = fill_value
+    np.put_along_axis(after, sets[:, :, np.newaxis], fill_value, axis=1)
     return after, before[:, 0]

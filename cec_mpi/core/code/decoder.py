@@ -16,7 +16,7 @@ _WELL_CONDITIONED = 1e4
 _EPS = float(np.finfo(np.float64).eps)
 _DIGITS = 53  # of float64
 _SLICES = 3  # that a matrix is cut into: together they have all of its digits
-_TOO_FAR = 0.25  # size of a residual from which on nothing converges
+_MAX_RESIDUAL = 0.25  # size of a residual from which on nothing converges
 
 
 class Decoder:
@@ -74,7 +74,7 @@ class Decoder:
             if refined is not None:
                 self.inverse = np.ascontiguousarray(refined)
                 self.condition = _condition(matrix, self.inverse)
-        self._is_one = recovery == 1 and self.inverse.item() == 1  # as with copies of rows
+        self._is_identity = recovery == 1 and self.inverse.item() == 1  # as with copies of rows
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -86,7 +86,7 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the rows of X_1 w .. X_L w, which need not be adjacent in memory.
         """
-        if self._is_one:
+        if self._is_identity:
             np.copyto(out, values)
         else:
             np.matmul(self.inverse, values, out=out)
@@ -101,7 +101,7 @@ class Decoder:
         out : (L, rows) ndarray of float64
             Receives the coefficients in the order of the machines.
         """
-        if self._is_one:
+        if self._is_identity:
             np.copyto(out, values)
         else:
             np.matmul(self.inverse.T, values, out=out)
@@ -148,7 +148,7 @@ def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
         inverse = np.ldexp(inverse, exponents)
         left = _residual(matrix, inverse)
         size = float(np.abs(left).sum(axis=0).max())
-        if not size < _TOO_FAR:
+        if not size < _MAX_RESIDUAL:
             return None
         while True:
             inverse = inverse + inverse @ left

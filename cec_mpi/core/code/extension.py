@@ -21,7 +21,7 @@ _LEAST_SUBSETS = 64
 _BATCH = 2_000_000  # numbers in one batch of subsets
 _RANDOM = 256  # rows that are tried, beside those of harmonics
 _MOST_POINTS = 512
-_STARTS, _PUSHES = 6, 150  # candidates that are improved, and how often each
+_STARTS, _MAX_PUSHES = 6, 150  # candidates that are improved, and how often each
 _NEAREST = 4  # subsets that a row is pushed away from at a time
 
 
@@ -81,7 +81,7 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
         [np.abs(normals @ some.T).min(axis=0) for some in np.array_split(rows, len(rows) // 16)]
     )
     starts = rows[np.argsort(shortest)[::-1][:_STARTS]]
-    pushed = np.array([_pushed(normals, start, cut) for start in starts])
+    pushed = np.array([_push_away(normals, start, cut) for start in starts])
     finalists = np.vstack((starts, pushed))
     # Rows that were pushed away from a sample of subsets are compared on another sample.
     others = _normals(code.generator, rng)
@@ -91,11 +91,11 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     return MDSCode(generator, code.family, code.systematic, conditioning)
 
 
-def _pushed(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:
+def _push_away(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:
     """Push a row away from the nearest subsets; returns the best row on the way."""
     nearest = min(_NEAREST, len(normals))
     best, place = 0.0, row
-    for k in range(_PUSHES):
+    for k in range(_MAX_PUSHES):
         parts = normals @ row
         sizes = np.abs(parts)
         closest = np.argpartition(sizes, nearest - 1)[:nearest]

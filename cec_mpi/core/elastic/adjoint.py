@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from cec_mpi.core.elastic.events import (
     Disagreement,
-    FindWrong,
-    NotNamed,
+    FaultUndetermined,
+    IdentifyFaulty,
     Request,
     RowsAgree,
     RowsDisagree,
 )
-from cec_mpi.core.elastic.terms import Prospect, Term
+from cec_mpi.core.elastic.terms import AnswerStatus, Term
 from cec_mpi.core.plan.assignment import Intervals
 
 Span = tuple[int, int, tuple[int, ...]]
@@ -74,7 +74,7 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
-        self._asked: dict[int, Term] = {}  # by machine
+        self._pending: dict[int, Term] = {}  # by machine
         self._assigned: dict[int, list[Term]] = defaultdict(list)  # not asked for yet
         self.is_lacking = False
 
@@ -107,9 +107,9 @@ class TermLedger:
         while terms:
             term = terms.pop(0)
             if term.is_wanted:
-                self._asked[machine] = term
+                self._pending[machine] = term
                 return Request(machine, term.intervals, term)
-            term.prospect = Prospect.NONE
+            term.prospect = AnswerStatus.NONE
         return None
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
@@ -125,12 +125,14 @@ class TermLedger:
         self.is_lacking = False
         for term in [each for planned in self._terms for each in planned.missing()]:
             if term.machine in idle:
-                term.prospect = Prospect.EXPECTED
+                term.prospect = AnswerStatus.EXPECTED
                 self._assigned[term.machine].append(term)
                 continue
             able = set(helpers) - {term.machine}
             term.replacements = (
-                self._weighted(term, able) if self._spans is None else self._copied(term, able)
+                self._replace_by_code(term, able)
+                if self._spans is None
+                else self._replace_by_copies(term, able)
             )
             self.is_lacking |= not term.replacements
             for other in term.replacements:
@@ -142,12 +144,12 @@ class TermLedger:
         A term of a machine that `may_answer` counts if it is answered first.
         """
         self.is_lacking = True
-        if (asked := self._asked.get(machine)) is not None:
-            asked.prospect = Prospect.LATE if may_answer else Prospect.NONE
+        if (asked := self._pending.get(machine)) is not None:
+            asked.prospect = AnswerStatus.LATE if may_answer else AnswerStatus.NONE
             if not may_answer:
-                del self._asked[machine]
+                del self._pending[machine]
         for term in self._assigned.pop(machine, ()):
-            term.prospect = Prospect.NONE
+            term.prospect = AnswerStatus.NONE
 
     def drop(self, machine: int) -> None:
         """Get all terms of a machine from others, also those that it has answered."""
@@ -155,19 +157,19 @@ class TermLedger:
         for term in [each for planned in self._terms for each in planned.family()]:
             if term.machine == machine:
                 for each in (term, *term.summed):
-                    each.is_answered, each.prospect = False, Prospect.NONE
+                    each.is_answered, each.prospect = False, AnswerStatus.NONE
 
     # Answers.
 
     def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer, also a late one, and of which terms it is the sum."""
-        term = self._asked.pop(request.machine)
-        term.is_answered, term.prospect, term.summed = True, Prospect.NONE, tuple(summed)
+        term = self._pending.pop(request.machine)
+        term.is_answered, term.prospect, term.summed = True, AnswerStatus.NONE, tuple(summed)
 
-    def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
+    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Do nothing: terms are checked one by one."""
 
-    def instructions(self) -> list[FindWrong]:
+    def instructions(self) -> list[IdentifyFaulty]:
         """Return nothing: terms are not compared."""
         return []
 
@@ -176,7 +178,7 @@ class TermLedger:
 
     # What replaces a term.
 
-    def _weighted(self, term: Term, able: set[int]) -> list[Term]:
+    def _replace_by_code(self, term: Term, able: set[int]) -> list[Term]:
         """Return the terms of the L fastest machines; none if they are fewer."""
         fastest = sorted(able, key=lambda n: (-self._speeds[n - 1], n))
         basis = tuple(sorted(fastest[: self._recovery]))
@@ -184,7 +186,7 @@ class TermLedger:
             return []
         return [Term(machine, term.intervals, term, basis) for machine in basis]
 
-    def _copied(self, term: Term, able: set[int]) -> list[Term]:
+    def _replace_by_copies(self, term: Term, able: set[int]) -> list[Term]:
         """Return terms of machines that hold the rows; none if rows have no holder."""
         assert self._spans is not None
         rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -226,23 +228,23 @@ class ProbeLedger:
 
     def __init__(self, recovery: int, spans: Sequence[Span], known: Collection[int]) -> None:
         self._recovery, self._spans = recovery, spans
-        self._known = set(known)
+        self._verified = set(known)
         self._expected: set[int] = set()
         self._assigned: set[int] = set()
-        self._agreed: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._disputed: NotNamed | None = None
+        self._agreeing_machines: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._dispute: FaultUndetermined | None = None
         self.answered_by: set[int] = set()
         self.is_lacking = True
 
     @property
     def is_done(self) -> bool:
         """Whether all that have been asked have answered, and agree."""
-        return not (self.is_lacking or self._expected or self._unjudged())
+        return not (self.is_lacking or self._expected or self._uncompared_spans())
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
         """Ask these machines, unless their products are known or expected."""
         self.is_lacking = False
-        new = set(helpers) - self._known - self.answered_by - self._expected
+        new = set(helpers) - self._verified - self.answered_by - self._expected
         self._assigned |= new
         self._expected |= new
 
@@ -269,39 +271,39 @@ class ProbeLedger:
         """Do not use the answer of a machine."""
         self.release(machine)
         self.answered_by.discard(machine)
-        self._known.discard(machine)
-        self._disputed = None
+        self._verified.discard(machine)
+        self._dispute = None
 
     def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer."""
         self._expected.discard(request.machine)
         self.answered_by.add(request.machine)
-        self._disputed = None
+        self._dispute = None
 
-    def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
+    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Take the outcome of a comparison."""
         if isinstance(event, RowsAgree):
-            self._agreed[event.start, event.stop] = event.machines
-        elif isinstance(event, NotNamed):
-            self._disputed = event
+            self._agreeing_machines[event.start, event.stop] = event.machines
+        elif isinstance(event, FaultUndetermined):
+            self._dispute = event
 
-    def instructions(self) -> list[FindWrong]:
+    def instructions(self) -> list[IdentifyFaulty]:
         """Return the products that are to be compared."""
-        if self._expected or self._disputed is not None:
+        if self._expected or self._dispute is not None:
             return []
-        rows = self._unjudged()
-        return [FindWrong(*each) for each in rows if len(each[2]) > self._recovery]
+        rows = self._uncompared_spans()
+        return [IdentifyFaulty(*each) for each in rows if len(each[2]) > self._recovery]
 
     def conclude(self) -> Disagreement | None:
         """Return the rows whose products disagree, if the wrong machine is not certain."""
-        return None if self._disputed is None else Disagreement(self._disputed)
+        return None if self._dispute is None else Disagreement(self._dispute)
 
-    def _unjudged(self) -> list[Span]:
+    def _uncompared_spans(self) -> list[Span]:
         """Return the rows whose products have not been compared, and their machines."""
         found = []
         for start, stop, holders in self._spans:
-            machines = tuple(sorted((self._known | self.answered_by).intersection(holders)))
+            machines = tuple(sorted((self._verified | self.answered_by).intersection(holders)))
             is_new = not self.answered_by.isdisjoint(machines)
-            if is_new and self._agreed.get((start, stop)) != machines:
+            if is_new and self._agreeing_machines.get((start, stop)) != machines:
                 found.append((start, stop, machines))
         return found

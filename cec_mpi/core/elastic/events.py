@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
 
@@ -13,40 +13,40 @@ from cec_mpi.core.plan.assignment import Intervals
 
 
 @dataclass(frozen=True)
-class Gone:
+class MachineUnavailable:
     """A machine is not available any more."""
 
     machine: int
     reason: str
     word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
-    phrase: ClassVar[str]  # in messages
+    message_text: ClassVar[str]  # in messages
 
     def __str__(self) -> str:
-        return f"machine {self.machine} {self.phrase}: {self.reason}"
+        return f"machine {self.machine} {self.message_text}: {self.reason}"
 
 
-class Lost(Gone):
+class Lost(MachineUnavailable):
     """The process of a machine has ended, or cannot be reached."""
 
-    word, phrase = "lost", "is lost"
+    word, message_text = "lost", "is lost"
 
 
-class GivenUp(Gone):
+class GivenUp(MachineUnavailable):
     """A machine has not answered for so long that it counts as lost until it answers."""
 
-    word, phrase = "given up", "is given up"
+    word, message_text = "given up", "is given up"
 
 
-class Left(Gone):
+class Left(MachineUnavailable):
     """A machine has left: it was warned, and gets no more requests."""
 
-    word, phrase = "left", "has left"
+    word, message_text = "left", "has left"
 
 
-class Excluded(Gone):
+class Excluded(MachineUnavailable):
     """A machine gets no more requests, because its answers were wrong."""
 
-    word, phrase = "excluded", "is excluded"
+    word, message_text = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Late:
+class MachineLate:
     """A step does not wait for a machine any longer."""
 
     machine: int
@@ -73,7 +73,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongAnswer:
     """A machine has answered wrong numbers."""
 
     machine: int
@@ -83,15 +83,15 @@ class Wrong:
         return f"machine {self.machine} {self.reason or 'answered wrong numbers'}"
 
 
-Change = Gone | Joined
+Change = MachineUnavailable | Joined
 """What the roster reports of a machine."""
 
-MachineEvent = Change | Late | Wrong
+MachineEvent = Change | MachineLate | WrongAnswer
 """What happens to a machine, as it is recorded."""
 
 
 @dataclass(frozen=True)
-class Awaited:
+class PendingMachines:
     """Which machines are about to be available; an event whenever that has changed.
 
     Attributes
@@ -112,7 +112,7 @@ class Awaited:
 
 
 @dataclass(frozen=True)
-class Tick:
+class AvailabilityTick:
     """Which machines the availability lists before a step begins.
 
     Attributes
@@ -168,7 +168,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Freed:
+class BusyMachineAnswered:
     """A machine has answered a request of an earlier step."""
 
     machine: int
@@ -182,7 +182,7 @@ class ComputationFailed:
 
 
 @dataclass(frozen=True)
-class AnsweredWrongly:
+class AnswerRejected:
     """An answer is not finite, or has failed its check.
 
     Attributes
@@ -193,7 +193,7 @@ class AnsweredWrongly:
     """
 
     request: Request
-    found: Unusable | None = None
+    found: NonfiniteAnswer | None = None
 
 
 # --- events of comparisons ----------------------------------------------------------------
@@ -217,7 +217,7 @@ class RowsDisagree(Rows):
 
 
 @dataclass(frozen=True)
-class NotNamed(Rows):
+class FaultUndetermined(Rows):
     """Of the machines whose answers disagree it is not certain which one is wrong.
 
     Attributes
@@ -238,16 +238,16 @@ class Named:
 
 Event = (
     Change
-    | Awaited
-    | Tick
+    | PendingMachines
+    | AvailabilityTick
     | Sent
     | Answered
-    | Freed
+    | BusyMachineAnswered
     | ComputationFailed
-    | AnsweredWrongly
+    | AnswerRejected
     | RowsAgree
     | RowsDisagree
-    | NotNamed
+    | FaultUndetermined
     | Named
 )
 
@@ -255,7 +255,7 @@ Event = (
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartStep:
     """Plan the step for these machines, and begin it."""
 
     machines: tuple[int, ...]
@@ -265,7 +265,7 @@ class Compare(Rows):
     """Compare the answers of these machines to these rows."""
 
 
-class FindWrong(Rows):
+class IdentifyFaulty(Rows):
     """Find out which of these machines have answered these rows wrongly."""
 
 
@@ -321,7 +321,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class TooFew:
+class TooFewMachines:
     """Too few machines are left: these."""
 
     machines: tuple[int, ...]
@@ -333,34 +333,34 @@ class Disagreement:
 
     Attributes
     ----------
-    found : NotNamed
+    found : FaultUndetermined
         The rows with the most answers.
     others : int
         Number of other places where answers disagree.
     """
 
-    found: NotNamed
+    found: FaultUndetermined
     others: int = 0
 
 
 @dataclass(frozen=True)
-class Failed:
+class StepFailed:
     """The step cannot end.
 
     Attributes
     ----------
-    cause : TooFew, Disagreement, Unusable or Named
-        With an `Unusable` or `Named`, no machine can replace the faulty one.
+    cause : TooFewMachines, Disagreement, Unusable or Named
+        With an `NonfiniteAnswer` or `Named`, no machine can replace the faulty one.
     """
 
-    cause: TooFew | Disagreement | Unusable | Named
+    cause: TooFewMachines | Disagreement | NonfiniteAnswer | Named
 
 
 Instruction = (
-    Begin
+    StartStep
     | Request
     | Compare
-    | FindWrong
+    | IdentifyFaulty
     | Decode
     | MarkLate
     | GiveUp
@@ -368,5 +368,5 @@ Instruction = (
     | Adopt
     | WaitUntil
     | Done
-    | Failed
+    | StepFailed
 )

@@ -11,19 +11,19 @@ from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
     Disagreement,
-    FindWrong,
-    NotNamed,
+    FaultUndetermined,
+    IdentifyFaulty,
     Request,
     RowsAgree,
     RowsDisagree,
 )
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals
-from cec_mpi.core.plan.replan import Missing, replan
+from cec_mpi.core.plan.replan import MissingAnswers, replan
 
 _WELL_CONDITIONED = 10.0  # up to here another set of machines is not worth looking for
-_BETTER = 2.0  # times the condition number, for which rows are decoded again
-_NAMING = 3  # answers beyond L with which a wrong machine can be named
+_MIN_IMPROVEMENT = 2.0  # times the condition number, for which rows are decoded again
+_IDENTIFYING_EXTRA = 3  # answers beyond L with which a wrong machine can be named
 
 
 class DecodingSets(Protocol):
@@ -105,16 +105,16 @@ class RowLedger:
     ) -> None:
         self._recovery, self._speeds, self._sets = recovery, speeds, sets
         self._compares, self._holders = compares, holders
-        self._least = recovery + compares  # answers that each row needs
+        self._min_answers = recovery + compares  # answers that each row needs
         self._starts = [0]
-        self._segments = [_Segment(0, rows, self._least)]
+        self._segments = [_Segment(0, rows, self._min_answers)]
         self._assigned: dict[int, list[tuple[int, int]]] = {}  # rows not asked for yet
-        self._complete: list[_Segment] = []  # with as many answers as they need
-        self._to_name: list[_Segment] = []  # whose answers disagree
+        self._answered_segments: list[_Segment] = []  # with as many answers as they need
+        self._undiagnosed: list[_Segment] = []  # whose answers disagree
         self.undecoded = rows
         self.is_lacking = True  # until `reassign` finds that the plan is enough
         for row in cuts:
-            self._cut(row)
+            self._split_at(row)
 
     @property
     def is_done(self) -> bool:
@@ -143,13 +143,15 @@ class RowLedger:
     def next_request(self, machine: int) -> Request | None:
         """Return the request for all rows that are assigned to a machine and not decoded yet."""
         assigned = self._assigned.pop(machine, ())
-        segments = [segment for start, stop in assigned for segment in self._between(start, stop)]
+        segments = [
+            segment for start, stop in assigned for segment in self._segments_of(start, stop)
+        ]
         rows = [(segment.start, segment.stop) for segment in segments if not segment.is_decoded]
         return Request(machine, merged(rows)) if rows else None
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
         """Assign rows that lack answers to these machines."""
-        missing = self._missing(helpers)
+        missing = self._missing_answers(helpers)
         possible = [rows for rows in missing if len(rows.eligible) >= rows.needed]
         self.is_lacking = len(possible) < len(missing)
         for machine, start, stop in replan(possible, self._speeds):
@@ -176,57 +178,57 @@ class RowLedger:
             if segment.is_decoded:
                 segment.seen = min(segment.seen, len(segment.answered))
                 continue
-            segment.needed, segment.is_disputed, segment.verdict = self._least, False, None
+            segment.needed, segment.is_disputed, segment.verdict = self._min_answers, False, None
             self.is_lacking = True
-            self._look_at(segment)
-        self._to_name = [segment for segment in self._to_name if segment.is_disputed]
+            self._update_state(segment)
+        self._undiagnosed = [segment for segment in self._undiagnosed if segment.is_disputed]
 
     # Answers.
 
     def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer."""
         for start, stop in request.intervals:
-            for segment in self._between(start, stop):
+            for segment in self._segments_of(start, stop):
                 segment.expected.discard(request.machine)
                 if segment.is_decoded and self._compares:
                     continue  # it was not compared
                 segment.answered.add(request.machine)
                 segment.verdict = None
-                self._look_at(segment)
+                self._update_state(segment)
 
-    def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
+    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Take the outcome of a comparison."""
-        for segment in self._between(event.start, event.stop):
+        for segment in self._segments_of(event.start, event.stop):
             if segment.is_decoded or segment.answered != set(event.machines):
                 continue  # an answer was dropped: the others are compared again
             if isinstance(event, RowsAgree):
                 segment.agrees, segment.is_disputed = True, False
-                self._complete.append(segment)
+                self._answered_segments.append(segment)
                 continue
             segment.is_disputed, count = True, len(segment.answered)
-            segment.needed = max(count + 1, self._recovery + _NAMING)
+            segment.needed = max(count + 1, self._recovery + _IDENTIFYING_EXTRA)
             self.is_lacking = True
-            if isinstance(event, NotNamed):
+            if isinstance(event, FaultUndetermined):
                 segment.verdict = event
-            elif count >= self._recovery + _NAMING:
-                self._to_name.append(segment)
+            elif count >= self._recovery + _IDENTIFYING_EXTRA:
+                self._undiagnosed.append(segment)
 
-    def instructions(self) -> list[Compare | FindWrong | Decode]:
+    def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:
         """Return what is to be compared and decoded."""
-        found: list[Compare | FindWrong | Decode] = []
-        complete, self._complete = self._complete, []
+        found: list[Compare | IdentifyFaulty | Decode] = []
+        complete, self._answered_segments = self._answered_segments, []
         for segment in dict.fromkeys(complete):
             if segment.is_decoded or len(segment.answered) < segment.needed:
                 continue
             if self._compares and not segment.agrees:
                 found.append(Compare(segment.start, segment.stop, segment.machines))
                 continue
-            found.append(self._decoded_from(segment, self._sets.choose(segment.machines)))
+            found.append(self._mark_decoded(segment, self._sets.choose(segment.machines)))
             self.undecoded -= segment.stop - segment.start
             segment.is_decoded, segment.seen = True, len(segment.answered)
-        to_name, self._to_name = self._to_name, []
+        to_name, self._undiagnosed = self._undiagnosed, []
         return found + [
-            FindWrong(segment.start, segment.stop, segment.machines) for segment in to_name
+            IdentifyFaulty(segment.start, segment.stop, segment.machines) for segment in to_name
         ]
 
     def refine(self) -> Decode | None:
@@ -234,7 +236,7 @@ class RowLedger:
         new = [
             segment
             for segment in self._segments
-            if segment.used and segment.has_new(self._recovery)
+            if segment.used and segment.has_new_answers(self._recovery)
         ]
         for segment in sorted(new, key=lambda segment: -self._sets.condition(segment.used)):
             before = self._sets.condition(segment.used)
@@ -242,28 +244,28 @@ class RowLedger:
                 return None
             segment.seen = len(segment.answered)
             machines = self._sets.choose(segment.machines)
-            if self._sets.condition(machines) * _BETTER < before:
-                return self._decoded_from(segment, machines)
+            if self._sets.condition(machines) * _MIN_IMPROVEMENT < before:
+                return self._mark_decoded(segment, machines)
         return None
 
-    def conclude(self) -> FindWrong | Disagreement | None:
+    def conclude(self) -> IdentifyFaulty | Disagreement | None:
         """Return what is left to do, or wrong, if nobody else can be asked."""
         disputed = [segment for segment in self._segments if segment.is_disputed]
         if not disputed:
             return None
         most = max(disputed, key=lambda segment: len(segment.answered))
         if most.verdict is None:
-            return FindWrong(most.start, most.stop, most.machines)
+            return IdentifyFaulty(most.start, most.stop, most.machines)
         return Disagreement(most.verdict, len(disputed) - 1)
 
     # Segments.
 
     def _assign(self, machine: int, start: int, stop: int) -> None:
-        for segment in self._between(start, stop):
+        for segment in self._segments_of(start, stop):
             segment.expected.add(machine)
         self._assigned.setdefault(machine, []).append((start, stop))
 
-    def _missing(self, helpers: Iterable[int]) -> list[Missing]:
+    def _missing_answers(self, helpers: Iterable[int]) -> list[MissingAnswers]:
         able, found = sorted(helpers), []
         for segment in self._segments:
             there = segment.answered | segment.expected
@@ -278,17 +280,17 @@ class RowLedger:
                 if segment.expected and not others:
                     continue
                 needed = min(needed, max(1, len(others)))
-            found.append(Missing(segment.start, segment.stop, needed, tuple(others)))
+            found.append(MissingAnswers(segment.start, segment.stop, needed, tuple(others)))
         return found
 
-    def _between(self, start: int, stop: int) -> list[_Segment]:
+    def _segments_of(self, start: int, stop: int) -> list[_Segment]:
         """Return the segments of exactly these rows; segments are cut if necessary."""
         if start >= stop:
             return []
-        first, last = self._cut(start), self._cut(stop)
+        first, last = self._split_at(start), self._split_at(stop)
         return self._segments[first:last]
 
-    def _cut(self, row: int) -> int:
+    def _split_at(self, row: int) -> int:
         """Return the index of the segment that begins with this row, after cutting one."""
         place = bisect_left(self._starts, row)
         if place < len(self._starts) and self._starts[place] == row:
@@ -299,20 +301,20 @@ class RowLedger:
         after = before.cut(row)
         self._starts.insert(place, row)
         self._segments.insert(place, after)
-        for group in (self._complete, self._to_name):
+        for group in (self._answered_segments, self._undiagnosed):
             if before in group:
                 group.append(after)
         return place
 
-    def _look_at(self, segment: _Segment) -> None:
+    def _update_state(self, segment: _Segment) -> None:
         segment.agrees = False
         if not segment.is_decoded and len(segment.answered) >= segment.needed:
-            self._complete.append(segment)
+            self._answered_segments.append(segment)
         elif segment.is_disputed and not segment.expected:
             self.is_lacking = True
 
     @staticmethod
-    def _decoded_from(segment: _Segment, machines: tuple[int, ...]) -> Decode:
+    def _mark_decoded(segment: _Segment, machines: tuple[int, ...]) -> Decode:
         segment.used = machines
         return Decode(segment.start, segment.stop, machines)
 
@@ -332,7 +334,9 @@ class _Segment:
         self.answered: set[int] = set()
         self.agrees = False  # all that have answered
         self.is_disputed = False
-        self.verdict: NotNamed | None = None  # on the answers that disagree, once it is known
+        self.verdict: FaultUndetermined | None = (
+            None  # on the answers that disagree, once it is known
+        )
         self.is_decoded = False
         self.used: tuple[int, ...] = ()  # machines from whose answers it is decoded
         self.seen = 0  # number of answers when these were chosen
@@ -341,7 +345,7 @@ class _Segment:
     def machines(self) -> tuple[int, ...]:
         return tuple(sorted(self.answered))
 
-    def has_new(self, least: int) -> bool:
+    def has_new_answers(self, least: int) -> bool:
         """Whether at least so many have answered, some after it was decoded."""
         return len(self.answered) > self.seen and len(self.answered) >= least
 

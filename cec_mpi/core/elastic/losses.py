@@ -70,9 +70,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-LATE_SECONDS = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
-LOST_SECONDS = 5.0  # without an answer, at least, for a machine to be taken for lost
-LOST_DEADLINES = 10.0  # or this many deadlines
+MIN_DEADLINE = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
+MIN_LOSS_TIMEOUT = 5.0  # without an answer, at least, for a machine to be taken for lost
+LOSS_TIMEOUT_FACTOR = 10.0  # or this many deadlines
 DISPUTE_SECONDS = 10.0  # for a machine to come that can tell which of several answers is wrong
 RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
 
@@ -176,7 +176,7 @@ class Deadline:
 
     seconds: float | None = None
     factor: float = 1.0
-    least: float = LATE_SECONDS
+    least: float = MIN_DEADLINE
 
     def allowed(self, expected: float | None) -> float | None:
         """Return the time limit in seconds for an answer; None if no time is expected yet.
@@ -227,4 +227,4 @@ def seconds_until_given_up(deadline: Deadline | None, allowed: float | None) -> 
     """
     if deadline is None or not (seconds := deadline.seconds or allowed):
         return float("inf")
-    return max(LOST_SECONDS, LOST_DEADLINES * seconds)
+    return max(MIN_LOSS_TIMEOUT, LOSS_TIMEOUT_FACTOR * seconds)

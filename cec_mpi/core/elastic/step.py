@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
     Adopt,
     Answered,
-    AnsweredWrongly,
-    Awaited,
-    Begin,
+    AnswerRejected,
+    AvailabilityTick,
+    BusyMachineAnswered,
     Compare,
     ComputationFailed,
     Decode,
@@ -32,25 +32,25 @@ from cec_mpi.core.elastic.events import (
     Event,
     Exclude,
     Excluded,
-    Failed,
-    FindWrong,
-    Freed,
+    FaultUndetermined,
     GivenUp,
     GiveUp,
-    Gone,
+    IdentifyFaulty,
     Instruction,
     Joined,
     Left,
     Lost,
+    MachineUnavailable,
     MarkLate,
     Named,
-    NotNamed,
+    PendingMachines,
     Request,
     RowsAgree,
     RowsDisagree,
     Sent,
-    Tick,
-    TooFew,
+    StartStep,
+    StepFailed,
+    TooFewMachines,
     WaitUntil,
 )
 from cec_mpi.core.elastic.losses import (
@@ -105,13 +105,13 @@ class Ledger(Protocol):
     def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
         """Note an answer; that to a term may be the sum of several."""
 
-    def judged(self, event: RowsAgree | RowsDisagree | NotNamed) -> None:
+    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Take the outcome of a comparison."""
 
-    def instructions(self) -> Collection[Compare | FindWrong | Decode]:
+    def instructions(self) -> Collection[Compare | IdentifyFaulty | Decode]:
         """Return what is to be compared or decoded."""
 
-    def conclude(self) -> FindWrong | Disagreement | None:
+    def conclude(self) -> IdentifyFaulty | Disagreement | None:
         """Return what is left to do, or wrong, if nobody else can be asked."""
 
 
@@ -152,31 +152,31 @@ class ElasticStep:
         adopt_after: float = float("inf"),
     ) -> None:
         self._states = dict(machines)
-        self._begun = dict(begun)  # when each machine was asked that has not answered
-        self._missing = missing
+        self._request_times = dict(begun)  # when each machine was asked that has not answered
+        self._count_missing = missing
         self._deadline, self.allowed = deadline, allowed
         self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
         self._limits: dict[Cause, float] = {}  # seconds that machines have now
-        self._short_since = float("inf")  # when too few machines were left
-        self._awaited = Awaited()
+        self._shortage_start = float("inf")  # when too few machines were left
+        self._awaited = PendingMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
         self._predicted: float | None = None
         self._start = 0.0
-        self._answered_after: list[float] = []
+        self._answer_seconds: list[float] = []
         self._pending: dict[int, Request] = {}
         self._to_exclude: dict[int, type[Lost | Excluded]] = {}
-        self._failed: Failed | None = None
-        self._has_offer = False
+        self._failed: StepFailed | None = None
+        self._has_new_helper = False
         self._disputed_since: float | None = None
-        self._has_answered: set[int] = set()  # machines whose processes have answered
-        self._refused: list[Unusable] = []  # answers that are not finite
-        self._wrong: list[int] = []  # machines that have answered other wrong numbers
+        self._responders: set[int] = set()  # machines whose processes have answered
+        self._nonfinite_answers: list[NonfiniteAnswer] = []  # answers that are not finite
+        self._faulty_machines: list[int] = []  # machines that have answered other wrong numbers
 
     def begin(
         self, ledger: Ledger, listed: Collection[int], predicted: float | None, now: float
     ) -> None:
-        """Begin the step, after `Begin`.
+        """Begin the step, after `StartStep`.
 
         Parameters
         ----------
@@ -189,8 +189,8 @@ class ElasticStep:
         """
         self._ledger, self._listed = ledger, frozenset(listed)
         self._predicted, self._start = predicted, now
-        self._has_offer = True
-        for machine in set(ledger.assigned).difference(self._idle(self._listed)):
+        self._has_new_helper = True
+        for machine in set(ledger.assigned).difference(self._idle_machines(self._listed)):
             ledger.release(machine)
 
     @property
@@ -219,48 +219,48 @@ class ElasticStep:
             The time of the clock, in seconds.
         """
         match event:
-            case Awaited():
+            case PendingMachines():
                 self._awaited = event
-            case Tick():
+            case AvailabilityTick():
                 self._listed = event.listed
             case Sent(request):
-                self._begun[request.machine] = now
-            case Answered() | ComputationFailed() | AnsweredWrongly():
+                self._request_times[request.machine] = now
+            case Answered() | ComputationFailed() | AnswerRejected():
                 if self.is_pending(event.request):
-                    self._answered_after.append(now - self._start)
-                    self._take_answer(event)
-            case Freed(machine):
-                self._change(machine, Cause.FREED)
-            case Gone() | Joined():
-                self._change(event.machine, _CAUSES[type(event)])
+                    self._answer_seconds.append(now - self._start)
+                    self._handle_answer(event)
+            case BusyMachineAnswered(machine):
+                self._apply(machine, Cause.FREED)
+            case MachineUnavailable() | Joined():
+                self._apply(event.machine, _CAUSES[type(event)])
             case Named(machines):
                 for machine in machines:
-                    self._wrong.append(machine)
-                    self._change(machine, Cause.NAMED)
-            case RowsAgree() | RowsDisagree() | NotNamed():
+                    self._faulty_machines.append(machine)
+                    self._apply(machine, Cause.NAMED)
+            case RowsAgree() | RowsDisagree() | FaultUndetermined():
                 if self._ledger is not None:
                     self._ledger.judged(event)
 
-    def _take_answer(self, event: Answered | ComputationFailed | AnsweredWrongly) -> None:
+    def _handle_answer(self, event: Answered | ComputationFailed | AnswerRejected) -> None:
         machine = event.request.machine
         if isinstance(event, Answered):
             assert self._ledger is not None
             self._ledger.answered(event.request, event.summed)
-            self._has_answered.add(machine)
-            self._change(machine, Cause.ANSWERED)
+            self._responders.add(machine)
+            self._apply(machine, Cause.ANSWERED)
         elif isinstance(event, ComputationFailed):
-            self._change(machine, Cause.FAILED)
+            self._apply(machine, Cause.FAILED)
         elif event.found is not None and event.found.other is not None:
-            self._failed = Failed(event.found)
+            self._failed = StepFailed(event.found)
         else:
             if event.found is not None:
-                self._refused.append(event.found)
+                self._nonfinite_answers.append(event.found)
             else:
-                self._wrong.append(machine)
-            self._has_answered.add(machine)
-            self._change(machine, Cause.WRONG)
+                self._faulty_machines.append(machine)
+            self._responders.add(machine)
+            self._apply(machine, Cause.WRONG)
 
-    def _change(self, machine: int, cause: Cause) -> None:
+    def _apply(self, machine: int, cause: Cause) -> None:
         """Change the state of a machine, and do what follows."""
         before = self._states.get(machine, State.ABSENT)
         state, consequence = react(cause, before)
@@ -268,14 +268,14 @@ class ElasticStep:
         if before in ASKED and state not in ASKED:
             self._pending.pop(machine, None)
         if state in (State.IDLE, State.ABSENT):
-            self._begun.pop(machine, None)
-        is_known = machine in self._has_answered
+            self._request_times.pop(machine, None)
+        is_known = machine in self._responders
         if state is State.ABSENT:
-            self._has_answered.discard(machine)
+            self._responders.discard(machine)
         if self._ledger is None:
             return
         if consequence is Consequence.OFFER:
-            self._has_offer = True
+            self._has_new_helper = True
         elif consequence is Consequence.SHARE:
             self._ledger.release(machine, may_answer=True)
         elif consequence in (Consequence.REASSIGN, Consequence.EXCLUDE):
@@ -294,7 +294,7 @@ class ElasticStep:
     def instructions(self, now: float) -> list[Instruction]:
         """Return what is to be done now, in this order.
 
-        The last call at this moment returns a `Done`, `Failed`, `Begin` or
+        The last call at this moment returns a `Done`, `StepFailed`, `StartStep` or
         `WaitUntil`. What changes the ledger after `is_done` is read must also give an instruction.
         """
         if self._failed is not None:
@@ -306,32 +306,37 @@ class ElasticStep:
         queue += self._ledger.instructions()
         if self._ledger.is_done:
             return queue or [Done(self.pending)]
-        queue += self._look_at_clock(now)
-        queue += self._ask(self._ledger)
+        queue += self._check_timeouts(now)
+        queue += self._make_requests(self._ledger)
         queue += self._adopt(self._ledger.is_lacking, now)
-        return queue or [self._wait(self._ledger, now)]
+        return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
-        silent = self._look_at_clock(now)
+        silent = self._check_timeouts(now)
         if silent:
             return [*silent, WaitUntil(now)]
-        able = self._idle(self._listed)
-        if able and not self._missing(able):
-            return [Begin(able)]
+        able = self._idle_machines(self._listed)
+        if able and not self._count_missing(able):
+            return [StartStep(able)]
         adopted = self._adopt(True, now)
         if adopted:
             return adopted
-        if self._busy() or self._awaited.opening or self._awaited.vacant or self._can_adopt:
-            return [WaitUntil(self._next_moment())]
-        return [Failed(TooFew(able))]
+        if (
+            self._busy_machines()
+            or self._awaited.opening
+            or self._awaited.vacant
+            or self._can_adopt
+        ):
+            return [WaitUntil(self._next_timeout())]
+        return [StepFailed(TooFewMachines(able))]
 
-    def _ask(self, ledger: Ledger) -> list[Instruction]:
+    def _make_requests(self, ledger: Ledger) -> list[Instruction]:
         """Return requests for idle machines, after missing work is reassigned."""
-        if ledger.is_lacking or self._has_offer:
-            self._has_offer = False
-            ledger.reassign(self._helpers(), self._idle(self._listed))
+        if ledger.is_lacking or self._has_new_helper:
+            self._has_new_helper = False
+            ledger.reassign(self._helpers(), self._idle_machines(self._listed))
         found: list[Instruction] = []
-        for machine in self._idle(self._listed):
+        for machine in self._idle_machines(self._listed):
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
@@ -339,47 +344,47 @@ class ElasticStep:
                 found.append(request)
         return found
 
-    def _wait(self, ledger: Ledger, now: float) -> Instruction:
+    def _wait_or_fail(self, ledger: Ledger, now: float) -> Instruction:
         """Return how long to wait; or why that is useless, or what to do instead."""
-        if self._pending or (self._awaited.opening | self._busy()) & self._listed:
-            return WaitUntil(self._next_moment())
+        if self._pending or (self._awaited.opening | self._busy_machines()) & self._listed:
+            return WaitUntil(self._next_timeout())
         left = ledger.conclude()
-        if isinstance(left, FindWrong):
+        if isinstance(left, IdentifyFaulty):
             return left
         if self._can_adopt:
-            return WaitUntil(self._next_moment())
+            return WaitUntil(self._next_timeout())
         if self._waits_for_vacant and self._awaited.vacant & self._listed:
             if left is None:
-                return WaitUntil(self._next_moment())
+                return WaitUntil(self._next_timeout())
             if self._disputed_since is None:
                 self._disputed_since = now
             due = self._disputed_since + DISPUTE_SECONDS
             if now < due:
                 return WaitUntil(due)
-        if self._refused:
-            return Failed(self._refused[0])
+        if self._nonfinite_answers:
+            return StepFailed(self._nonfinite_answers[0])
         if left is not None:
-            return Failed(left)
-        if self._wrong:
-            return Failed(Named(tuple(self._wrong)))
-        return Failed(TooFew(self._helpers()))
+            return StepFailed(left)
+        if self._faulty_machines:
+            return StepFailed(Named(tuple(self._faulty_machines)))
+        return StepFailed(TooFewMachines(self._helpers()))
 
     # Machines.
 
-    def _idle(self, listed: frozenset[int]) -> tuple[int, ...]:
+    def _idle_machines(self, listed: frozenset[int]) -> tuple[int, ...]:
         return tuple(
             n for n in sorted(listed - self._awaited.opening) if self._states.get(n) is State.IDLE
         )
 
-    def _busy(self) -> set[int]:
+    def _busy_machines(self) -> set[int]:
         return {n for n, state in self._states.items() if state is State.BUSY}
 
     def _helpers(self) -> tuple[int, ...]:
         """Return the machines that may compute what others do not answer."""
         computing = {n for n, state in self._states.items() if state is State.COMPUTING}
-        return tuple(sorted(computing.union(self._idle(self._listed))))
+        return tuple(sorted(computing.union(self._idle_machines(self._listed))))
 
-    def _left(self) -> set[int]:
+    def _remaining_machines(self) -> set[int]:
         """Return the machines that have not gone, and those that will have opened soon."""
         there = {n for n, state in self._states.items() if state is not State.ABSENT}
         soon = self._awaited.opening - self._awaited.adoptable
@@ -387,35 +392,35 @@ class ElasticStep:
 
     # The clock.
 
-    def _look_at_clock(self, now: float) -> list[Instruction]:
+    def _check_timeouts(self, now: float) -> list[Instruction]:
         """Return the machines that are late, or silent for so long that they are given up."""
-        allowed = seconds_until_late(self._deadline, self._answered_after, self._predicted)
+        allowed = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
         self.allowed = allowed or self.allowed
         self._limits = {
             Cause.DEADLINE: float("inf") if allowed is None else allowed,
             Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
         }
         found: list[Instruction] = []
-        if now <= min(self._begun.values(), default=now) + min(self._limits.values()):
+        if now <= min(self._request_times.values(), default=now) + min(self._limits.values()):
             return found
-        for machine, begun in sorted(self._begun.items()):
+        for machine, begun in sorted(self._request_times.items()):
             for cause in TIME_LIMITS.get(self._states[machine], ()):
                 if now - begun > self._limits[cause]:
-                    self._change(machine, cause)
+                    self._apply(machine, cause)
                     late = cause is Cause.DEADLINE
                     found.append(MarkLate(machine) if late else GiveUp(machine, now - begun))
         return found
 
     def _adopt(self, is_lacking: bool, now: float) -> list[Instruction]:
         """Return which machine a host is to carry, if too few have been left for long enough."""
-        if not is_lacking or not self._missing(sorted(left := self._left())):
-            self._short_since = float("inf")
+        if not is_lacking or not self._count_missing(sorted(left := self._remaining_machines())):
+            self._shortage_start = float("inf")
             return []
-        self._short_since = min(self._short_since, now)
+        self._shortage_start = min(self._shortage_start, now)
         if now < self._adoption_due():
             return []
         possible = self._awaited.adoptable & self._listed
-        return [Adopt(min(possible, key=lambda n: (self._missing(sorted(left | {n})), n)))]
+        return [Adopt(min(possible, key=lambda n: (self._count_missing(sorted(left | {n})), n)))]
 
     @property
     def _can_adopt(self) -> bool:
@@ -424,9 +429,9 @@ class ElasticStep:
     def _adoption_due(self) -> float:
         """Return when a host is to carry a machine, unless others join before."""
         is_possible = self._awaited.adoptable & self._listed
-        return self._short_since + self._adopt_after if is_possible else float("inf")
+        return self._shortage_start + self._adopt_after if is_possible else float("inf")
 
-    def _next_moment(self) -> float:
+    def _next_timeout(self) -> float:
         """Return when the clock gives the next instruction."""
         seconds = {
             state: min(self._limits[cause] for cause in causes)
@@ -435,6 +440,6 @@ class ElasticStep:
         never = float("inf")
         limits = (
             begun + seconds.get(self._states[machine], never)
-            for machine, begun in self._begun.items()
+            for machine, begun in self._request_times.items()
         )
         return min(self._adoption_due(), min(limits, default=never)) + RESOLUTION

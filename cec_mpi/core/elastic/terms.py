@@ -9,7 +9,7 @@ from enum import Enum
 from cec_mpi.core.plan.assignment import Intervals
 
 
-class Prospect(Enum):
+class AnswerStatus(Enum):
     """Whether a term will be answered."""
 
     EXPECTED = "expected"
@@ -41,7 +41,7 @@ class Term:
     basis: tuple[int, ...] = ()
     replacements: list[Term] = field(default_factory=list)
     summed: tuple[Term, ...] = ()
-    prospect: Prospect = Prospect.EXPECTED
+    prospect: AnswerStatus = AnswerStatus.EXPECTED
     is_answered: bool = False
 
     @property
@@ -70,13 +70,15 @@ class Term:
         A late term that only helps to replace another late one is not replaced: that would not
         help.
         """
-        if self.prospect is Prospect.EXPECTED or self.is_known:
+        if self.prospect is AnswerStatus.EXPECTED or self.is_known:
             return
         for term in self.replacements:
             yield from term.missing()
         above = self.replaces
         if not self.replacements and (
-            self.prospect is Prospect.NONE or above is None or above.prospect is Prospect.NONE
+            self.prospect is AnswerStatus.NONE
+            or above is None
+            or above.prospect is AnswerStatus.NONE
         ):
             yield self
 

@@ -153,7 +153,7 @@ class Assignment:
             return self._intervals.get(machine, ())
         mine = np.flatnonzero((self.machines == machine).any(axis=1))
         mine = mine[np.argsort(self.starts[mine])]
-        return tuple(_merged(mine * 0, self.starts[mine], self.stops[mine])[1])
+        return tuple(_merge_intervals(mine * 0, self.starts[mine], self.stops[mine])[1])
 
     def intervals_of_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
         """Return the `intervals` of each available machine, computed at once and kept."""
@@ -173,18 +173,18 @@ class Assignment:
         ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to the first row of
         block f.
         """
-        along, _, grouped = self._grouped
+        along, _, machine_order = self._row_order
         sizes = np.repeat((self.stops - self.starts)[along], self.machines_per_row)
-        ends = np.cumsum(sizes[grouped])
+        ends = np.cumsum(sizes[machine_order])
         flat = np.empty_like(ends)
-        flat[grouped] = ends - sizes[grouped]
+        flat[machine_order] = ends - sizes[machine_order]
         positions = np.empty(self.machines.shape, dtype=np.int64)
         positions[along] = flat.reshape(self.machines.shape)
         positions.flags.writeable = False
         return positions
 
     @cached_property
-    def _grouped(self) -> tuple[Ints, Integers, Ints]:
+    def _row_order(self) -> tuple[Ints, Integers, Ints]:
         """The blocks along the rows, their machines one after the other, and these in order."""
         along = np.argsort(self.starts, kind="stable")
         owners = self.machines[along].ravel()
@@ -194,10 +194,10 @@ class Assignment:
 
     @cached_property
     def _intervals(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        along, owners, grouped = self._grouped
-        firsts = np.repeat(self.starts[along], self.machines_per_row)[grouped]
-        lasts = np.repeat(self.stops[along], self.machines_per_row)[grouped]
-        owners, pairs = _merged(owners[grouped], firsts, lasts)
+        along, owners, machine_order = self._row_order
+        firsts = np.repeat(self.starts[along], self.machines_per_row)[machine_order]
+        lasts = np.repeat(self.stops[along], self.machines_per_row)[machine_order]
+        owners, pairs = _merge_intervals(owners[machine_order], firsts, lasts)
         places = [*np.searchsorted(owners, self.available).tolist(), len(pairs)]
         return {
             machine: tuple(pairs[place:end])
@@ -230,7 +230,9 @@ class Assignment:
         )
 
 
-def _merged(owners: Integers, firsts: Ints, lasts: Ints) -> tuple[Integers, list[tuple[int, int]]]:
+def _merge_intervals(
+    owners: Integers, firsts: Ints, lasts: Ints
+) -> tuple[Integers, list[tuple[int, int]]]:
     """Merge adjacent intervals of the same owner; returns the owners and the intervals."""
     begins = np.ones(len(owners), dtype=bool)
     begins[1:] = (owners[1:] != owners[:-1]) | (firsts[1:] != lasts[:-1])
@@ -296,7 +298,7 @@ def count_rows(intervals: Iterable[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in intervals)
 
 
-def whole_numbers(name: str, values: ArrayLike) -> Ints:
+def as_integers(name: str, values: ArrayLike) -> Ints:
     """Return an int64 array; raises `InputError` if numbers would be rounded."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
@@ -310,20 +312,20 @@ def frozen(
     """Return whole numbers as a read-only array of this dtype."""
     array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
     if array is None:
-        whole = whole_numbers(name, values)
+        whole = as_integers(name, values)
         if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
             raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
         array = whole.astype(dtype, copy=False)
-    if _may_change(array.base) or (array is values and array.flags.writeable):
+    if _is_writeable_elsewhere(array.base) or (array is values and array.flags.writeable):
         array = array.copy()
     array.flags.writeable = False
     return array
 
 
-def _may_change(owner: object) -> bool:
+def _is_writeable_elsewhere(owner: object) -> bool:
     """Whether the memory of an array is writeable through another array."""
     if isinstance(owner, np.ndarray):
-        return owner.flags.writeable or _may_change(owner.base)
+        return owner.flags.writeable or _is_writeable_elsewhere(owner.base)
     return owner is not None
 
 

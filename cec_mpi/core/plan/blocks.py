@@ -14,7 +14,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
 
-def check_fillable(loads: NDArray[np.generic], machines_per_row: int) -> None:
+def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
     """Raise unless blocks can meet these loads.
 
     That is (26), ``0 <= m <= sum(m) / machines_per_row``, where this is a whole number.
@@ -53,7 +53,7 @@ def assign_blocks(
     Parameters
     ----------
     loads : (N_t,) ndarray of whole numbers
-        Loads that pass `check_fillable`.
+        Loads that pass `check_loads`.
     machines_per_row : int
         Machines that compute each row.
 

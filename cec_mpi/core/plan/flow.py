@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
 
-_MOST = 2**31 - 1  # that an edge of SciPy's can carry
+_MAX_CAPACITY = 2**31 - 1  # that an edge of SciPy's can carry
 _STEP = 15  # bits by which the unit shrinks: what a unit left is seldom cut off in the next
 
 
@@ -69,19 +69,21 @@ class Network:
         left = np.concatenate([self._sizes, capacities])  # of each edge
         sent = np.zeros_like(left)
         for unit in _units(int(left.max(initial=0))):
-            while (more := self._more(left // unit, sent // unit)).any():
+            while (more := self._augmenting_flow(left // unit, sent // unit)).any():
                 sent += more * unit
                 left -= more * unit
-                if unit == 1 and int(max(left.max(), sent.max())) <= _MOST:
+                if unit == 1 and int(max(left.max(), sent.max())) <= _MAX_CAPACITY:
                     break  # nothing was cut off: no more goes through
         return sent[self._pairs]
 
-    def _more(self, left: Rows, sent: Rows) -> Rows:
+    def _augmenting_flow(self, left: Rows, sent: Rows) -> Rows:
         """What one largest flow adds to each edge, where `sent` may be taken back."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
 
-        sizes = np.minimum(np.concatenate([left, sent]), _MOST).astype(np.int32)[self._order]
+        sizes = np.minimum(np.concatenate([left, sent]), _MAX_CAPACITY).astype(np.int32)[
+            self._order
+        ]
         shape = (self._sink + 1,) * 2
         graph = csr_array((sizes, self._columns, self._rows), shape)
         flow = maximum_flow(graph, 0, self._sink).flow.tocsr()
@@ -90,5 +92,5 @@ class Network:
 
 def _units(largest: int) -> list[int]:
     """Powers of two to count in, the last of them 1."""
-    bits = max(0, largest.bit_length() - _MOST.bit_length())
+    bits = max(0, largest.bit_length() - _MAX_CAPACITY.bit_length())
     return [1 << power for power in range(bits, 0, -_STEP)] + [1]

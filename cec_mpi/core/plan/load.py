@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.masks import as_unmasked
+from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
-_MOST_ROWS = 2**48
-_MOST_BINARY_DIGITS = 900  # between the slowest and the fastest machine, for sums in floats
-_USUAL = 1e100  # sums and ratios of speeds from here to its reciprocal are floats
+_MAX_ROWS = 2**48
+_MAX_EXPONENT_RANGE = 900  # between the slowest and the fastest machine, for sums in floats
+_SAFE_RATIO = 1e100  # sums and ratios of speeds from here to its reciprocal are floats
 _EPS = float(np.finfo(np.float64).eps)
 
 Numbers = Sequence[Any]  # Fractions, or floats
@@ -59,7 +59,7 @@ def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
     >>> check_speeds([2, 2, 3])
     array([2., 2., 3.])
     """
-    speeds = as_unmasked("speeds", speeds)
+    speeds = reject_masked("speeds", speeds)
     if not isinstance(speeds, np.ndarray) and isinstance(speeds, Iterable):
         for position, speed in enumerate(speeds, start=1):
             if isinstance(speed, (str, bytes)):
@@ -92,7 +92,7 @@ def check_machines_per_row(machines: int, machines_per_row: int) -> None:
 
 def check_rows(rows: int) -> None:
     """Raise if shards have no rows, or more than 2**48."""
-    if not 1 <= rows <= _MOST_ROWS:
+    if not 1 <= rows <= _MAX_ROWS:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
 
@@ -161,10 +161,10 @@ def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -
     check_machines_per_row(floats.size, machines_per_row)
     if isinstance(speeds, Sequence) and all(isinstance(s, Rational) for s in speeds):
         exact = [_fraction(s) for s in speeds if isinstance(s, Rational)]
-        return _load(exact, machines_per_row)
-    units, exponent = comparable(floats.tolist())
-    load = _load(units, machines_per_row)
-    c_star = _in_time_of(load.c_star, exponent)
+        return _optimal_load(exact, machines_per_row)
+    units, exponent = rescale_speeds(floats.tolist())
+    load = _optimal_load(units, machines_per_row)
+    c_star = _unscale_time(load.c_star, exponent)
     return FractionalLoad(tuple(map(float, load.mu)), c_star, load.k_star)
 
 
@@ -172,7 +172,7 @@ def _fraction(number: Rational) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _load(speeds: Numbers, machines_per_row: int) -> FractionalLoad:
+def _optimal_load(speeds: Numbers, machines_per_row: int) -> FractionalLoad:
     c_star, k_star = least_time(speeds, machines_per_row)
     one = type(c_star)(1)
     mu = tuple(one if k_star is None else min(one, c_star * s) for s in speeds)  # (14)
@@ -187,11 +187,11 @@ def optimal_level(speeds: Sequence[float], machines_per_row: int) -> float:
     >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
     True
     """
-    units, exponent = comparable(speeds)
-    return _in_time_of(least_time(units, machines_per_row)[0], exponent)
+    units, exponent = rescale_speeds(speeds)
+    return _unscale_time(least_time(units, machines_per_row)[0], exponent)
 
 
-def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
+def _unscale_time(c_star: Fraction | float, exponent: int) -> float:
     """Return c* of the speeds from c* of the speeds divided by a power of two."""
     try:
         return math.ldexp(float(c_star), -exponent)
@@ -199,17 +199,17 @@ def _in_time_of(c_star: Fraction | float, exponent: int) -> float:
         return math.inf
 
 
-def comparable(speeds: Sequence[float]) -> tuple[Numbers, int]:
+def rescale_speeds(speeds: Sequence[float]) -> tuple[Numbers, int]:
     """Return speeds whose sums and ratios do not overflow, and an exponent.
 
     The speeds are divided by ``2**exponent``, without rounding. If they differ so much that ratios
     may overflow, they are returned as Fractions, and the exponent is 0.
     """
     largest, smallest = max(speeds), min(speeds)
-    if smallest > 1 / _USUAL and largest < _USUAL:
+    if smallest > 1 / _SAFE_RATIO and largest < _SAFE_RATIO:
         return speeds, 0
     exponent = math.frexp(largest)[1]
-    if exponent - math.frexp(smallest)[1] > _MOST_BINARY_DIGITS:
+    if exponent - math.frexp(smallest)[1] > _MAX_EXPONENT_RANGE:
         return [Fraction(s) for s in speeds], 0
     return [math.ldexp(s, -exponent) for s in speeds], exponent
 
@@ -246,10 +246,10 @@ def whole_row_load(
     """
     check_rows(rows)
     floats = check_speeds(speeds)
-    return whole_rows(fractional_load(floats, machines_per_row), floats, machines_per_row, rows)
+    return round_to_rows(fractional_load(floats, machines_per_row), floats, machines_per_row, rows)
 
 
-def whole_rows(
+def round_to_rows(
     load: FractionalLoad, speeds: NDArray[np.float64], machines_per_row: int, rows: int
 ) -> NDArray[np.int64]:
     """Return `whole_row_load` from the fractional load.
@@ -261,7 +261,7 @@ def whole_rows(
     mu = np.array(load.mu, dtype=np.float64)
     # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
-    units, _ = comparable(speeds.tolist())
+    units, _ = rescale_speeds(speeds.tolist())
     queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
     heapq.heapify(queue)
     for _ in range(machines_per_row * rows - int(loads.sum())):

@@ -24,7 +24,7 @@ from cec_mpi.core.plan.load import (
     check_speeds,
     fractional_load,
     makespan,
-    whole_rows,
+    round_to_rows,
 )
 from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
@@ -161,7 +161,7 @@ def plan_step(
         assignment = cyclic(available, machines_per_row, rows)
     else:
         assignment = heterogeneous(
-            available, whole_rows(best, present, machines_per_row, rows), machines_per_row
+            available, round_to_rows(best, present, machines_per_row, rows), machines_per_row
         )
     bound = float(best.c_star) * rows
     return Plan(assignment, makespan(assignment.loads, present), bound)
@@ -212,18 +212,18 @@ class Planner:
         key = (available, speeds if self._scheme == "heterogeneous" else ())
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._planned(available, speeds)
+            plan = self._make_plan(available, speeds)
             self._plans[key] = plan
-            self._forget()
+            self._evict()
         self._plans.move_to_end(key)
         self._last = available, speeds, plan
         return plan
 
-    def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+    def _make_plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         spare = max(0, min(self._stragglers, len(available) - self._recovery))
         return plan_step(available, speeds, self._recovery + spare, self._rows, self._scheme)
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         """Drop the plans that were used longest ago; the newest plan always stays."""
         numbers = sum(plan.numbers for plan in self._plans.values())
         while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _NUMBERS):

@@ -25,7 +25,7 @@ _ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit 
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingAnswers:
     """Rows ``start <= row < stop`` that miss answers.
 
     Attributes
@@ -43,7 +43,7 @@ class Missing:
     eligible: tuple[int, ...]
 
 
-class Share(NamedTuple):
+class RowShare(NamedTuple):
     """Rows ``start <= row < stop``, to be computed by one machine."""
 
     machine: int
@@ -51,7 +51,7 @@ class Share(NamedTuple):
     stop: int
 
 
-def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
+def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[RowShare]:
     """Share out rows so that the last of them is finished as soon as possible.
 
     Parameters
@@ -83,10 +83,10 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
 
     Examples
     --------
-    >>> for share in replan([Missing(0, 30, 1, (2, 3))], [1.0, 1.0, 2.0]):
+    >>> for share in replan([MissingAnswers(0, 30, 1, (2, 3))], [1.0, 1.0, 2.0]):
     ...     print(share)
-    Share(machine=2, start=0, stop=10)
-    Share(machine=3, start=10, stop=30)
+    RowShare(machine=2, start=0, stop=10)
+    RowShare(machine=3, start=10, stop=30)
     """
     wanted = [group for group in missing if group.needed and group.stop > group.start]
     for group in wanted:
@@ -105,12 +105,12 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
     pairs, network = _network(wanted, machines)
     at = np.array(pairs)[:, 1]
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
-    flow = network.flow(_rows_in(high, present, total))
+    flow = network.flow(_rows_within(high, present, total))
     while not np.array_equal(
-        _rows_in(low, present, total), _rows_in(np.nextafter(high, 0), present, total)
+        _rows_within(low, present, total), _rows_within(np.nextafter(high, 0), present, total)
     ):
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        found = network.flow(_rows_in(middle, present, total))
+        found = network.flow(_rows_within(middle, present, total))
         if found.sum() == total:
             flow, high = found, min(middle, float((np.bincount(at, found) / present).max()))
         else:
@@ -126,7 +126,7 @@ def replan(missing: Sequence[Missing], speeds: Sequence[float]) -> list[Share]:
 
 
 def _network(
-    wanted: Sequence[Missing], machines: Sequence[int]
+    wanted: Sequence[MissingAnswers], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
     """Groups and machines that are pairs, and the network of them."""
     at = {machine: k for k, machine in enumerate(machines)}
@@ -137,12 +137,12 @@ def _network(
     return pairs, Network(supplies, limits, pairs, len(machines))
 
 
-def _rows_in(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
+def _rows_within(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
     """Return the whole rows that each machine computes in this time, at most `most`."""
     return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
 
 
-def _wrap_around(missing: Missing, rows: Sequence[tuple[int, int]]) -> list[Share]:
+def _wrap_around(missing: MissingAnswers, rows: Sequence[tuple[int, int]]) -> list[RowShare]:
     """Return intervals for these numbers of rows, cyclically one after the other."""
     shares = []
     place = missing.start
@@ -150,7 +150,7 @@ def _wrap_around(missing: Missing, rows: Sequence[tuple[int, int]]) -> list[Shar
         left = some
         while left:
             stop = min(missing.stop, place + left)
-            shares.append(Share(machine, place, stop))
+            shares.append(RowShare(machine, place, stop))
             left -= stop - place
             place = missing.start if stop == missing.stop else stop
     return shares

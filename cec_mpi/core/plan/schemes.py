@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.plan.assignment import Assignment, Ints, check_available, pieces, whole_numbers
-from cec_mpi.core.plan.blocks import assign_blocks, check_fillable
+from cec_mpi.core.plan.assignment import Assignment, Ints, as_integers, check_available, pieces
+from cec_mpi.core.plan.blocks import assign_blocks, check_loads
 from cec_mpi.core.plan.load import check_machines_per_row, check_rows
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
@@ -22,7 +22,7 @@ from cec_mpi.text import plural
 _LARGEST_PATH = 256
 # Multiplications to have all pairs of blocks compared at once, and those of one product: up to
 # here BLAS makes it in one thread, while others would take longer to begin than to end.
-_LARGEST_PRODUCT, _IN_ONE_THREAD = 1 << 21, 1 << 18
+_LARGEST_PRODUCT, _SINGLE_THREAD_SIZE = 1 << 21, 1 << 18
 _SORTED_COLUMNS = 8
 
 
@@ -56,21 +56,21 @@ def heterogeneous(available: Sequence[int], loads: ArrayLike, machines_per_row: 
     >>> [block.machines for block in heterogeneous((1, 2, 3), [3, 2, 1], 2).blocks]
     [(1, 3), (1, 2)]
     """
-    loads = whole_numbers("loads", loads)
+    loads = as_integers("loads", loads)
     check_machines_per_row(len(available), machines_per_row)
     names = check_available(available).astype(np.int32)
     if loads.shape != names.shape:
         raise InputError(
             f"{plural(loads.size, 'load')} for {plural(names.size, 'available machine')}"
         )
-    check_fillable(loads, machines_per_row)
+    check_loads(loads, machines_per_row)
     sizes, members = assign_blocks(loads, machines_per_row)
     for some in pieces(members):  # in their own place: these may be all there is room for
         some[:] = names[some]
-    return _placed(available, loads, np.array(sizes), members)
+    return _lay_out(available, loads, np.array(sizes), members)
 
 
-def _placed(
+def _lay_out(
     available: Sequence[int], loads: Ints, sizes: Ints, machines: NDArray[np.int32]
 ) -> Assignment:
     """Lay the blocks along the rows so that each machine has few intervals."""
@@ -158,18 +158,18 @@ def order_along_rows(machines: NDArray[np.int32], available: Sequence[int]) -> N
     array([0, 2, 1])
     """
     if len(machines) > _LARGEST_PATH:
-        return _sorted(machines)
+        return _sort_blocks(machines)
     member = np.zeros((len(machines), -(-len(available) // 64) * 64), dtype=bool)
     np.put_along_axis(member, np.searchsorted(available, machines), True, axis=1)
-    return _path(member)
+    return _greedy_path(member)
 
 
-def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _greedy_path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Start at the first block, and go to the block left that shares most machines."""
     order = np.zeros(len(member), dtype=np.intp)
     if len(member) * member.size <= _LARGEST_PRODUCT:
         numbers = member.astype(np.float32)
-        rows = max(1, _IN_ONE_THREAD // member.size)
+        rows = max(1, _SINGLE_THREAD_SIZE // member.size)
         some = (numbers[first : first + rows] for first in range(0, len(numbers), rows))
         shared = np.concatenate([part @ numbers.T for part in some])  # whole numbers, exactly
         for step in range(1, len(member)):
@@ -182,12 +182,12 @@ def _path(member: NDArray[np.bool_]) -> NDArray[np.intp]:
     for step in range(1, len(member)):
         last = order[step - 1]
         left[last] = False
-        in_common = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
-        order[step] = np.where(left, in_common, -1).argmax()
+        shared_count = np.bitwise_count(bits & bits[last]).sum(axis=1, dtype=np.int64)
+        order[step] = np.where(left, shared_count, -1).argmax()
     return order
 
 
-def _sorted(machines: NDArray[np.int32]) -> NDArray[np.intp]:
+def _sort_blocks(machines: NDArray[np.int32]) -> NDArray[np.intp]:
     """Sort blocks by their machines; machines that are in most blocks count first."""
     last = int(machines.max())
     often = np.zeros(last + 1, dtype=np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.plan.load import check_speeds
-from cec_mpi.core.replicas.least import Groups
+from cec_mpi.core.replicas.least import WorkGroups
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
@@ -26,7 +26,7 @@ ORDERS = 4
 """Random orders of the machines, where nobody says how many."""
 _ALL_SETS, _DRAWS, _STEPS = 20_000, 20_000, 200
 _SEED = 2107
-_TIMES = 2.0  # as fast or as slow as it is declared, a machine may be
+_SPEED_FACTOR = 2.0  # as fast or as slow as it is declared, a machine may be
 
 Holders = tuple[tuple[int, ...], ...]
 """The machines of each part, ascending, from 1."""
@@ -116,7 +116,7 @@ def _held_lengths(speeds: list[int], copies: int) -> list[int]:
     return [length // common for length in held]
 
 
-class Spread(NamedTuple):
+class PlacementQuality(NamedTuple):
     """What a choice of holders comes to.
 
     Attributes
@@ -142,7 +142,9 @@ class Spread(NamedTuple):
     away: int
 
 
-def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float]) -> Spread:
+def assess_placement(
+    holders: Holders, speeds: Sequence[float], costs: Sequence[float]
+) -> PlacementQuality:
     """Return how likely losses are with these holders, and how well work is balanced.
 
     Parameters
@@ -155,7 +157,7 @@ def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float])
 
     Examples
     --------
-    >>> spread = spread_of(((1, 2), (3, 4)), [1, 1, 1, 1], [5, 5])
+    >>> spread = assess_placement(((1, 2), (3, 4)), [1, 1, 1, 1], [5, 5])
     >>> spread.sets, round(spread.lost[2], 3), spread.lost[3]
     (2, 0.333, 1.0)
     """
@@ -163,15 +165,15 @@ def spread_of(holders: Holders, speeds: Sequence[float], costs: Sequence[float])
     least = min(map(len, sets))
     random = np.random.default_rng(_SEED)
     lost = {
-        gone: _lost(sets, machines, gone, random)
+        gone: _loss_probability(sets, machines, gone, random)
         for gone in range(least, min(least + 3, machines + 1))
     }
     away = min(2, least - 1)
-    ratios = [_slower(holders, costs, speeds, away, random) for _ in range(_STEPS)]
-    return Spread(len(sets), lost, float(np.mean(ratios)), float(np.max(ratios)), away)
+    ratios = [_makespan_ratio(holders, costs, speeds, away, random) for _ in range(_STEPS)]
+    return PlacementQuality(len(sets), lost, float(np.mean(ratios)), float(np.max(ratios)), away)
 
 
-def _lost(
+def _loss_probability(
     sets: set[tuple[int, ...]], machines: int, gone: int, random: np.random.Generator
 ) -> float:
     """Probability that some set is among so many machines."""
@@ -191,7 +193,7 @@ def _lost(
     return count / len(drawn)
 
 
-def _slower(
+def _makespan_ratio(
     holders: Holders,
     costs: Sequence[float],
     speeds: Sequence[float],
@@ -199,16 +201,16 @@ def _slower(
     random: np.random.Generator,
 ) -> float:
     """The makespan over the best one, with random speeds and so many random machines away."""
-    rates = check_speeds(speeds) * _TIMES ** random.uniform(-1, 1, len(speeds))
+    rates = check_speeds(speeds) * _SPEED_FACTOR ** random.uniform(-1, 1, len(speeds))
     gone = random.choice(len(speeds), away, replace=False)
     there = np.setdiff1d(np.arange(len(speeds)), gone)
-    sets, which = held_together(holders, (there + 1).tolist())
+    sets, which = group_by_holders(holders, (there + 1).tolist())
     sums = np.bincount(which, costs, len(sets))
-    time, _ = Groups(sums, sets, there.size).least(rates[there])
+    time, _ = WorkGroups(sums, sets, there.size).least(rates[there])
     return time / (float(np.sum(costs)) / float(rates[there].sum()))
 
 
-def held_together(
+def group_by_holders(
     holders: Holders, available: Sequence[int]
 ) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
     """Find which parts the same available machines hold.
@@ -222,7 +224,7 @@ def held_together(
 
     Examples
     --------
-    >>> held_together(((1, 2), (2, 3), (1, 2)), (2, 3))
+    >>> group_by_holders(((1, 2), (2, 3), (1, 2)), (2, 3))
     ([(0,), (0, 1)], array([0, 1, 0]))
     """
     at = {machine: place for place, machine in enumerate(available)}

@@ -18,7 +18,7 @@ _UNITS = 1 << 29  # that all work is counted in: a flow of them needs no second 
 _ROUNDED = 1e-9  # of the time: what whole units make of it
 
 
-class Groups:
+class WorkGroups:
     """Work in groups, each of which some machines can do, and each of these only once.
 
     Parameters
@@ -44,7 +44,7 @@ class Groups:
     --------
     Machine 2 alone holds half of the work, and is as fast as the others together:
 
-    >>> groups = Groups([3.0, 3.0], [(0, 1), (2,)], 3)
+    >>> groups = WorkGroups([3.0, 3.0], [(0, 1), (2,)], 3)
     >>> time, _ = groups.least(np.array([1.0, 1.0, 2.0]))
     >>> time
     1.5
@@ -96,23 +96,25 @@ class Groups:
         bound, and each cut is met once at most.
         """
         extra = np.zeros(self._machines) if overheads is None else overheads
-        time = _when(self._machines_per_row * float(self._costs.sum()), *self._of(speeds, extra))
+        time = _finish_time(
+            self._machines_per_row * float(self._costs.sum()), *self._participating(speeds, extra)
+        )
         while True:
             capacity = np.maximum(time * speeds - extra, 0) / self.unit * (1 + _ROUNDED) + 1
             flow = self._network.flow(np.minimum(capacity, self._needed).astype(np.int64))
             if int(flow.sum()) == self._needed:
                 return time, flow
-            short, full = self._cut(flow)
+            short, full = self._min_cut(flow)
             outside = np.bincount(self.group[~full[self.machine]], minlength=self._costs.size)
             needed = float(((self._machines_per_row - outside) * self._costs)[short].sum())
-            time = max(_when(needed, speeds[full], extra[full]), time * (1 + _ROUNDED))
+            time = max(_finish_time(needed, speeds[full], extra[full]), time * (1 + _ROUNDED))
 
-    def _of(self, speeds: Floats, overheads: Floats) -> tuple[Floats, Floats]:
+    def _participating(self, speeds: Floats, overheads: Floats) -> tuple[Floats, Floats]:
         """Of the machines that have any of it."""
         there = np.unique(self.machine)
         return speeds[there], overheads[there]
 
-    def _cut(self, flow: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _min_cut(self, flow: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Groups and machines to which more work could flow from the groups that miss some."""
         group, machine = self.group, self.machine
         more, back = flow < self.whole[group], flow > 0
@@ -127,7 +129,7 @@ class Groups:
             short = reached
 
 
-def _when(needed: float, speeds: Floats, overheads: Floats) -> float:
+def _finish_time(needed: float, speeds: Floats, overheads: Floats) -> float:
     """The time at which ``sum(max(0, speeds * time - overheads))`` is what is needed."""
     begins = overheads / speeds
     order = np.argsort(begins)

@@ -113,16 +113,16 @@ def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS) -> Pa
     rows = indptr.size - 1
     if rows < 1:
         raise InputError("a matrix without rows: expected at least one")
-    bounds = _cuts(indptr, 0, rows, parts)
+    bounds = _cut_rows(indptr, 0, rows, parts)
     found = [np.zeros(1, np.int64)]
     for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        found.append(_cuts(indptr, start, stop, cells)[1:])
+        found.append(_cut_rows(indptr, start, stop, cells)[1:])
     places = np.cumsum([0] + [cuts.size for cuts in found[1:]])
     at = np.concatenate(found)
     return Parts(places, at, np.asarray(indptr[at], np.int64))
 
 
-def _cuts(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -> Ints:
+def _cut_rows(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -> Ints:
     """Rows at which to cut these into pieces of about the same cost: ascending, no piece empty."""
 
     def cost(rows: Ints) -> Floats:

@@ -14,8 +14,8 @@ from cec_mpi.core.plan.blocks import assign_blocks
 from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
-from cec_mpi.core.replicas.holders import held_together
-from cec_mpi.core.replicas.least import Groups
+from cec_mpi.core.replicas.holders import group_by_holders
+from cec_mpi.core.replicas.least import WorkGroups
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InfeasibleError
@@ -44,7 +44,7 @@ class ReplicaPlanner(Planner):
 
     Notes
     -----
-    Parts with the same available holders form a group. The least makespan is of `Groups`, or
+    Parts with the same available holders form a group. The least makespan is of `WorkGroups`, or
     that of the row that costs most on the fastest machine that holds it.
 
     Cells that cost much more than others are given to machines first: the most expensive one
@@ -70,19 +70,19 @@ class ReplicaPlanner(Planner):
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
         super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
         self._parts, self._held = parts, placement
-        self._work: _Work | None = None
+        self._work: _CellGroups | None = None
 
-    def _planned(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
+    def _make_plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
         numbers = check_available(available)
         present = check_speeds(speeds)[numbers - 1]
         if self._work is None or self._work.available != available:
-            self._work = _Work(self._parts, self._held, available, self._stragglers)
+            self._work = _CellGroups(self._parts, self._held, available, self._stragglers)
         work, parts = self._work, self._parts
         time, amounts = work.groups.least(present)
         bound = max(time, work.longest_row(present))
         found = work.blocks(time, amounts, present, _NEAR * bound)
         if work.is_small and found.longest > _NEAR * bound:
-            found = min(found, work.placed_cells(time, amounts, present), key=_longest)
+            found = min(found, work.assign_cells(time, amounts, present), key=_longest)
         starts, stops = parts.rows[found.first], parts.rows[found.last + 1]
         along = np.argsort(starts)
         starts, stops, places = starts[along], stops[along], found.places[along]
@@ -94,7 +94,7 @@ class ReplicaPlanner(Planner):
         return Plan(assignment, found.longest, bound, costs=of_all)
 
 
-class _Blocks(NamedTuple):
+class _CellBlocks(NamedTuple):
     """Cells ``first <= cell <= last`` and the machines of each block, and what machines do."""
 
     first: NDArray[np.intp]
@@ -104,11 +104,11 @@ class _Blocks(NamedTuple):
     longest: float
 
 
-def _longest(found: _Blocks) -> float:
+def _longest(found: _CellBlocks) -> float:
     return found.longest
 
 
-class _Work:
+class _CellGroups:
     """All cells, by the available machines that hold them; machines are positions from 0.
 
     Attributes
@@ -132,7 +132,7 @@ class _Work:
         stragglers: int,
     ) -> None:
         self.available, machines = available, len(available)
-        sets, which = held_together(placement.holders, available)
+        sets, which = group_by_holders(placement.holders, available)
         if () in sets:
             missing = np.flatnonzero(which == sets.index(()))
             holders = " or ".join(map(str, placement.holders[missing[0]]))
@@ -143,7 +143,7 @@ class _Work:
         self.machines_per_row = machines_per_row = 1 + min(stragglers, min(map(len, sets)) - 1)
         costs = parts.cell_costs
         sums = np.bincount(which, parts.costs)
-        self.groups = Groups(sums, sets, machines, machines_per_row)
+        self.groups = WorkGroups(sums, sets, machines, machines_per_row)
         least = max(_LARGE * machines_per_row / machines * costs.sum(), _LARGER * costs.mean())
         self._part = np.repeat(np.arange(parts.count), np.diff(parts.cells))  # of each cell
         group = which[self._part]
@@ -161,7 +161,7 @@ class _Work:
         self.rest = self.groups
         if large.size:
             sums = np.diff(self._ends[self._firsts])
-            self.rest = Groups(sums, sets, machines, machines_per_row)
+            self.rest = WorkGroups(sums, sets, machines, machines_per_row)
 
     def longest_row(self, speeds: Floats) -> float:
         """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
@@ -171,32 +171,32 @@ class _Work:
         times = self._costs[self.large] / fastest
         return float(times[self._is_row].max(initial=0.0))
 
-    def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _Blocks:
-        """Give large cells to machines, and cut the others; parameters as of `_place_large`."""
+    def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _CellBlocks:
+        """Give large cells to machines, and cut the others; parameters as of `_assign_large`."""
         large = np.zeros((0, self.machines_per_row), np.intp)
         if self.large.size:
-            large, amounts = self._place_large(time, amounts, speeds, enough)
-        cells, ends, owners = self._cut(amounts, speeds)
+            large, amounts = self._assign_large(time, amounts, speeds, enough)
+        cells, ends, owners = self._cut_groups(amounts, speeds)
         first = np.concatenate([self.large, cells])
         last = np.concatenate([self.large, ends])
-        return self._measured(first, last, np.concatenate([large, owners]), speeds)
+        return self._with_costs(first, last, np.concatenate([large, owners]), speeds)
 
-    def placed_cells(self, time: float, amounts: Ints, speeds: Floats) -> _Blocks:
+    def assign_cells(self, time: float, amounts: Ints, speeds: Floats) -> _CellBlocks:
         """Give all cells to machines like large ones, in the better of two ways."""
         cells = np.argsort(-self._costs, kind="stable")
         found = []
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
             places = np.empty((cells.size, self.machines_per_row), np.intp)
-            places[cells] = self._placed(cells, time, given, speeds)
+            places[cells] = self._assign_greedily(cells, time, given, speeds)
             if cells.size <= _TINY:
-                self._improve(places, speeds)
+                self._local_search(places, speeds)
             is_other = (places[1:] != places[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
             first = np.flatnonzero(np.append(True, is_other))
             last = np.append(first[1:], cells.size) - 1
-            found.append(self._measured(first, last, places[first], speeds))
+            found.append(self._with_costs(first, last, places[first], speeds))
         return min(found, key=_longest)
 
-    def _improve(self, places: NDArray[np.intp], speeds: Floats) -> None:
+    def _local_search(self, places: NDArray[np.intp], speeds: Floats) -> None:
         """Move or exchange single cells, in place, while that makes the makespan smaller.
 
         A cell of the machine that ends last goes to another of its machines, perhaps in exchange
@@ -235,20 +235,20 @@ class _Work:
             load[other] += more
         places[:] = [sorted(machines) for machines in placed]
 
-    def _measured(
+    def _with_costs(
         self,
         first: NDArray[np.intp],
         last: NDArray[np.intp],
         places: NDArray[np.intp],
         speeds: Floats,
-    ) -> _Blocks:
+    ) -> _CellBlocks:
         cost_per_machine = np.repeat(
             self._before[last + 1] - self._before[first], self.machines_per_row
         )
         costs = np.asarray(np.bincount(places.ravel(), cost_per_machine, speeds.size), np.float64)
-        return _Blocks(first, last, places, costs, float((costs / speeds).max()))
+        return _CellBlocks(first, last, places, costs, float((costs / speeds).max()))
 
-    def _place_large(
+    def _assign_large(
         self, time: float, amounts: Ints, speeds: Floats, enough: float
     ) -> tuple[NDArray[np.intp], Ints]:
         """Give large cells to machines, in one of two ways.
@@ -272,7 +272,7 @@ class _Work:
         """
         tried = []
         for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
-            machines = self._placed(self.large, time, given, speeds)
+            machines = self._assign_greedily(self.large, time, given, speeds)
             costs = np.repeat(self._costs[self.large], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
             longest, others = self.rest.least(speeds, load)
@@ -282,7 +282,7 @@ class _Work:
         _, machines, others = min(tried, key=lambda block_size: block_size[0])
         return machines, others
 
-    def _placed(
+    def _assign_greedily(
         self, cells: NDArray[np.intp], time: float, amounts: Floats | None, speeds: Floats
     ) -> NDArray[np.intp]:
         """Machines of cells, of one after the other: those that are done first with these.
@@ -314,7 +314,7 @@ class _Work:
             placed.append([machine[pair] for pair in chosen])
         return np.array(placed, np.intp)
 
-    def _cut(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    def _cut_groups(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """Cut the other cells into blocks.
 
         Parameters
@@ -330,14 +330,14 @@ class _Work:
         machines : (m, machines_per_row) ndarray of int
         """
         whole, firsts, ends = self.rest.whole, self._firsts, self._ends
-        group, sizes, machines = self._shares(amounts)
+        group, sizes, machines = self._block_shares(amounts)
         done = np.cumsum(sizes) - np.append(0, np.cumsum(whole))[group]  # in the group
         costs = np.diff(ends[firsts])
         wanted = ends[firsts[group]] + done * (costs / whole)[group]
         cuts = np.clip(np.searchsorted(ends, wanted), firsts[group], firsts[group + 1])
         is_last = np.append(group[1:] != group[:-1], True)
         cuts[is_last] = firsts[group[is_last] + 1]
-        self._move(cuts, wanted, np.flatnonzero(~is_last), machines, speeds)
+        self._shift_cuts(cuts, wanted, np.flatnonzero(~is_last), machines, speeds)
         begins = np.append(0, cuts[:-1])
         breaks = np.flatnonzero(np.diff(self._cells) != 1) + 1  # of parts that are not neighbours
         at = np.unique(np.concatenate([begins, breaks]))
@@ -346,7 +346,7 @@ class _Work:
         last = np.append(at[1:], self._cells.size)[: at.size] - 1
         return self._cells[at], self._cells[last], owners
 
-    def _move(
+    def _shift_cuts(
         self,
         cuts: NDArray[np.intp],
         wanted: Floats,
@@ -371,7 +371,7 @@ class _Work:
             for n in after:
                 late[n] -= more * seconds_per_row[n]
 
-    def _shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    def _block_shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
         """The group, the size and the machines of each block with which these amounts are met."""
         groups = self.rest
         if self.machines_per_row == 1:
@@ -405,7 +405,7 @@ class ReplicaDemand:
     def __init__(self, parts: Parts, placement: ReplicaPlacement) -> None:
         self._parts, self._placement = parts, placement
         self.machines, self.total = placement.machines, float(parts.costs.sum())
-        self._last: tuple[tuple[int, ...], Groups] | None = None
+        self._last: tuple[tuple[int, ...], WorkGroups] | None = None
 
     def is_met(self, which: Ints) -> bool:
         """Whether these machines (from 0) hold all parts."""
@@ -425,9 +425,9 @@ class ReplicaDemand:
         """As `Demand.least`, in nonzeros."""
         available = tuple((which + 1).tolist())
         if self._last is None or self._last[0] != available:
-            sets, group = held_together(self._placement.holders, available)
+            sets, group = group_by_holders(self._placement.holders, available)
             costs = np.bincount(group, self._parts.costs)
-            self._last = available, Groups(costs, sets, which.size)
+            self._last = available, WorkGroups(costs, sets, which.size)
         groups = self._last[1]
         time, amounts = groups.least(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)

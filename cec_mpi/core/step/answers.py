@@ -86,27 +86,31 @@ class RowAnswers:
 
     def decode(self, start: int, stop: int, machines: tuple[int, ...]) -> None:
         """Decode rows ``start <= row < stop`` from the answers of L machines, ascending."""
-        answers = [self._values(machine, start, stop) for machine in machines]
+        answers = [self._answer_values(machine, start, stop) for machine in machines]
         where = self._parts[:, start * self._columns : stop * self._columns]
         decode_in_panels(self._decoders.of(machines), answers, where, self._work)
 
     def disagree(self, start: int, stop: int, machines: tuple[int, ...]) -> bool:
         """Whether the answers of more than L machines, ascending, disagree."""
         assert self._checker is not None
-        return self._checker.disagree(machines, *self._compared(start, stop, machines))
+        return self._checker.disagree(machines, *self._answers_and_scale(start, stop, machines))
 
     def find_wrong(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
         """Find out which of these machines, ascending, are wrong."""
         assert self._checker is not None
-        return self._checker.find_wrong(machines, *self._compared(start, stop, machines))
+        return self._checker.find_wrong(machines, *self._answers_and_scale(start, stop, machines))
 
-    def _compared(self, start: int, stop: int, machines: Sequence[int]) -> tuple[Floats, Floats]:
+    def _answers_and_scale(
+        self, start: int, stop: int, machines: Sequence[int]
+    ) -> tuple[Floats, Floats]:
         """Return answers, (m, numbers), and S of each number."""
         assert self._scale is not None
-        answers = np.array([self._values(n, start, stop) for n in machines], dtype=np.float64)
+        answers = np.array(
+            [self._answer_values(n, start, stop) for n in machines], dtype=np.float64
+        )
         return answers, np.tile(self._scale, stop - start)
 
-    def _values(self, machine: int, start: int, stop: int) -> NDArray[Any]:
+    def _answer_values(self, machine: int, start: int, stop: int) -> NDArray[Any]:
         """Return the last answer of a machine to rows that it was asked for at once."""
         k = self._columns
         for first, last, values in reversed(self._answers[machine]):

@@ -63,7 +63,7 @@ class Codec:
         most, numbers = panel_width(code.recovery), int(assignment.stops.max()) * columns
         threads = len(work) if code.recovery * numbers >= LONG else 1
         self._blocks: list[list[_Block | _ShortBlocks]] = [[] for _ in range(threads)]
-        short: list[_Short] = []
+        short: list[_ShortBlock] = []
         for start, stop, positions, decoder in zip(
             assignment.starts.tolist(),
             assignment.stops.tolist(),
@@ -85,11 +85,11 @@ class Codec:
                 if short and last - short[0].start > most:
                     self._take_short(short, numbers, work)
                     short = []
-                short.append(_Short(decoder, first, last, places))
+                short.append(_ShortBlock(decoder, first, last, places))
         if short:
             self._take_short(short, numbers, work)
 
-    def _take_short(self, short: list[_Short], numbers: int, work: Sequence[Floats]) -> None:
+    def _take_short(self, short: list[_ShortBlock], numbers: int, work: Sequence[Floats]) -> None:
         thread = short[0].start * len(self._blocks) // numbers
         self._blocks[thread].append(_ShortBlocks(short, work[thread]))
 
@@ -131,7 +131,7 @@ class Codec:
         run_in_threads([partial(compute, blocks) for blocks in self._blocks])
 
 
-class _Short(NamedTuple):
+class _ShortBlock(NamedTuple):
     """A short block: its decoder, and the places of its numbers."""
 
     decoder: Decoder
@@ -146,7 +146,7 @@ class _ShortBlocks:
     Copying them one by one would be slower.
     """
 
-    def __init__(self, blocks: list[_Short], work: Floats) -> None:
+    def __init__(self, blocks: list[_ShortBlock], work: Floats) -> None:
         recovery, sizes = len(blocks[0].places), [b.stop - b.start for b in blocks]
         self._work = work[: sum(sizes) * recovery]
         rows, begin = self._work.reshape(recovery, -1), 0
@@ -175,10 +175,10 @@ class _ShortBlocks:
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
         for decoder, along, values in self._blocks:
             decoder.decode_transposed(parts[:, along], values)
-        for place, rows in self._runs or self._ordered():
+        for place, rows in self._runs or self._order_runs():
             np.concatenate(rows, out=coded[place], casting="same_kind")
 
-    def _ordered(self) -> list[tuple[slice, list[Floats]]]:
+    def _order_runs(self) -> list[tuple[slice, list[Floats]]]:
         """Return the scratch in the order of the coded numbers, in runs of adjacent ones."""
         order = self._places.argsort()
         places, sizes = self._places[order], self._sizes[order]
@@ -216,7 +216,7 @@ class _Block:
             self._strides = apart.pop() * work.itemsize, work.itemsize
 
     def decode(self, answers: NDArray[Any], parts: Floats) -> None:
-        values = self._rows_of(answers)
+        values = self._strided_view(answers)
         if values is None:
             values = self._work
             for row, source in zip(values, self._sources, strict=True):
@@ -224,7 +224,7 @@ class _Block:
         self._decoder.decode(values, parts[:, self._along])
 
     def coefficients(self, parts: Floats, coded: NDArray[Any]) -> None:
-        values = self._rows_of(coded)
+        values = self._strided_view(coded)
         if values is not None:
             self._decoder.decode_transposed(parts[:, self._along], values)
             return
@@ -232,7 +232,7 @@ class _Block:
         for row, source in zip(self._work, self._sources, strict=True):
             coded[source] = row
 
-    def _rows_of(self, numbers: NDArray[Any]) -> Floats | None:
+    def _strided_view(self, numbers: NDArray[Any]) -> Floats | None:
         """Return the numbers of the machines as a matrix, if they are equally far apart."""
         if self._strides is None or numbers.dtype != np.float64 or not numbers.flags.c_contiguous:
             return None

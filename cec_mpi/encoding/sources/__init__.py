@@ -42,7 +42,7 @@ __all__ = [
     "Matrix",
     "Source",
     "StreamedMatrix",
-    "open_again",
+    "reopen",
     "open_array",
     "open_source",
     "read_once",
@@ -115,11 +115,11 @@ def open_source(
     if options.table_options:
         option = options.table_options[0]
         raise InputError(f"{option} is only for text tables (.csv, .tsv), not for {matrix.name}")
-    _check(matrix)
+    _check_matrix(matrix)
     return matrix
 
 
-def open_again(
+def reopen(
     path: str, name: str, column_names: Sequence[str], shape: Any = None, **options: Any
 ) -> Source:
     """Open the matrix with this `Source.content`, which another process has opened."""
@@ -130,7 +130,7 @@ def open_again(
     return replace(matrix, name=name, column_names=tuple(column_names))
 
 
-READERS[Source] = lambda content: open_again(**content)
+READERS[Source] = lambda content: reopen(**content)
 
 
 def open_array(
@@ -160,7 +160,7 @@ def open_array(
         source = dask_matrix(array) if is_a(array, "dask", "Array") else frame_source(array)
     else:
         source = array_source(array, options)
-    _check(source)
+    _check_matrix(source)
     return source
 
 
@@ -173,7 +173,7 @@ def _sparse_file(path: Path) -> StreamedMatrix | None:
     return sparse_file(path) if is_sparse_file(path) else None
 
 
-def _check(source: Matrix) -> None:
+def _check_matrix(source: Matrix) -> None:
     if len(source.shape) != 2 or min(source.shape) < 1:
         raise InputError(
             f"{source.name} has shape {source.shape}, expected (q, r) with both at least 1"

@@ -22,14 +22,14 @@ from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
 from cec_mpi.encoding.sources.conventions import changing_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
-from cec_mpi.encoding.sources.views import View, with_attributes
+from cec_mpi.encoding.sources.views import View, apply_attributes
 from cec_mpi.encoding.sources.zarr_arrays import zarr_view
 from cec_mpi.errors import InputError
 from cec_mpi.text import shorten, truncate
 
 _EXPECTED = "a path, or an array with a shape, a dtype and slices of rows"
 _shared: dict[str, InMemorySource] = {}  # by their keys
-_LISTED = 5
+_MAX_LISTED = 5
 _PIECE_BYTES = 64 << 20
 
 
@@ -103,10 +103,10 @@ def viewed_source(array: Any, view: View) -> InMemorySource:
 
 
 def _sparse_source(array: Any) -> InMemorySource:
-    from cec_mpi.encoding.sources.csr import checked_rows, sparse_warning
+    from cec_mpi.encoding.sources.csr import sparse_warning, to_checked_csr
 
     name = name_of(array)
-    rows = checked_rows(name, array)
+    rows = to_checked_csr(name, array)
     is_new = array.format != "csr" or not np.may_share_memory(rows.data, array.data)
     return InMemorySource(
         array=rows,
@@ -178,13 +178,13 @@ class FrameArray:
     """Numbers of a DataFrame of pandas, with NaN for missing values."""
 
     frame: Any
-    _turn: Any = field(default_factory=threading.Lock)
+    _lock: Any = field(default_factory=threading.Lock)
 
     def read_into(
         self, start: int, stop: int, left: int, right: int, out: NDArray[Any]
     ) -> Rounding:
         """Read a rectangle."""
-        with self._turn:  # pandas is not thread-safe
+        with self._lock:  # pandas is not thread-safe
             part = self.frame.iloc[start:stop, left:right]
             dtypes = set(part.dtypes)
             if len(dtypes) == 1 and isinstance(dtype := dtypes.pop(), np.dtype):
@@ -213,7 +213,7 @@ def frame_source(frame: Any) -> InMemorySource:
     if others:
         columns = [f"{shorten(frame.columns[at])} ({frame.dtypes.iloc[at]})" for at in others]
         raise InputError(
-            f"{name_of(frame)} has columns without numbers, {truncate(columns, _LISTED)}: "
+            f"{name_of(frame)} has columns without numbers, {truncate(columns, _MAX_LISTED)}: "
             "leave them out with X.drop(columns=...)"
         )
     numbers = [dtype for dtype in found if dtype is not None]
@@ -223,7 +223,7 @@ def frame_source(frame: Any) -> InMemorySource:
         name=name_of(frame),
         shape=tuple(frame.shape),
         dtype=dtype,
-        column_names=_names(frame.columns),
+        column_names=_text_labels(frame.columns),
         copies=4,
     )
 
@@ -232,7 +232,7 @@ def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | Dask
     """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
-        names = _names(array.coords[array.dims[1]].values)
+        names = _text_labels(array.coords[array.dims[1]].values)
     shape_and_dtype(array)
     limits = ("valid_min", "valid_max", "valid_range")
     attributes = dict(array.attrs)
@@ -240,7 +240,7 @@ def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | Dask
         {name: value for name, value in attributes.items() if name not in limits}, array.dtype
     ):
         attributes = {}  # xarray has decoded it, and leaves limits of what was stored
-    view = with_attributes(View(name_of(array), array.dtype), attributes, options)
+    view = apply_attributes(View(name_of(array), array.dtype), attributes, options)
     if array.chunks is not None:
         decode = view.decoder
         blocks = array.data
@@ -264,7 +264,7 @@ def _number_dtype(dtype: Any) -> np.dtype[Any] | None:
     return np.dtype(np.float64) if missing and found.kind != "f" else found
 
 
-def _names(labels: Any) -> tuple[str, ...]:
+def _text_labels(labels: Any) -> tuple[str, ...]:
     """Return the labels of columns, if all of them are text."""
     return tuple(map(str, labels)) if all(isinstance(label, str) for label in labels) else ()
 
@@ -277,14 +277,19 @@ class DaskMatrix(StreamedMatrix):
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Compute chunks, and several adjacent ones at a time if they are small."""
-        downs, acrosses = (list(accumulate(sizes, initial=0)) for sizes in self.array.chunks)
+        row_bounds, column_bounds = (
+            list(accumulate(sizes, initial=0)) for sizes in self.array.chunks
+        )
         largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
         rows_at_once = max(1, _PIECE_BYTES // max(1, largest))
-        for i, (top, bottom) in enumerate(pairwise(downs)):
+        for i, (top, bottom) in enumerate(pairwise(row_bounds)):
             if top == bottom:
                 continue
-            for j in range(0, len(acrosses) - 1, rows_at_once):
-                left, right = acrosses[j], acrosses[min(j + rows_at_once, len(acrosses) - 1)]
+            for j in range(0, len(column_bounds) - 1, rows_at_once):
+                left, right = (
+                    column_bounds[j],
+                    column_bounds[min(j + rows_at_once, len(column_bounds) - 1)],
+                )
                 try:
                     values = self.array.blocks[i, j : j + rows_at_once].compute()
                 except Exception as error:  # its tasks can raise anything

@@ -22,7 +22,7 @@ from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.manifest_files import MANIFEST
 from cec_mpi.text import plural
 
-_MOST_MAPPED = 32 << 20  # bytes of pages in memory at a time
+_MAX_MAPPED_BYTES = 32 << 20  # bytes of pages in memory at a time
 _PIECE_BYTES = 8 << 20
 
 
@@ -69,8 +69,8 @@ class FileArray:
         if self.path.stat().st_size < expected:
             raise InputError(f"{self.path} ends before its last column: the file was truncated")
         # Mapped again and again, so that pages leave this process after reading.
-        touched = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
-        rows_at_once = max(1, _MOST_MAPPED // touched)
+        bytes_per_column = (stop - start) * self.dtype.itemsize + mmap.PAGESIZE
+        rows_at_once = max(1, _MAX_MAPPED_BYTES // bytes_per_column)
         rounding = NO_ROUNDING
         for first in range(left, right, rows_at_once):
             end = min(first + rows_at_once, right)
@@ -162,7 +162,7 @@ def parts_source(directory: Path) -> Source:
         )
     try:
         found = (path for path in directory.iterdir() if path.suffix.lower() == ".npy")
-        paths = sorted(found, key=_natural)
+        paths = sorted(found, key=_natural_key)
     except OSError as error:
         raise unreadable(directory, error) from None
     if not paths:
@@ -185,7 +185,7 @@ def parts_source(directory: Path) -> Source:
     )
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _natural_key(path: Path) -> list[tuple[int, str]]:
     words = re.split(r"(\d+)", path.name)
     return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
 

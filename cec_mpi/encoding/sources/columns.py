@@ -37,7 +37,7 @@ def choose_columns(
     """
 
     def find(option: str, words: Iterable[str | int]) -> list[int]:
-        return [at for word in words for at in _find(path, option, word, names, width)]
+        return [at for word in words for at in _find_columns(path, option, word, names, width)]
 
     if not width:
         return (), ()
@@ -69,7 +69,7 @@ def column_word(at: int, names: tuple[str, ...]) -> str:
     return f"number={number}" if number in (*names[:at], *names[at + 1 :]) else number
 
 
-def _find(
+def _find_columns(
     path: Path, option: str, word: str | int, names: tuple[str, ...], width: int
 ) -> list[int]:
     text = str(word).strip()
@@ -77,7 +77,7 @@ def _find(
     if text in names or kind not in ("name", "number"):
         kind, rest = "", text
     by_name = [at for at, name in enumerate(names) if name and name == rest]
-    by_number = _numbered(rest, width)
+    by_number = _parse_range(rest, width)
     if kind == "number" or not isinstance(word, str):
         by_name = []
     elif kind == "name":
@@ -102,7 +102,7 @@ def _find(
     )
 
 
-def _numbered(text: str, width: int) -> list[int]:
+def _parse_range(text: str, width: int) -> list[int]:
     """Return the columns of a number from 1, or of a range such as 5-9, if they exist."""
     found = _NUMBERS.fullmatch(text)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)

@@ -81,13 +81,13 @@ def changing_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     for name in attributes:
         key = re.sub(r"[\W_]", "", name).lower()
         if key in _CF or key in (*_FACTORS, *_OFFSETS, *_MISSING):
-            attribute = Attribute(name, key, _value(attributes[name], dtype))
+            attribute = Attribute(name, key, _parse_value(attributes[name], dtype))
             if _has_effect(attribute, dtype):
                 found.append(attribute)
     return found
 
 
-def _value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
+def _parse_value(given: Any, dtype: np.dtype[Any]) -> NDArray[Any] | str:
     """Return the numbers of an attribute, which some programs write as text."""
     if getattr(given, "shape", ()) is None:  # a null space of HDF5
         return np.empty(0)
@@ -183,7 +183,9 @@ class Decoder:
             decoded = np.where(np.isnan(decoded), decoded, numbers.astype(np.longdouble))
         if self.limits != (None, None) and decoded.dtype.kind != "f":
             decoded = decoded.astype(np.longdouble if self._is_long else np.float64)
-        missing = _outside(numbers, self.limits) | _outside(decoded, self.unpacked_limits)
+        missing = _is_out_of_limits(numbers, self.limits) | _is_out_of_limits(
+            decoded, self.unpacked_limits
+        )
         for value in self.missing:
             missing |= numbers == value
         return np.where(missing, decoded.dtype.type(np.nan), decoded) if missing.any() else decoded
@@ -245,7 +247,7 @@ def make_decoder(
         mark
         for values_of_attribute in given
         for value in values_of_attribute
-        for mark in _as_stored(value, dtype, stored)
+        for mark in _stored_values(value, dtype, stored)
     ]
     if unwritten is not None:
         marks.append(unwritten)
@@ -265,7 +267,7 @@ def make_decoder(
         return Decoder(stored, attributes, tuple(marks[1:]), unpacked_limits=(limits[0], limits[1]))
     if stored != dtype:
         limits = [
-            None if limit is None else next(iter(_as_stored(limit, dtype, stored)), None)
+            None if limit is None else next(iter(_stored_values(limit, dtype, stored)), None)
             for limit in limits
         ]
     return Decoder(stored, attributes, tuple(marks[1:]), limits=(limits[0], limits[1]))
@@ -282,7 +284,7 @@ def _is_cf(attribute: Attribute) -> bool:
     return value.size == sizes.get(attribute.key, value.size)
 
 
-def _as_stored(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[Any]:
+def _stored_values(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[Any]:
     """Return a number as an array holds it, or nothing if no number of the array can be equal."""
     if not np.isfinite(value):
         return []
@@ -300,7 +302,7 @@ def _as_stored(value: Any, dtype: np.dtype[Any], stored: np.dtype[Any]) -> list[
     return [stored.type(whole)] if bounds.min <= whole <= bounds.max else []
 
 
-def _outside(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:
+def _is_out_of_limits(values: NDArray[Any], limits: tuple[Any, Any]) -> NDArray[np.bool_]:
     low, high = limits
     outside = np.zeros(values.shape, np.bool_)
     if low is not None:

@@ -23,7 +23,7 @@ ARRAYS = {
 """Formats of SciPy that consist of arrays: values first, then indices."""
 
 
-def checked_rows(name: object, array: Any) -> Any:
+def to_checked_csr(name: object, array: Any) -> Any:
     """Convert a sparse array of SciPy to CSR, and check all of it.
 
     Parameters
@@ -45,27 +45,27 @@ def checked_rows(name: object, array: Any) -> Any:
     """
     form, shape = array.format, check_shape(name, array.shape)
     check_real(name, np.dtype(array.dtype))
-    with _refusing(name):
+    with _invalid_sparse_errors(name):
         if form == "lil":
             columns, values = array.rows, array.data
             if len(columns) != shape[0] or list(map(len, columns)) != list(map(len, values)):
                 raise InputError(f"{name} has rows of other numbers of columns than of values")
             check_integers(name, np.array([at for row in columns for at in row], None))
-            return _in_order(name, array, shape)
+            return _to_canonical_csr(name, array, shape)
         if form == "dok":
             check_integers(name, np.array(list(array.keys()), None))
-            return _in_order(name, array, shape)
+            return _to_canonical_csr(name, array, shape)
         # In a new object: the old one may remember that its entries were in order.
         names = ARRAYS[form]
-        return rows_of_arrays(
+        return csr_from_arrays(
             name, form, shape, *(getattr(array, attribute) for attribute in names)
         )
 
 
-def rows_of_arrays(
+def csr_from_arrays(
     name: object, form: str, shape: tuple[int, int], data: Any, *indices: Any
 ) -> Any:
-    """Make rows in CSR of the arrays of a sparse matrix: see `checked_rows`.
+    """Make rows in CSR of the arrays of a sparse matrix: see `to_checked_csr`.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def rows_of_arrays(
     for array in indices:
         check_integers(name, array)
     data = data.astype(native_dtype(data.dtype), copy=False)
-    with _refusing(name):
+    with _invalid_sparse_errors(name):
         if form == "coo":
             fresh: Any = coo_array((data, indices), shape=shape)
         elif form == "dia":
@@ -96,11 +96,11 @@ def rows_of_arrays(
             make = {"csr": csr_array, "csc": csc_array, "bsr": bsr_array}[form]
             fresh = make((data, *indices), shape=shape)
             fresh.check_format(full_check=True)
-        return _in_order(name, fresh, shape)
+        return _to_canonical_csr(name, fresh, shape)
 
 
 @contextmanager
-def _refusing(name: object) -> Iterator[None]:
+def _invalid_sparse_errors(name: object) -> Iterator[None]:
     """Turn whatever SciPy raises for arrays that do not fit into an `InputError`."""
     try:
         yield
@@ -110,7 +110,7 @@ def _refusing(name: object) -> Iterator[None]:
         raise InputError(f"{name} is not a valid sparse matrix: {error}") from None
 
 
-def _in_order(name: object, array: Any, shape: tuple[int, int]) -> Any:
+def _to_canonical_csr(name: object, array: Any, shape: tuple[int, int]) -> Any:
     """Convert to CSR with columns in order, and sum repeated entries."""
     rows = csr_array(array)
     check_columns(name, rows.indices, shape[1])

@@ -20,17 +20,17 @@ from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
 from cec_mpi.encoding.sources.views import (
     LISTED,
     View,
+    apply_attributes,
+    container_source,
     only_matrix,
-    source_of_view,
-    with_attributes,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
 from cec_mpi.text import as_text, plural, truncate
 
 _NETCDF = ("_Netcdf4Coordinates", "_Netcdf4Dimid", "DIMENSION_LIST")  # attributes that it writes
-_OF_MATLAB = ("#refs#", "#subsystem#")  # groups of what cells and objects hold
-_OTHERS = {
+_MATLAB_GROUPS = ("#refs#", "#subsystem#")  # groups of what cells and objects hold
+_OTHER_MAGICS = {
     b"CDF": "a classic NetCDF file, which nccopy -k nc4 converts to NetCDF-4",
     b"\x0e\x03\x13\x01": "an HDF4 file, which h4toh5 converts to HDF5",
     b"MATLAB 5.0": "a MATLAB file before version 7.3: use save(..., '-v7.3')",
@@ -44,7 +44,7 @@ def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
         stamps = stamps_of(path)
         with h5py.File(path, "r") as file:
             inner = inner or only_matrix(path, _matrices(file))
-            dataset = _found(file, path, inner)
+            dataset = _find_dataset(file, path, inner)
             view = hdf5_view(dataset, f"{path}::{inner}", options)
             stamps += stamps_of(*view.files)
             shape = dataset.shape
@@ -53,7 +53,7 @@ def hdf5_source(path: Path, inner: str, options: EncodeOptions) -> Source:
     except Exception as error:
         raise not_hdf5(path) or unreadable(path, error) from None
     look = partial(stamps_of, path, *view.files)
-    return source_of_view(_open_hdf5, path, inner, shape, view, stamps, look)
+    return container_source(_open_hdf5, path, inner, shape, view, stamps, look)
 
 
 def hdf5_view(
@@ -76,7 +76,7 @@ def hdf5_view(
         It cannot be read, parts of it are missing, or its numbers differ from the stored ones.
     """
     view = View(name, dataset.dtype)
-    if _is_of_columns(dataset):
+    if _is_column_major(dataset):
         _check_matlab(dataset, name)
         shape = " x ".join(map(str, view.shape(dataset.shape)[::-1]))
         view = replace(
@@ -91,7 +91,7 @@ def hdf5_view(
             "expected numbers, or --raw-values, which encodes the codes of its members"
         )
     _check_filters(dataset, name)
-    files, missing = _stored_elsewhere(dataset, name), _unwritten_part(dataset)
+    files, missing = _external_files(dataset, name), _unwritten_part(dataset)
     if missing:
         view = replace(
             view,
@@ -101,14 +101,14 @@ def hdf5_view(
             ),
         )
     for axis, scales in enumerate(dataset.dims):
-        if (length := _length_of(scales)) > dataset.shape[axis]:
+        if (length := _scale_length(scales)) > dataset.shape[axis]:
             problem = f"{name} holds {dataset.shape[axis]} of the {length} entries of axis {axis}"
             view = replace(
                 view, warnings=(*view.warnings, f"{problem}: the others were not written")
             )
     view = replace(view, files=files)
     attributes = dataset.attrs if attributes is None else attributes
-    return with_attributes(view, attributes, options, _netcdf_fill(dataset))
+    return apply_attributes(view, attributes, options, _netcdf_fill(dataset))
 
 
 def _matrices(file: Any) -> list[str]:
@@ -117,14 +117,14 @@ def _matrices(file: Any) -> list[str]:
 
     def collect(name: str, item: Any) -> None:
         is_matrix = getattr(item, "ndim", None) == 2 or is_sparse_group(item)
-        if is_matrix and name.partition("/")[0] not in _OF_MATLAB:
+        if is_matrix and name.partition("/")[0] not in _MATLAB_GROUPS:
             found.append(f"/{name}")
 
     file.visititems(collect)
     return found
 
 
-def _found(file: Any, path: Path, inner: str) -> Any:
+def _find_dataset(file: Any, path: Path, inner: str) -> Any:
     """Return a dataset of a file."""
     try:
         item = file[inner]
@@ -159,13 +159,13 @@ def not_hdf5(path: Path) -> InputError | None:
     """Return the error for a file of a format that others take for HDF5, or None."""
     with path.open("rb") as file:
         begin = file.read(16)
-    for magic, what in _OTHERS.items():
+    for magic, what in _OTHER_MAGICS.items():
         if begin.startswith(magic):
             return InputError(f"{path} is {what}, expected HDF5")
     return None
 
 
-def _is_of_columns(dataset: Any) -> bool:
+def _is_column_major(dataset: Any) -> bool:
     """Whether MATLAB or Octave wrote a dataset: HDF5 then has the dimensions in reverse order."""
     return "MATLAB_class" in dataset.attrs or (
         dataset.name is not None and "OCTAVE_NEW_FORMAT" in dataset.parent.attrs
@@ -212,7 +212,7 @@ def _netcdf_fill(dataset: Any) -> Any:
     return value if value and np.isfinite(value) else None
 
 
-def _length_of(scales: Any) -> int:
+def _scale_length(scales: Any) -> int:
     """Return the length of the dimension scales of an axis; 0 if there are none."""
     try:
         return max((scale.shape[0] for scale in scales.values() if scale.shape), default=0)
@@ -226,17 +226,17 @@ def _unwritten_part(dataset: Any) -> str:
         return ""
     if not dataset.chunks:
         return "" if dataset.id.get_storage_size() else "was never written"
-    return _lacking(dataset.shape, dataset.chunks, dataset.id.get_num_chunks())
+    return _describe_missing_chunks(dataset.shape, dataset.chunks, dataset.id.get_num_chunks())
 
 
-def _lacking(shape: tuple[int, ...], chunks: tuple[int, ...], present: int) -> str:
+def _describe_missing_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], present: int) -> str:
     total = math.prod(-(-length // size) for length, size in zip(shape, chunks, strict=True))
     if present >= total:
         return ""
     return f"lacks {total - present} of its {plural(total, 'chunk')}"
 
 
-def _stored_elsewhere(dataset: Any, name: str) -> tuple[Path, ...]:
+def _external_files(dataset: Any, name: str) -> tuple[Path, ...]:
     """Return the other files that hold the numbers of a dataset.
 
     Raises
@@ -274,7 +274,7 @@ def _check_virtual(dataset: Any, source: Any, name: str) -> list[Path]:
     try:
         with nullcontext(dataset.file) if path == where else h5py.File(path, "r") as file:
             found = file[source.dset_name]
-            files = [path, *_stored_elsewhere(found, f"{path}::{source.dset_name}")]
+            files = [path, *_external_files(found, f"{path}::{source.dset_name}")]
             selected = source.src_space
             if selected.get_select_type() == h5py.h5s.SEL_HYPERSLABS:
                 last = selected.get_select_bounds()[1]

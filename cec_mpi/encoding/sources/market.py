@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.encoding.sources.csr import check_shape, checked_rows
+from cec_mpi.encoding.sources.csr import check_shape, to_checked_csr
 from cec_mpi.encoding.sources.source import unreadable
 from cec_mpi.encoding.sources.table import float_precision
 from cec_mpi.errors import InputError
@@ -35,8 +35,8 @@ _NUMBERS = {  # of each field: what a number is in words, and its pattern
 }
 _BANNERS = (["%%matrixmarket", "matrix"], ["%matrixmarket", "matrix"])  # some files have one %
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
-_OF_64_BITS = "expected numbers that fit int64, or all of them uint64"
-_OF_FORTRAN = bytes.maketrans(b"dD", b"ee")  # letters of exponents
+_EXPECTED_64_BITS = "expected numbers that fit int64, or all of them uint64"
+_FORTRAN_EXPONENTS = bytes.maketrans(b"dD", b"ee")  # letters of exponents
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def read_market(path: Path) -> Any:
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from None
     if header.form == "array":
-        return _all_numbers(path, header, columns[0])
-    return _entries(path, header, *columns)
+        return _dense_matrix(path, header, columns[0])
+    return _sparse_matrix(path, header, *columns)
 
 
 def _header(path: Path, file: BinaryIO) -> _Header:
@@ -161,19 +161,19 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
         if seen > header.count:
             break
     if seen != header.count:
-        found_of = "more entries" if seen > header.count else plural(seen, "entry")
-        raise InputError(f"{path} has {found_of}, expected {header.count}, as its header says")
-    return [_joined(path, parts) for parts in found]
+        found_text = "more entries" if seen > header.count else plural(seen, "entry")
+        raise InputError(f"{path} has {found_text}, expected {header.count}, as its header says")
+    return [_join_blocks(path, parts) for parts in found]
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of whole lines."""
     rest = b""
     while some := file.read(_BLOCK_BYTES):
-        whole, newline, rest_of = some.rpartition(b"\n")
+        whole, newline, remainder = some.rpartition(b"\n")
         if newline:
             yield rest + whole + newline
-            rest = rest_of
+            rest = remainder
         else:
             rest += some
     if rest:
@@ -188,7 +188,7 @@ def _numbers(block: bytes, names: list[str], *, is_real: bool) -> list[NDArray[A
 
     def read(dtype: Any) -> Any:
         return pandas.read_csv(
-            BytesIO(plain.translate(_OF_FORTRAN) if is_real else plain),
+            BytesIO(plain.translate(_FORTRAN_EXPONENTS) if is_real else plain),
             sep=r"\s+",
             header=None,
             names=names,
@@ -229,23 +229,25 @@ def _out_of_range(
     return (is_bad, expected) if is_bad.any() else (None, "")
 
 
-def _joined(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _join_blocks(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
     """Join blocks of a column, of which some may have int64 and others uint64."""
     whole = [part for part in parts if part.size] or [np.empty(0, np.int64)]
     dtypes = {part.dtype for part in whole}
     if len(dtypes) == 1:
         return np.concatenate(whole)
     if any(part.min() < 0 for part in whole):
-        raise InputError(f"{path} has numbers below 0 and numbers from 2^63 on, {_OF_64_BITS}")
+        raise InputError(
+            f"{path} has numbers below 0 and numbers from 2^63 on, {_EXPECTED_64_BITS}"
+        )
     return np.concatenate([part.astype(np.uint64) for part in whole])
 
 
-def _negative(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+def _negate(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers above the diagonal of a skew-symmetric matrix."""
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
             raise InputError(
-                f"{path} is skew-symmetric with unsigned 64-bit numbers, {_OF_64_BITS}"
+                f"{path} is skew-symmetric with unsigned 64-bit numbers, {_EXPECTED_64_BITS}"
             )
         values = values.astype(np.int64)
     return -values
@@ -264,12 +266,12 @@ def _bad_line(path: Path, number: int, text: bytes, expected: str) -> InputError
     )
 
 
-def _all_numbers(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[Any]:
+def _dense_matrix(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[Any]:
     """Return the matrix of numbers in column-major order, or of those of its lower triangle."""
     if header.symmetry == "general":
         return values.reshape(header.shape, order="F")
     is_skew = header.symmetry == "skew-symmetric"
-    mirrored = _negative(path, values) if is_skew else values
+    mirrored = _negate(path, values) if is_skew else values
     matrix = np.zeros(header.shape, mirrored.dtype)
     columns, rows = np.triu_indices(header.shape[0], k=int(is_skew))
     matrix[rows, columns] = values
@@ -277,7 +279,7 @@ def _all_numbers(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[A
     return matrix
 
 
-def _entries(path: Path, header: _Header, rows: Any, columns: Any, values: Any = None) -> Any:
+def _sparse_matrix(path: Path, header: _Header, rows: Any, columns: Any, values: Any = None) -> Any:
     """Return the entries of the file, and those that symmetry implies, in CSR."""
     from scipy.sparse import coo_array
 
@@ -287,13 +289,13 @@ def _entries(path: Path, header: _Header, rows: Any, columns: Any, values: Any =
         _check_triangle(path, header, rows, columns, values)
         off = rows != columns
         is_skew = header.symmetry == "skew-symmetric"
-        mirrored = _negative(path, values[off]) if is_skew else values[off]
+        mirrored = _negate(path, values[off]) if is_skew else values[off]
         values = np.concatenate([values.astype(mirrored.dtype), mirrored])
         rows, columns = (
             np.concatenate([rows, columns[off]]),
             np.concatenate([columns, rows[off]]),
         )
-    return checked_rows(path, coo_array((values, (rows, columns)), shape=header.shape))
+    return to_checked_csr(path, coo_array((values, (rows, columns)), shape=header.shape))
 
 
 def _check_triangle(path: Path, header: _Header, rows: Any, columns: Any, values: Any) -> None:

@@ -18,7 +18,7 @@ from cec_mpi.store.format.manifest import MissingValues
 from cec_mpi.text import plural
 
 _PIECE_BYTES = 16 << 20
-_DOWN = 2.0**-64  # sums of scaled numbers cannot overflow
+_SUM_SCALE = 2.0**-64  # sums of scaled numbers cannot overflow
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,7 +77,7 @@ class MissingFinder:
     def __init__(self, matrix: StreamedMatrix, treatment: str, dtype: np.dtype[Any]) -> None:
         self._matrix, self._treatment, self._dtype = matrix, treatment, dtype
         self._width = matrix.shape[1]
-        self._first = self._advice = ""
+        self._first_message = self._advice = ""
         self._rows: list[NDArray[np.int64]] = []
         self._dropped: list[NDArray[np.int64]] = []
         # Of each column of X and each target:
@@ -97,11 +97,13 @@ class MissingFinder:
             finite = np.isfinite(values.astype(self._dtype, copy=False))
         holes = None if finite.all() else np.isnan(values)
         if holes is not None:
-            self._note(row, column, values, holes, finite)
+            self._record_missing(row, column, values, holes, finite)
         if self._treatment == "mean":
-            self._sum(column, values, holes)
+            self._add_sums(column, values, holes)
 
-    def _note(self, row: int, column: int, values: NDArray[Any], holes: Any, finite: Any) -> None:
+    def _record_missing(
+        self, row: int, column: int, values: NDArray[Any], holes: Any, finite: Any
+    ) -> None:
         wrong = np.argwhere(~(finite | holes))
         if wrong.size:
             at, across = wrong[0].tolist()
@@ -111,9 +113,9 @@ class MissingFinder:
                 f"range of {self._dtype}"
             )
         found = row + np.flatnonzero(holes.any(axis=1))
-        if not self._first:
+        if not self._first_message:
             at, across = np.argwhere(holes)[0].tolist()
-            self._first = self._matrix.describe_missing(row + at, column + across)
+            self._first_message = self._matrix.describe_missing(row + at, column + across)
             self._advice = self._matrix.drop_advice(column + across)
         self._rows.append(found)
         if self._treatment == "mean":
@@ -121,7 +123,7 @@ class MissingFinder:
         self._dropped.append(found)
         self._missing[column : column + values.shape[1]] += holes.sum(axis=0)
 
-    def _sum(self, column: int, values: NDArray[Any], holes: Any) -> None:
+    def _add_sums(self, column: int, values: NDArray[Any], holes: Any) -> None:
         columns = slice(column, column + values.shape[1])
         numbers = values.astype(np.float64, copy=False)
         if holes is None:
@@ -132,16 +134,16 @@ class MissingFinder:
             numbers = np.where(holes, 0.0, numbers)
             self._present[columns] += len(numbers) - holes.sum(axis=0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            self._sums[:, columns] += numbers.sum(axis=0), (numbers * _DOWN).sum(axis=0)
+            self._sums[:, columns] += numbers.sum(axis=0), (numbers * _SUM_SCALE).sum(axis=0)
 
     @property
     def found(self) -> MissingValues:
         """What was found, for the manifest."""
         return MissingValues(
             self._treatment,
-            rows=len(_union(self._rows)),
+            rows=len(_merge_rows(self._rows)),
             columns=int(np.count_nonzero(self._missing)),
-            dropped=len(_union(self._dropped)),
+            dropped=len(_merge_rows(self._dropped)),
         )
 
     def check(self) -> None:
@@ -152,12 +154,12 @@ class MissingFinder:
         InputError
             Says where the first one is, how many rows and columns are concerned, and what to do.
         """
-        if not self._first or self._treatment != "refuse":
+        if not self._first_message or self._treatment != "refuse":
             return
         found = self.found
         advice = self._advice if found.columns == 1 else ""
         raise InputError(
-            f"{self._first}, expected finite numbers: "
+            f"{self._first_message}, expected finite numbers: "
             f"{plural(found.rows, 'row')} and {plural(found.columns, 'column')} have missing "
             "values; --missing drop-rows leaves these rows out, --missing mean puts the mean of "
             f"the column in their place{advice}"
@@ -175,9 +177,9 @@ class MissingFinder:
         targets : list of (int, int)
             Files with a target, and the offset of its first number.
         """
-        if not self._first:
+        if not self._first_message:
             return rows
-        dropped = _union(self._dropped)
+        dropped = _merge_rows(self._dropped)
         if len(dropped) == rows:
             raise InputError(
                 f"{self._matrix.name} has missing values in all of its {plural(rows, 'row')}: "
@@ -201,7 +203,7 @@ class MissingFinder:
             )
         present = self._present[: self._width]
         plain, scaled = self._sums[:, : self._width] / present
-        means: NDArray[np.float64] = np.where(np.isfinite(plain), plain, scaled / _DOWN)
+        means: NDArray[np.float64] = np.where(np.isfinite(plain), plain, scaled / _SUM_SCALE)
         return means
 
 
@@ -224,7 +226,7 @@ def describe_missing(source: Source, dtype: np.dtype[Any]) -> str:
     return ""
 
 
-def _union(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _merge_rows(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.unique(np.concatenate([np.empty(0, np.int64), *rows]))
 
 

@@ -61,7 +61,7 @@ def read_once(
         for row, column, values in matrix.pieces(dtype):
             finder.add(row, column, values)
             numbers = np.ascontiguousarray(values[:, :width], matrix.dtype)
-            _write(descriptor, numbers, itemsize * (row * width + column), itemsize * width)
+            _write_rows(descriptor, numbers, itemsize * (row * width + column), itemsize * width)
             for file, target in zip(files, values[:, width:].T, strict=True):
                 file.write(target.astype("<f8").data)
             rows = max(rows, row + len(values))
@@ -93,7 +93,7 @@ def read_once(
         )
 
 
-def _write(descriptor: int, numbers: NDArray[Any], place: int, row_bytes: int) -> None:
+def _write_rows(descriptor: int, numbers: NDArray[Any], place: int, row_bytes: int) -> None:
     """Write rows of a matrix, or parts of them, at an offset."""
     if numbers.nbytes == len(numbers) * row_bytes:
         write_at(descriptor, numbers, place)

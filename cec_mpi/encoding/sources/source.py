@@ -75,9 +75,9 @@ class Matrix:
     def checked(self, values: Any, start: int, left: int, shape: tuple[int, int]) -> NDArray[Any]:
         """Convert a slice to an array, and raise if it does not have the stated shape and dtype."""
         if type(values).__module__.startswith("scipy.sparse"):
-            from cec_mpi.encoding.sources.csr import checked_rows
+            from cec_mpi.encoding.sources.csr import to_checked_csr
 
-            values = checked_rows(self.name, values)
+            values = to_checked_csr(self.name, values)
         if hasattr(values, "toarray"):
             values = values.toarray()
         if isinstance(values, np.ma.MaskedArray):
@@ -166,7 +166,7 @@ class Source(Matrix):
             values = self.array[start:stop, left:right]
             found = fill(out, self.checked(values, start, left, out.shape))
             if isinstance(self.array, np.ndarray):
-                _forget(values)
+                _release_pages(values)
             return found
         except (InputError, MemoryError):
             raise
@@ -185,16 +185,16 @@ class Source(Matrix):
         rows_at_once = max(1, out.size // self.shape[1])
         for first in range(start, stop, rows_at_once):
             end = min(first + rows_at_once, stop)
-            with _TURN:
+            with _LOCK:
                 rows = self.checked(self.array[first:end], first, 0, (end - first, self.shape[1]))
                 rounding += fill(out[first - start : end - start], rows[:, left:right])
         return rounding
 
 
-_TURN = threading.Lock()  # many libraries are not thread-safe
+_LOCK = threading.Lock()  # many libraries are not thread-safe
 
 
-def _forget(values: NDArray[Any]) -> None:
+def _release_pages(values: NDArray[Any]) -> None:
     """Release pages of a memory map that were read."""
     base: Any = values
     mode = ""

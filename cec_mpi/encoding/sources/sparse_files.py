@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, rows_of_arrays, sparse_warning
+from cec_mpi.encoding.sources.csr import ARRAYS, check_shape, csr_from_arrays, sparse_warning
 from cec_mpi.encoding.sources.market import read_market
 from cec_mpi.encoding.sources.missing import stream_rows
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, stamps_of, unreadable
@@ -87,4 +87,4 @@ def read_sparse(path: Path) -> Any:
         raise
     except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged files
         raise unreadable(path, error) from None
-    return rows_of_arrays(path, form, size, *arrays)
+    return csr_from_arrays(path, form, size, *arrays)

@@ -39,12 +39,12 @@ _SPELLINGS = {
 _NO_NAMES = {*_MISSING, "-", "--", "missing"}
 _BLOCK_BYTES = 8 << 20
 _EXACT_PANDAS = (3, 1)  # reads all digits by default
-_WIDE = 500  # columns from which a frame of many columns is slow
+_MAX_FRAME_COLUMNS = 500  # columns from which a frame of many columns is slow
 _COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
 _INTEGER = re.compile(r"[+-]?\d+")
 _LARGEST_EXACT = 2.0**53
 _LISTED = 5
-_SHOWN = 40  # characters of a cell
+_MAX_CELL_LENGTH = 40  # characters of a cell
 _UNNAMED = ("", "Unnamed: 0")  # names that pandas writes for an index
 _BOOLEANS = (b"true", b"True", b"TRUE", b"false", b"False", b"FALSE")
 _END = b"end"
@@ -114,14 +114,14 @@ def is_number(word: str) -> bool:
     return word.isascii() and "_" not in word  # underscores are a feature of Python
 
 
-def names_or_numbers(cells: list[str]) -> bool | None:
+def is_header_row(cells: list[str]) -> bool | None:
     """Whether the first row of a table is a header; None if this is ambiguous.
 
     Examples
     --------
-    >>> names_or_numbers(["age", "size"]), names_or_numbers(["1", "nan"])
+    >>> is_header_row(["age", "size"]), is_header_row(["1", "nan"])
     (True, False)
-    >>> names_or_numbers(["1", "?", "3"]), names_or_numbers(["?", ""])
+    >>> is_header_row(["1", "?", "3"]), is_header_row(["?", ""])
     (None, None)
     """
     numbers = sum(map(is_number, cells))
@@ -160,13 +160,13 @@ class TextTable(StreamedMatrix):
     columns: tuple[int, ...] = field(repr=False)
     first: int
     begin: tuple[int, int]
-    _last: list[Any] = field(default_factory=list, repr=False)  # the block that was read last
+    _last_block: list[Any] = field(default_factory=list, repr=False)  # the block that was read last
 
     def pieces(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
         """Parse some rows at a time; missing values are NaN."""
         done, rounding = 0, NO_ROUNDING
         for line, text in self._blocks():
-            self._last[:] = done, line, text
+            self._last_block[:] = done, line, text
             numbers = self._numbers(line, text)
             is_large = np.isfinite(numbers) & (np.abs(numbers) >= _LARGEST_EXACT)
             if is_large.any():
@@ -188,14 +188,14 @@ class TextTable(StreamedMatrix):
     def describe_missing(self, row: int, column: int) -> str:
         """Return a cell that is missing, and its place."""
         cell = self._row(row)[1][self.columns[column]].strip()
-        return f"{self.path}: {self.where(row, column)} is {_shown(cell)}"
+        return f"{self.path}: {self.where(row, column)} is {_format_cell(cell)}"
 
     def drop_advice(self, column: int) -> str:
         """Return how to leave a column out."""
         return f", --drop {column_word(self.columns[column], self.names)} leaves this column out"
 
     def _row(self, row: int) -> tuple[int, list[str]]:
-        done, line, text = self._last
+        done, line, text = self._last_block
         return next(islice(self._rows(line, text), row - done, None))
 
     def _rows(self, line: int, text: bytes) -> Iterator[tuple[int, list[str]]]:
@@ -271,14 +271,14 @@ class TextTable(StreamedMatrix):
         InputError
             A row has another number of columns, or a cell is no number.
         """
-        if self.width <= _WIDE and b'"' not in text:
+        if self.width <= _MAX_FRAME_COLUMNS and b'"' not in text:
             with suppress(ValueError):
-                return self._plain(text)
+                return self._parse_unquoted(text)
         rows = list(self._rows(line, text))
         shape = len(rows), len(self.columns)
         cells = [row[at] for _, row in rows for at in self.columns]
         with suppress(ValueError):  # one column for all cells, because each column takes time
-            numbers = _parsed("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
+            numbers = _parse_numbers("\n".join(cells).encode(), skip_blank_lines=False, quoting=3)
             if numbers.shape == (len(cells), 1):  # no cell has a line break or a comma
                 return np.reshape(numbers, shape)
         return np.array(
@@ -292,12 +292,12 @@ class TextTable(StreamedMatrix):
         if is_number(cell):
             return float(cell)
         raise InputError(
-            f"{self.path}: line {line}, {column_label(at, self.names)} is {_shown(cell)}, "
-            f"expected a number{_advice(cell, self.delimiter)}; "
+            f"{self.path}: line {line}, {column_label(at, self.names)} is {_format_cell(cell)}, "
+            f"expected a number{_delimiter_hint(cell, self.delimiter)}; "
             f"--drop {column_word(at, self.names)} leaves this column out, --columns chooses others"
         )
 
-    def _plain(self, text: bytes) -> NDArray[Any]:
+    def _parse_unquoted(self, text: bytes) -> NDArray[Any]:
         """Return numbers of rows without quotes.
 
         Raises
@@ -314,7 +314,7 @@ class TextTable(StreamedMatrix):
         order = sorted(self.columns)
         if (cells != self.width).any():
             raise ValueError
-        numbers = _parsed(
+        numbers = _parse_numbers(
             text,
             sep=r"\s+" if self.delimiter == " " else self.delimiter,
             names=range(self.width),
@@ -348,7 +348,7 @@ def float_precision() -> Literal["round_trip"] | None:
     return None if version >= _EXACT_PANDAS else "round_trip"
 
 
-def _parsed(text: bytes, **options: Any) -> NDArray[np.float64]:
+def _parse_numbers(text: bytes, **options: Any) -> NDArray[np.float64]:
     """Parse a text with pandas; a cell that is no number raises ValueError."""
     import pandas
 
@@ -407,7 +407,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
     try:
         stamps = stamps_of(path)
         with path.open("rb") as file:
-            start = _begin(path, file)
+            start = _skip_bom(path, file)
             first, following, cells, text = _first_row(path, file, between)
             begin, below = (file.tell(), following), file.readline()
             is_header = options.header
@@ -455,7 +455,7 @@ def text_table(path: Path, delimiter: str, options: EncodeOptions) -> TextTable:
     )
 
 
-def _begin(path: Path, file: BinaryIO) -> int:
+def _skip_bom(path: Path, file: BinaryIO) -> int:
     """Skip a byte order mark, and return its size."""
     start = file.read(3)
     if start[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) or b"\0" in start:
@@ -482,16 +482,16 @@ def _first_row(path: Path, file: BinaryIO, delimiter: str) -> tuple[int, int, li
 
 def _is_header(path: Path, line: int, cells: list[str], delimiter: str) -> bool:
     """Whether the first row has the names of columns."""
-    found = names_or_numbers(cells) if cells else False
-    if found and any(_advice(cell, delimiter) for cell in cells):
+    found = is_header_row(cells) if cells else False
+    if found and any(_delimiter_hint(cell, delimiter) for cell in cells):
         found = None  # these names look like numbers with another delimiter
     if found is None:
         at = next(at for at, cell in enumerate(cells) if not is_number(cell))
         what = "numbers and" if any(map(is_number, cells)) else "no names:"
         raise InputError(
-            f"{path}: line {line} has {what} {_shown(cells[at])} in column {at + 1}: "
+            f"{path}: line {line} has {what} {_format_cell(cells[at])} in column {at + 1}: "
             "use --header yes if this row has the names of columns, --header no if it has numbers"
-            f"{_advice(cells[at], delimiter)}"
+            f"{_delimiter_hint(cells[at], delimiter)}"
         )
     return found
 
@@ -516,11 +516,15 @@ def _is_sequence(row: bytes, delimiter: str) -> bool:
     return False
 
 
-def _shown(cell: str) -> str:
-    return repr(cell if len(cell) <= _SHOWN else f"{cell[:_SHOWN]}...") if cell else "an empty cell"
+def _format_cell(cell: str) -> str:
+    return (
+        repr(cell if len(cell) <= _MAX_CELL_LENGTH else f"{cell[:_MAX_CELL_LENGTH]}...")
+        if cell
+        else "an empty cell"
+    )
 
 
-def _advice(cell: str, delimiter: str) -> str:
+def _delimiter_hint(cell: str, delimiter: str) -> str:
     """Return advice on a cell that is not a number, or an empty text."""
     for other, name in (("\t", "tab"), (";", "semicolon"), (",", "comma"), ("|", "pipe")):
         parts = cell.split(other)

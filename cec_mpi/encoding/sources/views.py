@@ -107,7 +107,7 @@ class ContainerArray:
             raise unreadable(name, error) from None
 
 
-def source_of_view(
+def container_source(
     open_container: Callable[[Path, str], AbstractContextManager[Any]],
     path: Path,
     inner: str,
@@ -129,7 +129,7 @@ def source_of_view(
     )
 
 
-def with_attributes(
+def apply_attributes(
     view: View, attributes: Mapping[str, Any], options: EncodeOptions, unwritten: Any = None
 ) -> View:
     """Return a view that minds attributes by which numbers differ from those that are stored.

@@ -16,9 +16,9 @@ from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.source import Source, stamps_of, unreadable
 from cec_mpi.encoding.sources.views import (
     View,
+    apply_attributes,
+    container_source,
     only_matrix,
-    source_of_view,
-    with_attributes,
 )
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.formats import import_library
@@ -46,7 +46,7 @@ def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
             what = "a sparse matrix in Zarr, which encode cannot read" if is_sparse else "a group"
             advice = ": save it with scipy.sparse.save_npz" if is_sparse else ""
             raise InputError(f"{path}::{inner} is {what}, expected an array{advice}")
-        stamps = _stamps_within(path, inner)
+        stamps = _directory_stamps(path, inner)
         with _open_zarr(path, inner) as array:
             view = zarr_view(array, f"{path}::{inner}" if inner else str(path), options)
             shape = array.shape
@@ -54,8 +54,8 @@ def zarr_source(path: Path, inner: str, options: EncodeOptions) -> Source:
         raise
     except Exception as error:
         raise unreadable(path, error) from None
-    look = partial(_stamps_within, path, inner)
-    return source_of_view(_open_zarr, path, inner, shape, view, stamps, look)
+    look = partial(_directory_stamps, path, inner)
+    return container_source(_open_zarr, path, inner, shape, view, stamps, look)
 
 
 def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
@@ -82,7 +82,7 @@ def zarr_view(array: Any, name: str, options: EncodeOptions) -> View:
                 f"read as {read_as}",
             ),
         )
-    return with_attributes(view, attributes, options)
+    return apply_attributes(view, attributes, options)
 
 
 def _zarr_node(path: Path) -> Any:
@@ -98,7 +98,7 @@ def _is_sparse_in_zarr(group: Any) -> bool:
     return str(group.attrs.get("encoding-type", "")).startswith(("csr", "csc"))
 
 
-def _stamps_within(path: Path, inner: str) -> tuple[str, ...]:
+def _directory_stamps(path: Path, inner: str) -> tuple[str, ...]:
     """Return one stamp for all files of a Zarr array."""
     directory = path / inner.strip("/")
     found = sorted(

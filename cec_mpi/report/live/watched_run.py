@@ -11,7 +11,7 @@ from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import describe_wait, format_clock
 from cec_mpi.runtime.records.directory import STEPS, has_checkpoint, read_summary
 from cec_mpi.runtime.records.reading import RecordFollower
-from cec_mpi.store.files.durable import is_locked, was_locked
+from cec_mpi.store.files.durable import has_lock_file, is_locked
 
 _STUCK = 10.0  # a run seems stuck after this many seconds without a step,
 _STEPS = 10  # and this many times the time of a step
@@ -98,7 +98,7 @@ class WatchedRun:
             return RunStatus("running")
         if read_summary(self.out) is not None:
             return RunStatus("done", True)
-        ended = "interrupted" if was_locked(self.out) else "stopped"
+        ended = "interrupted" if has_lock_file(self.out) else "stopped"
         if self.state.last is None:
             return RunStatus(f"{ended} before a step", True)
         if has_checkpoint(self.out):

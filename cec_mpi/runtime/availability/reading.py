@@ -25,7 +25,7 @@ from cec_mpi.runtime.availability.timed import (
     read_jobs,
 )
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.regular import read_given
+from cec_mpi.store.files.regular import read_file_or_pipe
 from cec_mpi.text import plural
 
 EXAMPLE = "example"  # stands for a trace that the package has
@@ -126,7 +126,7 @@ def read_availability(
 def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], float | None]:
     try:
         file = _EXAMPLE_FILE if str(path) == EXAMPLE else path
-        text = read_given(file).decode("utf-8-sig")
+        text = read_file_or_pipe(file).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
     except OSError as error:

@@ -6,31 +6,31 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from cec_mpi.core.checks.finite import NotFinite, Unusable
+from cec_mpi.core.checks.finite import NonfiniteAnswer, NonfiniteChecker
 from cec_mpi.core.elastic.events import (
     Adopt,
     Answered,
-    AnsweredWrongly,
-    Awaited,
-    Begin,
+    AnswerRejected,
+    BusyMachineAnswered,
     Compare,
     ComputationFailed,
     Decode,
     Done,
     Exclude,
-    Failed,
-    FindWrong,
-    Freed,
     GiveUp,
+    IdentifyFaulty,
     Instruction,
-    Late,
     MachineEvent,
+    MachineLate,
     MarkLate,
     Named,
+    PendingMachines,
     Request,
     Sent,
+    StartStep,
+    StepFailed,
     WaitUntil,
-    Wrong,
+    WrongAnswer,
 )
 from cec_mpi.core.elastic.losses import State
 from cec_mpi.core.elastic.step import ElasticStep
@@ -49,7 +49,7 @@ from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEnd, di
 
 log = logging.getLogger(__name__)
 
-Outcome = Begin | Done | Failed | WaitUntil
+Outcome = StartStep | Done | StepFailed | WaitUntil
 _STATES = {
     ProcessState.IDLE: State.IDLE,
     ProcessState.COMPUTING: State.BUSY,
@@ -105,13 +105,13 @@ class StepDriver:
         self._end, self._hub, self._clock = end, end.hub, end.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
-        self._expected = Awaited()
+        self._expected = PendingMachines()
         self._reasons: dict[int, str] = {}  # why machines are excluded
         self.events: list[MachineEvent] = []
         # Of a running step:
         self._step: Step
         self._products: Products
-        self._not_finite: NotFinite
+        self._not_finite: NonfiniteChecker
         self.measured: Measurements
 
     def poll_hub(self) -> bool:
@@ -147,7 +147,7 @@ class StepDriver:
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.adopts else ()
-        found = Awaited(frozenset(opening), frozenset(vacant), frozenset(adoptable))
+        found = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         if found != self._expected:
             self._expected = found
             self._state.take(found, self._clock.monotonic())
@@ -159,7 +159,7 @@ class StepDriver:
         planner: StepPlanner,
         refine: Callable[[], Decode | None],
         history: WaitHistory,
-    ) -> Done | Failed:
+    ) -> Done | StepFailed:
         """Follow a step, which has begun, to its end.
 
         Parameters
@@ -173,7 +173,7 @@ class StepDriver:
         rhythm : WaitHistory
         """
         self._step, self._products = step, products
-        self._not_finite = NotFinite(products.product.columns, products.product.adjoint)
+        self._not_finite = NonfiniteChecker(products.product.columns, products.product.adjoint)
         self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
         self.events = step.events
         with step.timed("announce"):
@@ -202,7 +202,7 @@ class StepDriver:
             now = self._clock.monotonic()
             step.delays = self.measured.delays(planned, self.events, now)
         step.unanswered = list(self._state.pending)
-        assert not isinstance(outcome, Begin)
+        assert not isinstance(outcome, StartStep)
         return outcome
 
     # Events.
@@ -218,7 +218,7 @@ class StepDriver:
             machine = job.machine
             if not self._state.is_pending(job.request):
                 if self._busy.get(machine) is job:
-                    self._state.take(Freed(machine), now)
+                    self._state.take(BusyMachineAnswered(machine), now)
             elif job.failed:
                 if job.report_fields.damaged == 1:
                     self._on_damage(machine)
@@ -234,23 +234,23 @@ class StepDriver:
             self._take_answer(job, found, terms, now)
 
     def _take_answer(
-        self, job: Job, found: Unusable | None, terms: tuple[Term, ...], now: float
+        self, job: Job, found: NonfiniteAnswer | None, terms: tuple[Term, ...], now: float
     ) -> None:
         machine, request = job.machine, job.request
         if found is not None:
             if found.other is None:
                 self._note_wrong(machine, self._step.describe(found))
-            self._state.take(AnsweredWrongly(request, found), now)
+            self._state.take(AnswerRejected(request, found), now)
             return
         self.measured.count(job, now)
         if self._products.take(request, job.values):
             self._state.take(Answered(request, terms), now)
         else:
             self._note_wrong(machine)
-            self._state.take(AnsweredWrongly(request), now)
+            self._state.take(AnswerRejected(request), now)
 
     def _note_wrong(self, machine: int, reason: str = "") -> None:
-        event = Wrong(machine, reason)
+        event = WrongAnswer(machine, reason)
         if event in self.events:
             return
         log.error("%s in step %d", event, self._step.number)
@@ -261,7 +261,7 @@ class StepDriver:
 
     def _follow(self, instruction: Instruction) -> None:
         match instruction:
-            case Compare() | FindWrong() | Decode():
+            case Compare() | IdentifyFaulty() | Decode():
                 with self._step.timed("code"):
                     outcome = self._products.execute(instruction)
                 if isinstance(outcome, Named):
@@ -271,7 +271,7 @@ class StepDriver:
                     self._state.take(outcome, self._clock.monotonic())
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
-                self._note(Late(machine))
+                self._note(MachineLate(machine))
                 self._hub.mark_late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")

@@ -8,18 +8,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.finite import Unusable, is_finite
+from cec_mpi.core.checks.finite import NonfiniteAnswer, is_finite
 from cec_mpi.core.checks.parity import ParityChecker, answer_checker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
-    Begin,
+    AvailabilityTick,
     Decode,
     Disagreement,
-    Failed,
     Lost,
     Named,
-    Tick,
+    StartStep,
+    StepFailed,
     WaitUntil,
 )
 from cec_mpi.core.elastic.forward import RowLedger
@@ -135,9 +135,9 @@ class ElasticExecutor:
                 )
             except InfeasibleError as found:
                 error = found
-            state.take(Tick(schedule.listed_last), clock.monotonic())
+            state.take(AvailabilityTick(schedule.listed_last), clock.monotonic())
             outcome = driver.follow_instructions()
-            if isinstance(outcome, Begin):
+            if isinstance(outcome, StartStep):
                 step.available, step.events = outcome.machines, driver.events
                 if has_waited:
                     step.waited_seconds = clock.monotonic() - begin
@@ -237,7 +237,7 @@ class ElasticExecutor:
         state.begin(ledger, listed, predicted, clock.monotonic())
         outcome = driver.run(step, products, steps, refine, self._history)
         self._allowed = state.allowed
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, StepFailed):
             raise self._error_of(step, outcome, not products.product.adjoint)
         return driver.measured
 
@@ -283,11 +283,11 @@ class ElasticExecutor:
     # Errors.
 
     def _error_of(
-        self, step: Step, failed: Failed, is_compared: bool
+        self, step: Step, failed: StepFailed, is_compared: bool
     ) -> MachineError | InfeasibleError:
         """Return the error for a step that cannot end, whose rows may have been compared."""
         cause = failed.cause
-        if isinstance(cause, Unusable):
+        if isinstance(cause, NonfiniteAnswer):
             return (
                 step.no_replacement_error(cause)
                 if cause.other is None

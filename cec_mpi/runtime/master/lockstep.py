@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cec_mpi.core.checks.finite import NotFinite, is_finite
+from cec_mpi.core.checks.finite import NonfiniteChecker, is_finite
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import CecError, DamagedStoreError, MachineError
 from cec_mpi.runtime.master.buffers import Buffers
@@ -113,7 +113,7 @@ class LockstepExecutor:
     def _not_finite(self, step: Step, values: NDArray[Any], rows: list[int]) -> MachineError:
         """Return the error that names the machines whose answers to X W are not finite."""
         columns = step.product.columns
-        answers, place, found = NotFinite(columns), 0, []
+        answers, place, found = NonfiniteChecker(columns), 0, []
         for machine in step.available:
             end = place + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)

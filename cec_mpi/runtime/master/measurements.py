@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Gone, Late, MachineEvent, Wrong
+from cec_mpi.core.elastic.events import MachineEvent, MachineLate, MachineUnavailable, WrongAnswer
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Job
 
@@ -79,6 +79,6 @@ class Measurements:
 
     def _delays(self, event: MachineEvent) -> bool:
         """Whether the machine did not do what was planned."""
-        if isinstance(event, Gone):
+        if isinstance(event, MachineUnavailable):
             return event.machine not in self._finish_times
-        return isinstance(event, Late | Wrong)
+        return isinstance(event, MachineLate | WrongAnswer)

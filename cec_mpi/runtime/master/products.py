@@ -15,9 +15,9 @@ from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
-    FindWrong,
+    FaultUndetermined,
+    IdentifyFaulty,
     Named,
-    NotNamed,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -29,7 +29,7 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.jobs import distinct
 
 Floats = NDArray[np.float64]
-Outcome = RowsAgree | RowsDisagree | NotNamed | Named
+Outcome = RowsAgree | RowsDisagree | FaultUndetermined | Named
 
 
 class Products(Protocol):
@@ -48,7 +48,7 @@ class Products(Protocol):
     def take(self, request: Request, values: NDArray[Any]) -> bool:
         """Keep an answer; False if it fails its check."""
 
-    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """Compare or decode answers; returns the outcome of a comparison."""
 
 
@@ -75,7 +75,7 @@ class ForwardProducts:
         self._answers.take(request.machine, request.intervals, values)
         return True
 
-    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """See `Products.execute`."""
         rows = instruction.start, instruction.stop, instruction.machines
         if isinstance(instruction, Decode):
@@ -139,7 +139,7 @@ class AdjointProducts:
         self._values[term] = values
         return True
 
-    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """Raise RuntimeError: terms are not compared."""
         raise RuntimeError(f"a step of X' V cannot {instruction}")
 
@@ -218,7 +218,7 @@ class ProbeProducts:
         self._new[request.machine] = products
         return True
 
-    def execute(self, instruction: Compare | FindWrong | Decode) -> Outcome | None:
+    def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """See `Products.execute`."""
         rows = instruction.start, instruction.stop, instruction.machines
         known = self._checks.products | self._new
@@ -237,4 +237,4 @@ def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Comparison) -> Out
     """Return the event that follows from comparing answers to rows."""
     if verdict.agree:
         return RowsAgree(*rows)
-    return Named(verdict.wrong) if verdict.wrong else NotNamed(*rows, verdict.candidates)
+    return Named(verdict.wrong) if verdict.wrong else FaultUndetermined(*rows, verdict.candidates)

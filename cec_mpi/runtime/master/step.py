@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import MachineEvent
 from cec_mpi.core.plan.planner import Plan
 from cec_mpi.errors import InfeasibleError, MachineError
@@ -143,11 +143,11 @@ class Step:
         """The product of one vector."""
         return "X' v" if self.product.adjoint else "X w"
 
-    def describe(self, found: Unusable) -> str:
+    def describe(self, found: NonfiniteAnswer) -> str:
         """Return what a machine answered that is not finite, in words."""
         return f"answered {found.value} {self._at(found)}"
 
-    def conflict_error(self, found: Unusable) -> MachineError:
+    def conflict_error(self, found: NonfiniteAnswer) -> MachineError:
         """Return the error for two machines whose answers are not finite at one place."""
         other = found.other
         assert other is not None
@@ -157,14 +157,14 @@ class Step:
             "wrong, or their shards are (--machines leaves machines out)"
         )
 
-    def no_replacement_error(self, found: Unusable, why: str = "") -> MachineError:
+    def no_replacement_error(self, found: NonfiniteAnswer, why: str = "") -> MachineError:
         """Return the error for one machine that no other can replace."""
         why = why or "no other machine is there to compute its rows"
         return MachineError(
             f"machine {found.machine} {self.describe(found)} in step {self.number}, and {why}"
         )
 
-    def _at(self, found: Unusable, whose: str = "its shard") -> str:
+    def _at(self, found: NonfiniteAnswer, whose: str = "its shard") -> str:
         if self.product.adjoint:
             return f"for row {found.place} of X' v"
         return f"to row {found.place} of {whose}"

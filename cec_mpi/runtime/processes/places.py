@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from cec_mpi.runtime.processes.launcher import INTEL, MPICH, OPEN_MPI, SLURM, Launcher
 from cec_mpi.runtime.processes.packing import allgather
-from cec_mpi.store.limits import cpu_quota, memory_here
+from cec_mpi.store.limits import cpu_quota, total_memory
 from cec_mpi.text import join_names, plural
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def detect_place() -> Place:
         count_domains(mine),
         unbound_cores=quota.limit(len(core_numbers(all_processors))),
         network=network_id(),
-        memory=memory_here(),
+        memory=total_memory(),
         group=quota.group,
         core_numbers=cores,
     )

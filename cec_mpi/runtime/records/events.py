@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from msgspec import Meta
 
-from cec_mpi.core.elastic.events import Gone, Joined, Late, MachineEvent
+from cec_mpi.core.elastic.events import Joined, MachineEvent, MachineLate, MachineUnavailable
 
 MAX_COUNT = 2**53
 """Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
@@ -88,15 +88,15 @@ def event_record(event: MachineEvent) -> Event:
 
     Examples
     --------
-    >>> event_record(Late(3)), event_record(Joined(2, rank=7))
+    >>> event_record(MachineLate(3)), event_record(Joined(2, rank=7))
     ({'late': 3}, {'joined': 2, 'rank': 7})
     """
     if isinstance(event, Joined):
         found: Event = {"joined": event.machine, "rank": event.rank}
         return {**found, "host": event.host} if event.host else found
-    if isinstance(event, Gone):
+    if isinstance(event, MachineUnavailable):
         return {event.word: event.machine, "reason": event.reason}  # type: ignore[misc]
-    if isinstance(event, Late):
+    if isinstance(event, MachineLate):
         return {"late": event.machine}
     return {"wrong": event.machine, **({"reason": event.reason} if event.reason else {})}
 

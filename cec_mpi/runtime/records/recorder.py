@@ -35,7 +35,7 @@ from cec_mpi.runtime.records.step import (
 )
 from cec_mpi.runtime.times import RECORDS_SECONDS
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.replacing import open_own
+from cec_mpi.store.files.replacing import open_in_place
 from cec_mpi.store.files.saving import writing
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ def resume_steps(path: str | os.PathLike[str]) -> Lines:
     try:
         found = read_lines(path)
         if found.end < found.size:
-            with os.fdopen(open_own(path), "r+b") as file:
+            with os.fdopen(open_in_place(path), "r+b") as file:
                 file.truncate(found.end)
     except OSError as error:
         raise InputError(f"{path} cannot be continued: {error.strerror}") from None

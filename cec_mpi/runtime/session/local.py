@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import is_finite
-from cec_mpi.core.elastic.events import Gone
+from cec_mpi.core.elastic.events import MachineUnavailable
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.runtime.machine.emulation import Emulation
@@ -179,7 +179,7 @@ class LocalHub(StaticHub):
         """See `ElasticHub.give_up`; no spare replaces the machine."""
         self.roster.give_up(self._rank_of(machine), reason)
 
-    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""
         self.roster.exclude(self._rank_of(machine), reason, change)
         self._fill()

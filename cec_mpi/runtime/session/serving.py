@@ -21,7 +21,7 @@ from cec_mpi.runtime.wire.orders import Close, Multiply, Open, Opening, OpenRepo
 from cec_mpi.store.cache import open_cached
 from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.paths import node_directory
-from cec_mpi.store.format.shard_files import problem_on_opening
+from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Shard
 
@@ -239,6 +239,6 @@ def _open_shard(
         return store.open_shard(number, options.shards, options.verify), cache_problem
     except DamagedStoreError as error:
         file = store.path / store.manifest.shards[number - 1].file
-        if not problem_on_opening(file, store.manifest):
+        if not find_file_problem(file, store.manifest):
             raise
         raise DamagedStoreError(f"{error} (cec-mpi repair {store.path} repairs it)") from None

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Change, Gone, Request
+from cec_mpi.core.elastic.events import Change, MachineUnavailable, Request
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.runtime.processes.waiting import Clock
@@ -158,7 +158,7 @@ class ElasticHub(Protocol):
         If it answers later, it has those of its machines that no spare has taken, and is a spare.
         """
 
-    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
         """Give a machine no more jobs, and its host none if its answers were wrong."""
 
     def carry(self, rank: int, machine: int) -> None:

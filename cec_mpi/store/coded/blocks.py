@@ -15,11 +15,11 @@ from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
 from cec_mpi.core.accuracy.rounding import encoding_error
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.blocks import Agreement, Blocks, Values
+from cec_mpi.store.blocks import Blocks, ConsistentShards, Values
 from cec_mpi.store.coded.manifest import CodedManifest
 from cec_mpi.store.format.manifest import Sums
 
-_KEPT = 64  # recombinations of a thread
+_CACHE_SIZE = 64  # recombinations of a thread
 _PANEL = 1 << 16  # numbers of each shard that are compared or multiplied at a time
 
 
@@ -28,8 +28,8 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
         super().__init__(directory, manifest, sums)
-        self._exact = encoding_error(manifest.code.generator, manifest.dtype)
-        self._kept = threading.local()
+        self._encoding_errors = encoding_error(manifest.code.generator, manifest.dtype)
+        self._thread_cache = threading.local()
 
     @property
     def bytes_of_thread(self) -> int:
@@ -38,12 +38,12 @@ class CodedBlocks(Blocks[CodedManifest]):
         doubles = 8 * 2 * (code.machines + code.recovery)
         return numbers * (code.machines * self.manifest.itemsize + doubles)
 
-    def agree(self, block: int, blamed: int | None = None) -> Agreement:
+    def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
         """As `Blocks.agree`: compares shards if there are more than L."""
         left = {n: data.view(self.manifest.dtype) for n, data in self.read(block).items()}
-        errors = np.maximum(self._exact, self._marks(block))
+        errors = np.maximum(self._encoding_errors, self._rebuild_errors(block))
         if self._is_consistent(left, errors):
-            return Agreement(block, left)
+            return ConsistentShards(block, left)
         wrong = [n for n, rows in left.items() if not np.isfinite(rows).all()]
         for n in wrong:
             del left[n]
@@ -55,22 +55,24 @@ class CodedBlocks(Blocks[CodedManifest]):
             if verdict.agree:
                 break
             if not verdict.wrong and blamed not in left:
-                return Agreement(block, left, tuple(wrong), is_settled=False)
+                return ConsistentShards(block, left, tuple(wrong), is_settled=False)
             for named in verdict.wrong or (blamed,):
                 assert named is not None
                 wrong.append(named)
                 del left[named]
-        return Agreement(block, left, tuple(wrong))
+        return ConsistentShards(block, left, tuple(wrong))
 
-    def rebuild(self, found: Agreement, machines: tuple[int, ...]) -> Values:
+    def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
         """As `Blocks.rebuild`."""
-        return Values(*self._compute(found, lambda basis: self._recombiner.toward(basis, machines)))
+        return Values(
+            *self._recombine(found, lambda basis: self._recombiner.toward(basis, machines))
+        )
 
-    def decode(self, found: Agreement) -> tuple[NDArray[Any], list[float]]:
+    def decode(self, found: ConsistentShards) -> tuple[NDArray[Any], list[float]]:
         """Compute the L parts of X, (L, w), and their error bounds."""
-        return self._compute(found, self._to_parts)
+        return self._recombine(found, self._recombination_to_X)
 
-    def _marks(self, block: int) -> NDArray[np.float64]:
+    def _rebuild_errors(self, block: int) -> NDArray[np.float64]:
         """Return error bounds of rebuilt shards in this block, and 0 for the others: (N,)."""
         start, stop = self.manifest.rows_of(block)
         marks = np.zeros(self.manifest.machines)
@@ -83,31 +85,31 @@ class CodedBlocks(Blocks[CodedManifest]):
     @property
     def _recombiner(self) -> Recombiner:
         """Recombiner of this thread."""
-        kept: Recombiner | None = getattr(self._kept, "recombiner", None)
+        kept: Recombiner | None = getattr(self._thread_cache, "recombiner", None)
         if kept is None:
             kept = Recombiner(self.manifest.code.generator, self.manifest.dtype)
-            self._kept.recombiner = kept
+            self._thread_cache.recombiner = kept
         return kept
 
     @property
-    def _to_parts(self) -> Callable[[tuple[int, ...]], Recombination]:
+    def _recombination_to_X(self) -> Callable[[tuple[int, ...]], Recombination]:
         """Return a function of this thread that makes the recombination of a basis to X."""
         kept: Callable[[tuple[int, ...]], Recombination] | None
-        kept = getattr(self._kept, "to_parts", None)
+        kept = getattr(self._thread_cache, "to_parts", None)
         if kept is None:
             generator, parts = self.manifest.code.generator, np.eye(self.manifest.recovery)
-            kept = lru_cache(_KEPT)(lambda basis: Recombination(generator, basis, parts))
-            self._kept.to_parts = kept
+            kept = lru_cache(_CACHE_SIZE)(lambda basis: Recombination(generator, basis, parts))
+            self._thread_cache.to_parts = kept
         return kept
 
     def _checker(self, errors: NDArray[np.float64]) -> ParityChecker:
         """Return what compares shards with these error bounds; this thread keeps the last."""
         kept: tuple[NDArray[np.float64], ParityChecker] | None
-        kept = getattr(self._kept, "checker", None)
+        kept = getattr(self._thread_cache, "checker", None)
         if kept is None or not np.array_equal(kept[0], errors):
             least = float(np.finfo(self.manifest.dtype).tiny)
             kept = errors, ParityChecker(self.manifest.code.generator, errors, least)
-            self._kept.checker = kept
+            self._thread_cache.checker = kept
         return kept[1]
 
     def _is_consistent(self, shards: dict[int, NDArray[Any]], errors: NDArray[np.float64]) -> bool:
@@ -149,8 +151,8 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Return an array of this thread: new memory takes longer than what is computed in it."""
         return self._scratch.of(name, shape, np.dtype(dtype))
 
-    def _compute(
-        self, found: Agreement, make: Callable[[tuple[int, ...]], Recombination]
+    def _recombine(
+        self, found: ConsistentShards, make: Callable[[tuple[int, ...]], Recombination]
     ) -> tuple[NDArray[Any], list[float]]:
         """Compute from L or more shards, with the smallest error bound.
 
@@ -162,8 +164,8 @@ class CodedBlocks(Blocks[CodedManifest]):
             Returns the recombination of a basis.
         """
         ways = []
-        marks = self._marks(found.block)
-        errors = np.maximum(self._exact, marks)
+        marks = self._rebuild_errors(found.block)
+        errors = np.maximum(self._encoding_errors, marks)
         for basis in self._recombiner.bases(tuple(sorted(found.shards)), marks, errors):
             recombination = make(basis)
             given = errors[np.asarray(basis) - 1]

@@ -14,8 +14,8 @@ from cec_mpi.store.facts import Facts
 from cec_mpi.store.format.manifest import Manifest, MissingValues
 from cec_mpi.text import plural, printable
 
-_LISTED = 8
-_LONGEST = 24  # characters of a name
+_MAX_LISTED = 8
+_MAX_NAME_LENGTH = 24  # characters of a name
 
 
 class CodedFacts(Facts):
@@ -81,7 +81,7 @@ class CodedFacts(Facts):
     def _wrong_answers(self) -> tuple[str, str]:
         """Return the size of errors that `--check` detects."""
         manifest = self.manifest
-        seen, recovery = self._seen_errors(), manifest.recovery
+        seen, recovery = self._detectable_errors(), manifest.recovery
         if manifest.machines == recovery:
             text = "not detected, because all machines are needed"
         elif seen["error"] is None:
@@ -97,7 +97,7 @@ class CodedFacts(Facts):
             text += f"; a sample of {plural(seen['measured'], 'set')} was measured"
         return "wrong answers", text
 
-    def _seen_errors(self) -> dict[str, Any]:
+    def _detectable_errors(self) -> dict[str, Any]:
         """Return which errors are detected, relative to the sum of the absolute terms of a row."""
         manifest = self.manifest
         code = manifest.code
@@ -132,7 +132,7 @@ class CodedFacts(Facts):
                 "measured": measured.measured,
                 "complete": measured.complete,
             },
-            "wrong_answers": self._seen_errors(),
+            "wrong_answers": self._detectable_errors(),
             "blocks_per_shard": grid.count,
             "block_rows": grid.block_rows,
             "block_columns": grid.block_columns,
@@ -160,10 +160,11 @@ def missing_line(missing: MissingValues) -> str:
 def column_line(manifest: Manifest) -> str:
     """Return the number of columns of X, with the first and last of their names."""
     names = [
-        (name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}...") or "(no name)"
+        (name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 3]}...")
+        or "(no name)"
         for name in manifest.column_names
     ]
-    if len(names) > _LISTED + 1:
-        names = [*names[: _LISTED - 1], "...", names[-1]]
+    if len(names) > _MAX_LISTED + 1:
+        names = [*names[: _MAX_LISTED - 1], "...", names[-1]]
     shown = printable(", ".join(names).replace("\n", " "))
     return plural(manifest.columns, "column") + (f": {shown}" if shown else " without names")

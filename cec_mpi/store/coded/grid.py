@@ -16,8 +16,8 @@ from typing import NamedTuple
 BLOCK_BYTES = 1 << 20
 """At most, of a block: large enough for disks and BLAS, small enough for caches."""
 
-_LEAST_BLOCK_BYTES = 1 << 12
-_TOGETHER_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread
+_MIN_BLOCK_BYTES = 1 << 12
+_WORKING_SET_BYTES = 16 << 20  # the same block of all shards and all parts of X, for a thread
 
 
 class Block(NamedTuple):
@@ -109,13 +109,13 @@ class Grid:
         for row in range(rectangle.top, rectangle.bottom):
             yield self.block(row * self.across + rectangle.span)
 
-    def rectangles(self, most_numbers: int, together: int = 1) -> list[Rectangle]:
-        """Return all blocks in rectangles of at most `most_numbers` entries.
+    def rectangles(self, max_entries: int, together: int = 1) -> list[Rectangle]:
+        """Return all blocks in rectangles of at most `max_entries` entries.
 
         Heights are multiples of `together` blocks, except at the end.
         """
         width = min(self.block_columns, self.columns)
-        height = max(1, most_numbers // (self.block_rows * width))
+        height = max(1, max_entries // (self.block_rows * width))
         height = min(self.down, max(together, height - height % together))
         return [
             Rectangle(top, min(top + height, self.down), span)
@@ -147,5 +147,5 @@ def make_grid(
     >>> make_grid(1000, 10**6, 4, 9)
     Grid(rows=1000, columns=1000000, block_rows=1, block_columns=262144)
     """
-    size = min(block_bytes, max(_LEAST_BLOCK_BYTES, _TOGETHER_BYTES // together)) // itemsize
+    size = min(block_bytes, max(_MIN_BLOCK_BYTES, _WORKING_SET_BYTES // together)) // itemsize
     return Grid(rows, columns, min(rows, max(1, size // columns)), min(columns, size))

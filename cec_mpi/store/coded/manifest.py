@@ -22,20 +22,20 @@ from cec_mpi.store.files.npy import npy_header
 from cec_mpi.store.format.manifest import (
     COLUMN_SIZES,
     ArrayEntry,
+    ChecksumsEntry,
     Count,
     Manifest,
     MissingValues,
     Rebuilt,
     ShardEntry,
-    SumsEntry,
     check,
 )
 from cec_mpi.text import plural, shorten
 
 ROW_EXPONENTS = "row-exponents.npy"
-_LEAST_BLOCK = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
-_MOST_BLOCK = 16 << 20  # bytes; 16 times those that `make_grid` makes
-_FEW_SETS, _FEW_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
+_MIN_BLOCK_BYTES = 1 << 10  # bytes, where there are several; half of those that `make_grid` makes
+_MAX_BLOCK_BYTES = 16 << 20  # bytes; 16 times those that `make_grid` makes
+_MAX_SETS, _MAX_PRODUCTS = 1_000, 10_000_000  # condition numbers that are measured again
 
 
 class CodeEntry(Struct, frozen=True):
@@ -123,7 +123,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
             dtype=dtype,
             coding=CodeEntry.of(code),
             blocks=GridEntry(grid.block_rows, grid.block_columns),
-            checksums=SumsEntry.of(1),
+            checksums=ChecksumsEntry.of(1),
             column_sizes=ArrayEntry(COLUMN_SIZES),
             shard_header=header,
             shards=tuple(
@@ -242,15 +242,15 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         check("machines", self.machines, machines)
         check("recovery", self.recovery, recovery)
         check("rows_per_shard", self.rows_per_shard, rows_per_shard(self.rows, recovery))
-        check("shard_header", self.shard_header, self._like_header())
+        check("shard_header", self.shard_header, self._equivalent_header())
         check(
             "row_exponents", (self.row_exponents or ArrayEntry(ROW_EXPONENTS)).file, ROW_EXPONENTS
         )
         grid = self.grid
         whole = grid.block_columns == grid.columns or grid.block_rows == 1
         inside = 1 <= grid.block_rows <= grid.rows and 1 <= grid.block_columns <= grid.columns
-        small = inside and grid.count > 1 and self.block_bytes < _LEAST_BLOCK
-        if not (whole and inside) or small or self.block_bytes > _MOST_BLOCK:
+        small = inside and grid.count > 1 and self.block_bytes < _MIN_BLOCK_BYTES
+        if not (whole and inside) or small or self.block_bytes > _MAX_BLOCK_BYTES:
             raise ValueError(f"blocks of {grid.block_rows} x {grid.block_columns}")
         for n, shard in enumerate(self.shards, start=1):
             end = 0
@@ -261,7 +261,7 @@ class CodedManifest(Manifest, frozen=True, kw_only=True, dict=True, omit_default
         if self.column_names:
             check("number of column_names", len(self.column_names), self.columns)
 
-    def _like_header(self) -> str:
+    def _equivalent_header(self) -> str:
         """Return the header if it is equivalent: other versions of NumPy pad it differently."""
         try:
             file = io.BytesIO(self.shard_header.encode("latin-1"))
@@ -285,7 +285,7 @@ def _check_conditioning(stated: Conditioning, generator: NDArray[np.float64]) ->
     if not all(1 <= n <= machines for n in numbers):
         raise ValueError(f"machines {shorten(numbers)}: expected numbers from 1 to {machines}")
     sets = math.comb(machines, recovery)
-    few = sets <= _FEW_SETS and sets * recovery**3 <= _FEW_PRODUCTS
+    few = sets <= _MAX_SETS and sets * recovery**3 <= _MAX_PRODUCTS
     every = combinations(range(machines), recovery) if few else [[n - 1 for n in numbers]]
     worst = float(condition_numbers(generator[np.array(list(every))]).max())
     rounding = 1e-6 + 10 * recovery * float(np.finfo(np.float64).eps) * worst

@@ -24,7 +24,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.store.blocks import Outcome, check_outcomes
 from cec_mpi.store.coded.blocks import CodedBlocks
 from cec_mpi.store.coded.manifest import CodedManifest, shard_header
-from cec_mpi.store.files.durable import WriteHandles, check_free_space, make_file, read_at
+from cec_mpi.store.files.durable import FileCache, check_free_space, make_file, read_at
 from cec_mpi.store.files.formats import DELIMITERS, HDF5_SUFFIXES, checked_delimiter, import_library
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import sync
@@ -35,10 +35,10 @@ from cec_mpi.store.output import Output
 from cec_mpi.store.work import Runner
 
 FORMATS = ".npy, .csv, .tsv, .h5 (file.h5::/dataset) or .zarr (array.zarr::/name)"
-_TOGETHER_BYTES = 4 << 20
+_SLAB_BYTES = 4 << 20
 _CONTAINERS = (*HDF5_SUFFIXES, ".zarr")
-_AS_NAMES = re.DOTALL | re.IGNORECASE
-_LEAST_TEXT = 2  # bytes of a number and its delimiter
+_REGEX_FLAGS = re.DOTALL | re.IGNORECASE
+_MIN_NUMBER_BYTES = 2  # bytes of a number and its delimiter
 
 
 @dataclass
@@ -80,14 +80,14 @@ class Decoding:
 
     def do(self, piece: list[int]) -> list[Outcome]:
         """Decode some blocks; the machines of `Outcome.rebuilt` are parts of X."""
-        with input_errors(self.target), WriteHandles(self.target.parent) as files:
+        with input_errors(self.target), FileCache(self.target.parent) as files:
             return [self._do(number, files) for number in piece]
 
     def flush(self) -> None:
         """Write the file to disk."""
         sync(self.target)
 
-    def _do(self, number: int, files: WriteHandles) -> Outcome:
+    def _do(self, number: int, files: FileCache) -> Outcome:
         manifest, found = self.manifest, self.blocks.agree(number)
         if not found.is_settled:
             return Outcome(number, disagreeing=tuple(found.shards))
@@ -126,7 +126,7 @@ class NpyOutput(Output):
 
     def size(self, manifest: CodedManifest) -> int:
         """As `Output.size`."""
-        return len(manifest.shard_header) + _bytes_of(manifest)
+        return len(manifest.shard_header) + _data_bytes(manifest)
 
     def write(self, blocks: CodedBlocks, partial: Path, memory: int, runner: Runner) -> float:
         """As `Output.write`: threads of all processes decode."""
@@ -146,7 +146,7 @@ class NpyOutput(Output):
         At the end of the block, `partial` is the matrix in its format.
         """
         header = shard_header(manifest.rows, manifest.columns, manifest.dtype).encode("latin-1")
-        make_file(partial, header, len(header) + _bytes_of(manifest))
+        make_file(partial, header, len(header) + _data_bytes(manifest))
         yield partial, len(header)
 
 
@@ -182,13 +182,13 @@ class HDF5Output(NpyOutput):
             raise
         except Exception as error:  # the library raises many kinds
             raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
-        if partial.stat().st_size < begin + _bytes_of(manifest):
-            os.truncate(partial, begin + _bytes_of(manifest))
+        if partial.stat().st_size < begin + _data_bytes(manifest):
+            os.truncate(partial, begin + _data_bytes(manifest))
         yield partial, begin
 
 
 @dataclass(frozen=True)
-class _Converted(NpyOutput, ABC):
+class _ConvertedOutput(NpyOutput, ABC):
     """A format into which a temporary file is converted."""
 
     @contextmanager
@@ -196,29 +196,29 @@ class _Converted(NpyOutput, ABC):
         """Yield a temporary file."""
         raw = partial.with_name(f"{partial.name}.raw")
         try:
-            make_file(raw, b"", _bytes_of(manifest))
+            make_file(raw, b"", _data_bytes(manifest))
             yield raw, 0
             with raw.open("rb") as file:
-                self.convert(_Rows(file.fileno(), manifest), partial)
+                self.convert(_RawRows(file.fileno(), manifest), partial)
         finally:
             raw.unlink(missing_ok=True)
 
     @abstractmethod
-    def convert(self, rows: _Rows, partial: Path) -> None:
+    def convert(self, rows: _RawRows, partial: Path) -> None:
         """Write all rows in this format."""
 
 
 @dataclass(frozen=True)
-class TableOutput(_Converted):
+class TableOutput(_ConvertedOutput):
     """A text table: numbers with all digits, and names of columns if X has them."""
 
     delimiter: str
 
     def size(self, manifest: CodedManifest) -> int:
         """Return the least size: one digit for each number."""
-        return _bytes_of(manifest) + _LEAST_TEXT * manifest.rows * manifest.columns
+        return _data_bytes(manifest) + _MIN_NUMBER_BYTES * manifest.rows * manifest.columns
 
-    def convert(self, rows: _Rows, partial: Path) -> None:
+    def convert(self, rows: _RawRows, partial: Path) -> None:
         """Write a line for each row."""
         manifest = rows.manifest
         with partial.open("x", encoding="utf-8", newline="") as file:
@@ -253,7 +253,7 @@ class TableOutput(_Converted):
 
 
 @dataclass(frozen=True)
-class ZarrOutput(_Converted):
+class ZarrOutput(_ConvertedOutput):
     """A Zarr array, or an array in a Zarr group."""
 
     inner: str
@@ -261,19 +261,19 @@ class ZarrOutput(_Converted):
 
     def size(self, manifest: CodedManifest) -> int:
         """Return twice the size of X: the effect of compression is not known before."""
-        return 2 * _bytes_of(manifest)
+        return 2 * _data_bytes(manifest)
 
-    def convert(self, rows: _Rows, partial: Path) -> None:
+    def convert(self, rows: _RawRows, partial: Path) -> None:
         """Write chunks of whole rows, or of parts of one row."""
         zarr = import_library(self.needs, self.path, "written")
         manifest = rows.manifest
-        width = min(manifest.columns, _TOGETHER_BYTES // manifest.itemsize)
+        width = min(manifest.columns, _SLAB_BYTES // manifest.itemsize)
         try:
             array = zarr.create_array(
                 partial,
                 name=self.inner.strip("/") or None,
                 shape=(manifest.rows, manifest.columns),
-                chunks=(rows.per_slab, width),
+                chunks=(rows.rows_per_slab, width),
                 dtype=manifest.dtype,
             )
             for start, some in rows.slabs():
@@ -284,22 +284,24 @@ class ZarrOutput(_Converted):
             raise InputError(f"{self.path}::{self.inner} cannot be created: {error}") from None
 
 
-class _Rows:
+class _RawRows:
     """X in a file, in the layout of memory."""
 
     def __init__(self, descriptor: int, manifest: CodedManifest) -> None:
         self.manifest = manifest
         self._descriptor = descriptor
         row_bytes = manifest.columns * manifest.itemsize
-        self.per_slab = min(manifest.rows, max(1, _TOGETHER_BYTES // row_bytes))
+        self.rows_per_slab = min(manifest.rows, max(1, _SLAB_BYTES // row_bytes))
         self._row_bytes = row_bytes
 
     def slabs(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield `per_slab` rows at a time, with the number of the first one."""
+        """Yield `rows_per_slab` rows at a time, with the number of the first one."""
         manifest = self.manifest
         kind = np.dtype(manifest.dtype).newbyteorder("<")
-        for start in range(0, manifest.rows, self.per_slab):
-            some = np.empty((min(self.per_slab, manifest.rows - start), manifest.columns), kind)
+        for start in range(0, manifest.rows, self.rows_per_slab):
+            some = np.empty(
+                (min(self.rows_per_slab, manifest.rows - start), manifest.columns), kind
+            )
             if read_at(self._descriptor, some, start * self._row_bytes) < some.nbytes:
                 raise InputError("the temporary file of decoded rows was truncated")
             yield start, some
@@ -322,7 +324,7 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
         The name has none of these formats, or the library of the format is not installed.
     """
     text = str(as_path(out))
-    path, separator, inner = _split(text)
+    path, separator, inner = _split_container_path(text)
     suffix = path.suffix.lower()
     if separator and not inner.strip("/"):
         raise InputError(f"{text}: expected the name of a dataset after ::, such as ::/X")
@@ -346,14 +348,16 @@ def open_output(out: str | os.PathLike[str], delimiter: str | None = None) -> Np
     return output
 
 
-def _split(text: str) -> tuple[Path, str, str]:
+def _split_container_path(text: str) -> tuple[Path, str, str]:
     """Split a container, ``::`` and a name in it; names of files may contain ``::``, too."""
-    found = re.match(rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _AS_NAMES)
+    found = re.match(
+        rf"(.*?(?:{'|'.join(map(re.escape, _CONTAINERS))}))(::)(.*)", text, _REGEX_FLAGS
+    )
     name, separator, inner = found.groups() if found else (text, "", "")
     return Path(name), separator, inner
 
 
-def _bytes_of(manifest: CodedManifest) -> int:
+def _data_bytes(manifest: CodedManifest) -> int:
     return manifest.rows * manifest.columns * manifest.itemsize
 
 

@@ -51,14 +51,14 @@ class CodedShard(FileShard, DenseShard):
 
     def load(self, intervals: Intervals) -> Loaded:
         """See `FileShard.load_blocks`: loads the blocks that hold these rows."""
-        if self._ready.find(0) < 0:
+        if self._is_loaded.find(0) < 0:
             return Loaded()
         begin = time.perf_counter()
         missing = [
             block
             for start, stop in intervals
             for blocks in [self._grid.of_rows(start, stop)]
-            if self._ready.find(0, blocks.start, blocks.stop) >= 0  # which takes least
+            if self._is_loaded.find(0, blocks.start, blocks.stop) >= 0  # which takes least
             for block in blocks
         ]
         read = self.load_blocks(missing)

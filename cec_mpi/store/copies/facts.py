@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cec_mpi.core.replicas.holders import Spread, fatal_sets, spread_of
+from cec_mpi.core.replicas.holders import PlacementQuality, assess_placement, fatal_sets
 from cec_mpi.store.copies.layout import BLOCK_BYTES, Layout
 from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.facts import Facts
@@ -54,8 +54,8 @@ class CopiesFacts(Facts):
                 f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
                 f"with {plural(spread.sets, 'different set')} of machines",
             ),
-            *losses_of(manifest.copies, spread.lost, fatal),
-            balance_of(spread.slower, spread.slowest, spread.away),
+            *loss_facts(manifest.copies, spread.lost, fatal),
+            balance_fact(spread.slower, spread.slowest, spread.away),
             (
                 "shards",
                 f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
@@ -82,14 +82,14 @@ class CopiesFacts(Facts):
         return {"parts": len(self.manifest.layout.held[machine - 1])}
 
 
-def _spread(layout: Layout) -> Spread:
+def _spread(layout: Layout) -> PlacementQuality:
     """Return what the choice of holders comes to, for speeds in proportion to what they hold."""
     costs = layout.sizes.sum(axis=1).astype(np.float64)
     held = [float(costs[parts].sum()) for parts in layout.held]
-    return spread_of(layout.holders, [max(size, 1.0) for size in held], costs.tolist())
+    return assess_placement(layout.holders, [max(size, 1.0) for size in held], costs.tolist())
 
 
-def losses_of(
+def loss_facts(
     copies: int, lost: Mapping[int, float], fatal: Sequence[Sequence[int]]
 ) -> list[tuple[str, str]]:
     """Return which losses end a run with copies of sparse rows, as facts.
@@ -104,8 +104,8 @@ def losses_of(
         The sets of machines that hold all copies of some rows.
     """
     may = f"any {plural(copies - 1, 'machine')}" if copies > 1 else "no machine"
-    chances = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
-    often = f"; probability that random losses end a run: {chances}" if lost else ""
+    probabilities = ", ".join(f"{share:.1%} if {n} leave" for n, share in lost.items())
+    often = f"; probability that random losses end a run: {probabilities}" if lost else ""
     sets = truncate([" ".join(map(str, machines)) for machines in fatal], _LISTED)
     return [
         ("losses", f"{may} may leave{often}"),
@@ -113,7 +113,7 @@ def losses_of(
     ]
 
 
-def balance_of(mean: float, worst: float, away: int) -> tuple[str, str]:
+def balance_fact(mean: float, worst: float, away: int) -> tuple[str, str]:
     """Return how well work can be balanced with copies of sparse rows, as a fact."""
     return (
         "step time",

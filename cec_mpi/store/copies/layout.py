@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 BLOCK_BYTES = 1 << 20
 HEADER_BYTES = 64
-_ALIGNED = 64
+_ALIGNMENT = 64
 VALUES, INDICES, POINTERS = range(3)  # sections of a file
 
 
@@ -180,13 +180,13 @@ class FileLayout:
         self._layout, self.parts = layout, parts
         sizes = layout.sizes[parts] if parts else np.zeros((0, 3), np.int64)
         # Where each part begins in each section, in bytes, and where the last one ends.
-        self._within = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
-        ends = self._within[-1].tolist()
+        self._part_offsets = np.concatenate([np.zeros((1, 3), np.int64), np.cumsum(sizes, axis=0)])
+        ends = self._part_offsets[-1].tolist()
         self.counts = tuple(e // i for e, i in zip(ends, layout.itemsizes, strict=True))
         place, begins = HEADER_BYTES, []
         for end in ends:
             begins.append(place)
-            place += -(-end // _ALIGNED) * _ALIGNED
+            place += -(-end // _ALIGNMENT) * _ALIGNMENT
         self.begins, self.size = tuple(begins), place
         self.place_of = {part: k for k, part in enumerate(parts)}
 
@@ -198,12 +198,12 @@ class FileLayout:
 
     def place(self, block: Block) -> int:
         """Where a block is in the file, in bytes."""
-        within = int(self._within[self.place_of[block.part], block.section])
+        within = int(self._part_offsets[self.place_of[block.part], block.section])
         return self.begins[block.section] + within + block.start
 
     def first(self, part: int, section: int) -> int:
         """The first number of a part in a section, counted in numbers of all parts."""
-        within = int(self._within[self.place_of[part], section])
+        within = int(self._part_offsets[self.place_of[part], section])
         return within // self._layout.itemsizes[section]
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -50,12 +50,12 @@ class PartsEntry(Struct, frozen=True):
         ascending = (np.diff(bounds) >= 1).all() and (np.diff(entries) >= 0).all()
         if bounds[0] != 0 or bounds[-1] != rows or entries[0] != 0 or not ascending:
             raise ValueError("the parts do not follow each other")
-        for of_part in holders:
-            if not of_part or tuple(sorted(set(of_part))) != of_part:
-                raise ValueError(f"holders of a part are {shorten(of_part)}")
-            if not 1 <= of_part[0] <= of_part[-1] <= machines:
+        for part_holders in holders:
+            if not part_holders or tuple(sorted(set(part_holders))) != part_holders:
+                raise ValueError(f"holders of a part are {shorten(part_holders)}")
+            if not 1 <= part_holders[0] <= part_holders[-1] <= machines:
                 raise ValueError(
-                    f"holders of a part are {shorten(of_part)}: there are {machines} machines"
+                    f"holders of a part are {shorten(part_holders)}: there are {machines} machines"
                 )
 
 
@@ -239,7 +239,7 @@ class CopiesManifest(Manifest, frozen=True, kw_only=True, dict=True):
             raise ValueError(f"{self.cell_count} cells in {self.layout.parts} parts")
 
 
-def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
+def quantise_sizes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
     """Write the sizes of columns as powers of two.
 
     Parameters
@@ -255,7 +255,7 @@ def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
 
     Examples
     --------
-    >>> codes, exponent = in_bytes(np.array([8.0, 3.0, 0.0]))
+    >>> codes, exponent = quantise_sizes(np.array([8.0, 3.0, 0.0]))
     >>> codes.tolist(), exponent
     ([1, 2, 0], 3)
     >>> from_bytes(codes, exponent).tolist()
@@ -269,7 +269,7 @@ def in_bytes(sizes: NDArray[np.float64]) -> tuple[NDArray[np.uint8], int]:
 
 
 def from_bytes(codes: NDArray[np.uint8], exponent: int) -> NDArray[np.float64]:
-    """Return the sizes of columns of which `in_bytes` has made these."""
+    """Return the sizes of columns of which `quantise_sizes` has made these."""
     with np.errstate(over="ignore"):
         sizes = np.ldexp(1.0, exponent + 1 - codes.astype(np.int64))
     return np.minimum(sizes, np.finfo(np.float64).max) * (codes > 0)

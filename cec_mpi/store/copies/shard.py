@@ -23,10 +23,10 @@ from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.file_shard import FileShard
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Verify
 
-_MOST_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
+_MAX_ENTRIES = 2**31 - 1  # that pointers of 32 bits can count
 
 
-class _View(NamedTuple):
+class _RowRange(NamedTuple):
     """Rows that are one CSR matrix, and where they are among those that are multiplied."""
 
     first: int
@@ -55,14 +55,14 @@ class SparseShard(FileShard):
         self._file = layout.file(machine)
         places = zip(self._file.begins, self._file.counts, layout.dtypes, strict=True)
         self._sections: list[NDArray[Any]] = [self.numbers(*place) for place in places]
-        self._views: tuple[Intervals, Any, list[_View]] = (), None, []
-        self._joined: tuple[object, Any] = None, None
+        self._views: tuple[Intervals, Any, list[_RowRange]] = (), None, []
+        self._transposed_cache: tuple[object, Any] = None, None
 
     @property
     def rows(self) -> csr_array:
         """All rows that the machine holds; only those that were loaded are valid."""
         held = self._manifest.rows_of_machine(self.machine)
-        matrices = [view.matrix for view in self._made(held, np.dtype(self._layout.dtype))]
+        matrices = [view.matrix for view in self._make_views(held, np.dtype(self._layout.dtype))]
         return vstack(matrices, format="csr") if matrices else csr_array((0, self._columns))
 
     def sample(self, size: int, row_bytes: int) -> tuple[int, int, int]:
@@ -87,7 +87,7 @@ class SparseShard(FileShard):
         """As `Shard.multiply`."""
         single = len(W) == 1
         vectors = W[0] if single else np.ascontiguousarray(W.T)
-        for first, last, matrix in self._of(intervals, W.dtype):
+        for first, last, matrix in self._matrices(intervals, W.dtype):
             if single:
                 out[first:last, 0] = matrix @ vectors
             else:
@@ -97,10 +97,10 @@ class SparseShard(FileShard):
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """As `Shard.multiply_transposed`: all rows are one matrix, so that there is one sum."""
-        views = self._of(intervals, U.dtype)
-        if self._joined[0] is not views:
-            self._joined = views, _transposed([view.matrix for view in views])
-        matrix = self._joined[1]
+        views = self._matrices(intervals, U.dtype)
+        if self._transposed_cache[0] is not views:
+            self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
+        matrix = self._transposed_cache[1]
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]
         else:
@@ -124,13 +124,13 @@ class SparseShard(FileShard):
             entries = int(layout.entries[part + 1] - layout.entries[part])
             low, high = int(pointers[start]), int(pointers[stop])
             if not 0 <= low <= high <= entries or (np.diff(pointers[start:]) < 0).any():
-                raise self._impossible(part, "have row pointers that are not ascending")
+                raise self._damaged_part(part, "have row pointers that are not ascending")
             for section in (VALUES, INDICES):
                 read += self._load(part, section, low, high)
             place = self._file.first(part, INDICES)
             indices = self._sections[INDICES][place + low : place + high]
             if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self._columns:
-                raise self._impossible(part, "have columns that X does not have")
+                raise self._damaged_part(part, "have columns that X does not have")
         return Loaded(time.perf_counter() - begin, read) if read else Loaded()
 
     def _runs(self, intervals: Intervals) -> list[tuple[int, int, int]]:
@@ -148,21 +148,21 @@ class SparseShard(FileShard):
         blocks = self._layout.covering(part, section, first * size, last * size)
         return self.load_blocks(block.number for block in blocks)
 
-    def _impossible(self, part: int, problem: str) -> DamagedStoreError:
+    def _damaged_part(self, part: int, problem: str) -> DamagedStoreError:
         return self.damaged(int(self._layout.first_blocks[3 * part]), problem)
 
-    def _of(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_View]:
+    def _matrices(self, intervals: Intervals, dtype: np.dtype[Any]) -> list[_RowRange]:
         """CSR matrices of these rows, kept until others are asked for; values in this dtype."""
         known, kind, views = self._views
         if known is not intervals or kind != dtype:
-            views = list(self._made(intervals, dtype))
+            views = list(self._make_views(intervals, dtype))
             self._views = intervals, dtype, views
         return views
 
-    def _made(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_View]:
+    def _make_views(self, intervals: Intervals, dtype: np.dtype[Any]) -> Iterable[_RowRange]:
         values, indices, pointers = self._sections
         first, rows = 0, np.diff(self._layout.bounds)
-        for runs in self._mergeable(merged(self._runs(intervals), rows)):
+        for runs in self._split_large_runs(merged(self._runs(intervals), rows)):
             ends, begin, end = [np.zeros(1, np.int64)], 0, 0
             for part, start, stop in runs:
                 place, at = self._file.first(part, VALUES), self._file.first(part, POINTERS)
@@ -176,22 +176,22 @@ class SparseShard(FileShard):
             matrix.data = values[begin:end].astype(dtype, copy=False)
             matrix.indices = indices[begin:end]
             matrix.indptr = np.concatenate(ends).astype(self._layout.index)
-            yield _View(first, first + matrix.shape[0], matrix)
+            yield _RowRange(first, first + matrix.shape[0], matrix)
             first += matrix.shape[0]
 
-    def _mergeable(
+    def _split_large_runs(
         self, runs: list[list[tuple[int, int, int]]]
     ) -> Iterable[list[tuple[int, int, int]]]:
         """The same, but apart where together they have more entries than pointers can count."""
         entries = np.diff(self._layout.entries)
         for together in runs:
-            if sum(int(entries[part]) for part, *_ in together) <= _MOST_ENTRIES:
+            if sum(int(entries[part]) for part, *_ in together) <= _MAX_ENTRIES:
                 yield together
             else:
                 yield from ([run] for run in together)
 
 
-def _transposed(matrices: list[Any]) -> Any:
+def _stack_transposed(matrices: list[Any]) -> Any:
     """The rows of all of these, as one matrix, transposed."""
     rows = matrices[0] if len(matrices) == 1 else vstack(matrices, format="csr")
     turned = csc_array(rows.shape[::-1], dtype=rows.dtype)

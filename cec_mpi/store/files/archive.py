@@ -26,7 +26,7 @@ _HEADERS = {  # what writes arrays without names of fields in other alphabets
 }
 
 
-class DamagedError(Exception):
+class ArchiveDamagedError(Exception):
     """A file was not written by `pack_arrays`, or was altered."""
 
 
@@ -42,7 +42,7 @@ def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
     Raises
     ------
-    DamagedError
+    ArchiveDamagedError
         The file is damaged, or its arrays are larger than the memory of this computer.
     OSError
         It cannot be read.
@@ -51,7 +51,7 @@ def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
         size = os.fstat(stream.fileno()).st_size
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if size > memory:
-            raise DamagedError(
+            raise ArchiveDamagedError(
                 f"it has {size} bytes, but this computer has only {memory} bytes of memory"
             )
         try:
@@ -59,10 +59,10 @@ def unpack_arrays(path: Path) -> dict[str, NDArray[Any]]:
             stream.seek(0)
             with np.load(stream, allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
-        except (DamagedError, OSError):
+        except (ArchiveDamagedError, OSError):
             raise
         except Exception as error:  # zipfile and NumPy raise a dozen kinds on altered bytes
-            raise DamagedError(
+            raise ArchiveDamagedError(
                 f"not a complete .npz file of cec_mpi: {type(error).__name__}"
             ) from None
 
@@ -72,7 +72,7 @@ def _check_sizes(stream: BinaryIO, size: int) -> None:
         members = archive.infolist()
         total = sum(member.file_size for member in members)
         if total > size:
-            raise DamagedError(f"its arrays have {total} bytes, but the file has {size}")
+            raise ArchiveDamagedError(f"its arrays have {total} bytes, but the file has {size}")
         for member in members:
             _check_header(archive, member)
 
@@ -82,7 +82,7 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
-            raise DamagedError(
+            raise ArchiveDamagedError(
                 f"{member.filename} has version {version} of the .npy format, which is not "
                 "supported"
             )
@@ -91,7 +91,7 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
     count = math.prod(shape)
     wanted = count * dtype.itemsize
     if min(shape, default=0) < 0 or count > member.file_size or begin + wanted != member.file_size:
-        raise DamagedError(
+        raise ArchiveDamagedError(
             f"the header of {member.filename} states shape {shape} of {dtype}, but there are "
             f"{member.file_size - begin} bytes"
         )

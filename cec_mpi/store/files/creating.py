@@ -66,7 +66,7 @@ def new_path(target: Path, *, again: bool = False) -> Iterator[Path]:
     with temporary_directory(target) as place:
         partial = place / target.name
         yield partial
-        _appear(partial, target, again)
+        _move_into_place(partial, target, again)
 
 
 @contextmanager
@@ -74,10 +74,10 @@ def new_directory(target: Path) -> Iterator[Path]:
     """Yield a new directory, which is renamed to `target` at the end, as `new_path` does."""
     with temporary_directory(target) as partial:
         yield partial
-        _appear(partial, target, again=False)
+        _move_into_place(partial, target, again=False)
 
 
-def _appear(partial: Path, target: Path, again: bool) -> None:
+def _move_into_place(partial: Path, target: Path, again: bool) -> None:
     _sync_all(partial)
     if not again:
         check_new(target)

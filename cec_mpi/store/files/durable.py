@@ -15,14 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from cec_mpi.errors import CecError, InputError
-from cec_mpi.store.files.regular import kind_of, open_regular, read_regular, with_descriptors
-from cec_mpi.store.files.replacing import open_own, partial_name, remove_abandoned, replacing, sync
+from cec_mpi.store.files.regular import (
+    kind_of,
+    open_regular,
+    read_regular,
+    retry_with_more_descriptors,
+)
+from cec_mpi.store.files.replacing import (
+    open_in_place,
+    partial_name,
+    remove_abandoned,
+    replacing,
+    sync,
+)
 
 log = logging.getLogger(__name__)
 
 _LOCK = ".lock"
-_TRIES = 5  # to get a lock, which another process may hold only to check it
-_LOOKING_SECONDS = 0.02
+_MAX_ATTEMPTS = 5  # to get a lock, which another process may hold only to check it
+_RETRY_INTERVAL = 0.02
 _SHARE_OF_HANDLES = 16  # share of a process' file descriptors for one thread
 
 
@@ -59,7 +70,7 @@ def publish(path: Path, data: bytes, mode: int = 0o666) -> None:
         write_at(descriptor, data, 0)
 
 
-def rename_copy(path: Path, other: Path) -> None:
+def replace_by_copy(path: Path, other: Path) -> None:
     """Replace a file atomically by a copy of another file."""
     remove_abandoned(other)
     partial = partial_name(other)
@@ -112,7 +123,7 @@ def locked(directory: Path, busy: str = "", name: str = _LOCK) -> Iterator[None]
         os.close(descriptor)
 
 
-def was_locked(directory: Path) -> bool:
+def has_lock_file(directory: Path) -> bool:
     """Whether the lock file of a writer exists: it is at work, or was killed."""
     return os.path.lexists(directory / _LOCK)
 
@@ -145,15 +156,15 @@ def _lock(path: Path, busy: str) -> int:
             mode = path.lstat().st_mode
             if not stat.S_ISREG(mode):
                 raise InputError(f"{path} is {kind_of(mode)}, expected a file: remove it")
-        descriptor = with_descriptors(lambda: os.open(path, flags, 0o666), path)
+        descriptor = retry_with_more_descriptors(lambda: os.open(path, flags, 0o666), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
             os.close(descriptor)
             refused += 1
-            if refused == _TRIES:
+            if refused == _MAX_ATTEMPTS:
                 raise InputError(busy) from None
-            time.sleep(_LOOKING_SECONDS)
+            time.sleep(_RETRY_INTERVAL)
             continue
         except OSError:
             log.warning("%s cannot be locked on this file system", path.parent)
@@ -164,7 +175,7 @@ def _lock(path: Path, busy: str) -> int:
         os.close(descriptor)  # its last holder has removed it meanwhile
 
 
-class WriteHandles:
+class FileCache:
     """Open files of one directory to which one thread writes at many offsets."""
 
     def __init__(self, directory: Path) -> None:
@@ -179,7 +190,7 @@ class WriteHandles:
         if name not in self._open:
             if len(self._open) >= self._most:
                 os.close(self._open.pop(next(iter(self._open))))
-            self._open[name] = open_own(self._directory / name, os.O_WRONLY)
+            self._open[name] = open_in_place(self._directory / name, os.O_WRONLY)
         write_at(self._open[name], data, offset)
 
     def close(self) -> None:
@@ -187,7 +198,7 @@ class WriteHandles:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def __enter__(self) -> WriteHandles:
+    def __enter__(self) -> FileCache:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -35,11 +35,11 @@ def checked_delimiter(text: str) -> str:
     return found
 
 
-def import_library(module: str, path: Path | str, to_be: str = "read") -> Any:
+def import_library(module: str, path: Path | str, action: str = "read") -> Any:
     """Import an optional library for a file, or say how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(
-            f"{path} cannot be {to_be} without {module}: pip install 'cec_mpi[{_EXTRAS[module]}]'"
+            f"{path} cannot be {action} without {module}: pip install 'cec_mpi[{_EXTRAS[module]}]'"
         ) from None

@@ -64,14 +64,14 @@ class _LogFile(logging.FileHandler):
     def __init__(self, path: Path, without: Callable[[str], None]) -> None:
         self._path = path
         super().__init__(path)
-        self._without = without
-        self._works = True
+        self._on_failure = without
+        self._is_writable = True
 
     def _open(self) -> TextIOWrapper:
         return os.fdopen(create_new(self._path), "w", encoding="utf-8")
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._works:
+        if self._is_writable:
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -79,5 +79,5 @@ class _LogFile(logging.FileHandler):
         if not isinstance(error, OSError):
             super().handleError(record)
             return
-        self._works = False
-        self._without(f"{self._path} cannot be written: {reason_of(error)}")
+        self._is_writable = False
+        self._on_failure(f"{self._path} cannot be written: {reason_of(error)}")

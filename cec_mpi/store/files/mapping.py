@@ -19,12 +19,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from cec_mpi.errors import MachineError
-from cec_mpi.store.files.regular import with_descriptors
+from cec_mpi.store.files.regular import retry_with_more_descriptors
 from cec_mpi.text import one_message, plural
 
 _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
 _libc = ctypes.CDLL(None)
-_before = ctypes.create_string_buffer(_ACTION_BYTES)  # zeros: the default, to end the process
+_previous_action = ctypes.create_string_buffer(
+    _ACTION_BYTES
+)  # zeros: the default, to end the process
 _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
 
 
@@ -34,9 +36,9 @@ def map_file(descriptor: int, size: int, path: Path) -> mmap.mmap:
     If the file is truncated and a missing page is read, the process prints a message that names the
     file, and ends with exit code 3.
     """
-    _watch()
+    _install_handler()
     trackfd = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor of its own
-    mapped = with_descriptors(
+    mapped = retry_with_more_descriptors(
         lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **trackfd), path
     )
     _maps[id(mapped)] = descriptor, size, path
@@ -55,16 +57,18 @@ def _handle(number: int) -> None:
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
             os._exit(MachineError.exit_code)
-    _libc.sigaction(number, _before, None)  # not ours: the read is tried again, with the other one
+    _libc.sigaction(
+        number, _previous_action, None
+    )  # not ours: the read is tried again, with the other one
 
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)
 
 
-def _watch() -> None:
+def _install_handler() -> None:
     """Handle SIGBUS first; what handled it before, as Open MPI does, comes second."""
     other = ctypes.create_string_buffer(_ACTION_BYTES)
     _libc.sigaction(signal.SIGBUS, None, other)
     _libc.signal.restype = ctypes.c_void_p
     if _libc.signal(signal.SIGBUS, _HANDLER) != ctypes.cast(_HANDLER, ctypes.c_void_p).value:
-        _before.raw = other.raw
+        _previous_action.raw = other.raw

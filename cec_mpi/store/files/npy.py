@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.store.files.regular import check_regular
-from cec_mpi.store.files.replacing import create_new, open_own
+from cec_mpi.store.files.replacing import create_new, open_in_place
 from cec_mpi.text import plural
 
 
@@ -41,7 +41,7 @@ def open_npy(path: Path) -> NDArray[Any]:
                 "X.astype(float) and save it again, or a sparse X with scipy.sparse.save_npz"
             ) from None
         reason = str(getattr(error, "strerror", None) or error).split("\n")[0]
-        if isinstance(error, ValueError) and not _begins_as_npy(path):
+        if isinstance(error, ValueError) and not _has_npy_magic(path):
             reason = "it does not begin with the .npy header"  # NumPy would advise to unpickle it
         raise InputError(f"{path} is not a readable .npy file: {reason}") from None
     if not isinstance(array, np.ndarray):
@@ -75,7 +75,7 @@ def check_real(name: object, dtype: np.dtype[Any]) -> None:
         raise InputError(f"{name} has dtype {dtype}, expected real numbers")
 
 
-def _begins_as_npy(path: Path) -> bool:
+def _has_npy_magic(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
 
@@ -90,7 +90,7 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return file.getvalue()
 
 
-def map_new(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+def create_result_map(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """Create a memory-mapped file of float64, and replace any file of this name.
 
     Raises
@@ -106,17 +106,17 @@ def map_new(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
         return np.memmap(file, dtype, "r+", offset, shape)
 
 
-def map_own(path: Path) -> np.memmap[Any, Any]:
-    """Memory-map a file of `map_new` for reading and writing.
+def open_result_map(path: Path) -> np.memmap[Any, Any]:
+    """Memory-map a file of `create_result_map` for reading and writing.
 
     Raises
     ------
     InputError
-        `map_new` did not write this file, or it was altered.
+        `create_result_map` did not write this file, or it was altered.
     OSError
         It is a link, has several names, or cannot be opened.
     """
-    with os.fdopen(open_own(path), "r+b") as file:
+    with os.fdopen(open_in_place(path), "r+b") as file:
         try:
             version = np.lib.format.read_magic(file)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)

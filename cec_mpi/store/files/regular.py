@@ -39,7 +39,7 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISLNK, "a link"),
 )
-_MOST_READ = 256 << 20  # bytes of a text that people can read, and labels, and journals
+_MAX_READ_BYTES = 256 << 20  # bytes of a text that people can read, and labels, and journals
 # Errors that are not about a file: a resource is exhausted, or the file system is away.
 _TRANSIENT = {
     errno.EMFILE,
@@ -70,7 +70,7 @@ class ChangeDetector:
         self._alert_until = 0.0
         status = os.fstat(descriptor)
         self._times = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        self._settled = _is_settled(self._times)
+        self._is_detectable_now = _is_detectable(self._times)
 
     def changed(self) -> bool:
         """Whether the file may have changed since the last call.
@@ -80,15 +80,15 @@ class ChangeDetector:
         """
         status = os.fstat(self._descriptor)
         before, now = self._times, (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if now == before and self._settled:  # as in nearly every step
+        if now == before and self._is_detectable_now:  # as in nearly every step
             return self._alert_until > 0 and time.monotonic() < self._alert_until
-        self._times, self._settled = now, _is_settled(now)
+        self._times, self._is_detectable_now = now, _is_detectable(now)
         if before[:2] != now[:2]:
             self._alert_until = time.monotonic() + _WRITEBACK
         return True
 
 
-def _is_settled(times: _Times) -> bool:
+def _is_detectable(times: _Times) -> bool:
     """Whether the next change will show in size and times."""
     _, written, changed = times
     step = _STEP if written % _SECOND or changed % _SECOND else _COARSE_STEP
@@ -163,7 +163,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     mode = path.stat(follow_symlinks=not flags & os.O_NOFOLLOW).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):  # to open a device may do something
         raise NotAFileError(path, mode)
-    descriptor = with_descriptors(lambda: os.open(path, flags), path)
+    descriptor = retry_with_more_descriptors(lambda: os.open(path, flags), path)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -171,7 +171,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_regular(path: Path, most: int | None = _MOST_READ) -> bytes:
+def read_regular(path: Path, most: int | None = _MAX_READ_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Parameters
@@ -194,7 +194,7 @@ def read_regular(path: Path, most: int | None = _MOST_READ) -> bytes:
         return file.read()
 
 
-def read_given(path: Path) -> bytes:
+def read_file_or_pipe(path: Path) -> bytes:
     """Return the content of a file that may be a pipe of a shell.
 
     Examples are ``/dev/stdin``, and ``/dev/fd/63`` for ``<(command)``.
@@ -209,7 +209,7 @@ def read_given(path: Path) -> bytes:
     return read_regular(path)
 
 
-def with_descriptors(action: Callable[[], T], path: object) -> T:
+def retry_with_more_descriptors(action: Callable[[], T], path: object) -> T:
     """Call an action that needs file descriptors; raise their soft limit if necessary.
 
     Raises
@@ -223,7 +223,7 @@ def with_descriptors(action: Callable[[], T], path: object) -> T:
         except OSError as error:
             if error.errno == errno.EMFILE and raise_file_limit():
                 continue
-            refuse_shortage(error, path)
+            raise_if_shortage(error, path)
             raise
 
 
@@ -237,7 +237,7 @@ def check_descriptors(count: int, purpose: str) -> None:
     """
     with ExitStack() as held:
         for _ in range(count):
-            null = with_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), purpose)
+            null = retry_with_more_descriptors(lambda: os.open(os.devnull, os.O_CLOEXEC), purpose)
             held.callback(os.close, null)
 
 
@@ -253,7 +253,7 @@ def raise_file_limit() -> bool:
     return True
 
 
-def refuse_shortage(error: OSError, path: object) -> None:
+def raise_if_shortage(error: OSError, path: object) -> None:
     """Raise `ShortageError` if an error of the system is not about the file.
 
     Raises

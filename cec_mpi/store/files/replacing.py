@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from cec_mpi.store.files.regular import NotAFileError, open_regular, with_descriptors
+from cec_mpi.store.files.regular import NotAFileError, open_regular, retry_with_more_descriptors
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,7 +26,7 @@ _MODE = 0o666  # less the process's mask
 _RANDOM_BYTES = 8
 
 
-class NotOwnError(OSError):
+class SharedFileError(OSError):
     """A file is a link, or has several names; `kind` says which."""
 
     def __init__(self, path: Path, kind: str) -> None:
@@ -36,30 +36,30 @@ class NotOwnError(OSError):
         )
 
 
-def open_own(path: Path, flags: int = os.O_RDWR) -> int:
+def open_in_place(path: Path, flags: int = os.O_RDWR) -> int:
     """Open a file for changes in place, and return its descriptor.
 
     Raises
     ------
-    NotOwnError
+    SharedFileError
         It is a symbolic link or has several names, so that writing would change another file.
     OSError
         As `open_regular`.
     """
     if path.is_symlink():
-        raise NotOwnError(path, f"a link to {path.readlink()}")
+        raise SharedFileError(path, f"a link to {path.readlink()}")
     descriptor = open_regular(path, flags | os.O_NOFOLLOW)
     names = os.fstat(descriptor).st_nlink
     if names > 1:
         os.close(descriptor)
-        raise NotOwnError(path, f"one of {names} names of a file")
+        raise SharedFileError(path, f"one of {names} names of a file")
     return descriptor
 
 
-def is_own(path: Path) -> bool:
+def is_writable_in_place(path: Path) -> bool:
     """Whether a file can be changed in place."""
     try:
-        os.close(open_own(path))
+        os.close(open_in_place(path))
     except OSError:
         return False
     return True
@@ -80,12 +80,12 @@ def create_new(path: Path) -> int:
     OSError
         The file cannot be created.
     """
-    if _is_there(path):
+    if _name_exists(path):
         path.unlink(missing_ok=True)
-    return with_descriptors(lambda: os.open(path, _NEW, _MODE), path)
+    return retry_with_more_descriptors(lambda: os.open(path, _NEW, _MODE), path)
 
 
-def _is_there(path: Path) -> bool:
+def _name_exists(path: Path) -> bool:
     """Whether a file or a link has a name; raise if something else has it."""
     try:
         mode = path.lstat().st_mode
@@ -118,7 +118,7 @@ def replacing(path: Path, mode: int = _MODE) -> Iterator[tuple[int, Path]]:
     OSError
         The file cannot be created.
     """
-    _is_there(path)
+    _name_exists(path)
     with temporary(path, mode) as (descriptor, new):
         yield descriptor, new
         os.fsync(descriptor)
@@ -190,7 +190,7 @@ def _create_locked(path: Path, make: Callable[[Path], int]) -> tuple[int, Path]:
     """Make a temporary file or directory, and lock it as a sign that it is in use."""
     while True:
         new = partial_name(path)
-        descriptor = with_descriptors(partial(make, new), path)
+        descriptor = retry_with_more_descriptors(partial(make, new), path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

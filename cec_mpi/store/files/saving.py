@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from cec_mpi.errors import InputError, ResultsError
-from cec_mpi.store.files.replacing import create_new, open_own, replacing
+from cec_mpi.store.files.replacing import create_new, open_in_place, replacing
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def open_lines(path: Path, more: bool) -> Iterator[IO[str]]:
         As `writing`.
     """
     with writing(path):
-        descriptor = open_own(path, os.O_WRONLY | os.O_APPEND) if more else create_new(path)
+        descriptor = open_in_place(path, os.O_WRONLY | os.O_APPEND) if more else create_new(path)
         mode = "a" if more else "w"
         stream = open(path, mode, encoding="utf-8", opener=lambda *_: descriptor)  # noqa: SIM115
     try:

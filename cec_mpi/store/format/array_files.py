@@ -15,11 +15,11 @@ from numpy.typing import DTypeLike, NDArray
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.durable import read_at, write_at
 from cec_mpi.store.files.npy import npy_header
-from cec_mpi.store.files.regular import open_regular, refuse_shortage, unreadable_reason
+from cec_mpi.store.files.regular import open_regular, raise_if_shortage, unreadable_reason
 from cec_mpi.store.files.replacing import replacing
 
-_MOST_HEADER = 4096  # bytes; ours have 128
-_TOGETHER_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 4096  # bytes; ours have 128
+_CHUNK_BYTES = 1 << 20
 
 
 def publish_array(directory: Path, name: str, array: NDArray[Any]) -> None:
@@ -52,7 +52,7 @@ def publish_pieces(
     """
     kind = dtype.newbyteorder("<")
     digest = xxhash.xxh3_128()
-    file, copy = (directory / other for other in with_copy(name))
+    file, copy = (directory / other for other in name_and_copy(name))
     with replacing(file) as (descriptor, _):
         header = npy_header(shape, kind)
         write_at(descriptor, header, 0)
@@ -70,13 +70,13 @@ def copy_file(path: Path, other: Path, look: Callable[[], None] = lambda: None) 
     """Replace a file atomically by a copy of another; `look` may raise to end it."""
     with os.fdopen(open_regular(path), "rb") as file, replacing(other) as (descriptor, _):
         place = 0
-        while data := file.read(_TOGETHER_BYTES):
+        while data := file.read(_CHUNK_BYTES):
             look()
             write_at(descriptor, data, place)
             place += len(data)
 
 
-def with_copy(name: str) -> tuple[str, str]:
+def name_and_copy(name: str) -> tuple[str, str]:
     """Return the name of a file in the manifest, and that of its copy."""
     return name, name.replace(".npy", ".copy.npy")
 
@@ -113,7 +113,7 @@ class ArrayFile:
 
     def _check(self) -> None:
         size = os.fstat(self._descriptor).st_size
-        head = os.pread(self._descriptor, _MOST_HEADER, 0)
+        head = os.pread(self._descriptor, _MAX_HEADER_BYTES, 0)
         try:
             file = io.BytesIO(head)
             version = np.lib.format.read_magic(file)
@@ -121,10 +121,12 @@ class ArrayFile:
         except Exception as error:  # the header is parsed as Python: it can raise anything
             reason = str(error).split("\n")[0]
             raise DamagedStoreError(f"unreadable ({reason})") from None
-        self._begin = file.tell()
+        self._data_offset = file.tell()
         if (version, shape, fortran, dtype) != ((1, 0), self._shape, False, self._dtype):
             raise DamagedStoreError("has another shape")
-        expected = self._begin + self._dtype.itemsize * int(np.prod(self._shape, dtype=object))
+        expected = self._data_offset + self._dtype.itemsize * int(
+            np.prod(self._shape, dtype=object)
+        )
         if size != expected:
             raise DamagedStoreError(f"{size} bytes, expected {expected}")
 
@@ -137,7 +139,7 @@ class ArrayFile:
         """Return the checksum of the numbers, as `publish_pieces` does."""
         digest = xxhash.xxh3_128()
         count = int(np.prod(self._shape))
-        step = _TOGETHER_BYTES // self._dtype.itemsize
+        step = _CHUNK_BYTES // self._dtype.itemsize
         for first in range(0, count, step):
             digest.update(self._numbers(first, min(step, count - first)).data)
         return digest.hexdigest()
@@ -156,9 +158,11 @@ class ArrayFile:
     def _numbers(self, first: int, count: int) -> NDArray[Any]:
         numbers = np.empty(count, self._dtype)
         try:
-            got = read_at(self._descriptor, numbers, self._begin + first * self._dtype.itemsize)
+            got = read_at(
+                self._descriptor, numbers, self._data_offset + first * self._dtype.itemsize
+            )
         except OSError as error:
-            refuse_shortage(error, "a file of a store")
+            raise_if_shortage(error, "a file of a store")
             raise DamagedStoreError(unreadable_reason(error)) from None
         if got < numbers.nbytes:
             raise DamagedStoreError("truncated")

@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from cec_mpi.errors import DamagedStoreError
-from cec_mpi.store.format.array_files import ArrayFile, publish_array, with_copy
+from cec_mpi.store.format.array_files import ArrayFile, name_and_copy, publish_array
 from cec_mpi.store.format.manifest import Manifest, Sums
 
 
@@ -50,14 +50,14 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     sums = np.zeros(held.shape, np.uint64)
     trusted = np.zeros(len(sums), dtype=bool)
     problems = {}
-    for name in with_copy(manifest.checksums.file):
+    for name in name_and_copy(manifest.checksums.file):
         try:
-            with _sums_file(directory / name, manifest) as file:
+            with _open_checksums(directory / name, manifest) as file:
                 found = np.broadcast_to(file.array(), held.shape)
         except DamagedStoreError as error:
             problems[name] = str(error)
             continue
-        right = _match(found, manifest)
+        right = _matches_manifest(found, manifest)
         if not right.all():
             problems[name] = "altered"
         take = ~trusted & (right | ~sums.any(axis=1))
@@ -66,7 +66,7 @@ def read_checksums(directory: Path, manifest: Manifest) -> tuple[Sums, dict[str,
     return np.where(held, sums, 0), problems
 
 
-def _match(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
+def _matches_manifest(sums: Sums, manifest: Manifest) -> NDArray[np.bool_]:
     """Return whether the checksums of each machine match the manifest: (N,)."""
     rows = zip(sums, manifest.held, manifest.shards, strict=True)
     return np.array([row_sum(row[mine]) == shard.xxh3_128 for row, mine, shard in rows])
@@ -81,9 +81,9 @@ def read_rows(directory: Path, manifest: Manifest, least: int) -> Sums:
         The checksums of fewer than `least` machines match the manifest, in the file or its copy.
     """
     sums, _ = read_checksums(directory, manifest)
-    bad = np.flatnonzero(~_match(sums, manifest))
+    bad = np.flatnonzero(~_matches_manifest(sums, manifest))
     if len(sums) - bad.size < least:
-        raise DamagedStoreError(_damaged(directory, manifest, int(bad[0]) + 1))
+        raise DamagedStoreError(_damage_message(directory, manifest, int(bad[0]) + 1))
     sums[bad] = 0
     return sums
 
@@ -99,24 +99,24 @@ def read_row(directory: Path, manifest: Manifest, machine: int) -> Sums:
         They match the manifest in neither.
     """
     rows, _ = manifest.sums_shape
-    for name in with_copy(manifest.checksums.file):
+    for name in name_and_copy(manifest.checksums.file):
         try:
-            with _sums_file(directory / name, manifest) as file:
+            with _open_checksums(directory / name, manifest) as file:
                 sums = file.row(min(machine, rows) - 1)
         except DamagedStoreError:
             continue
         if row_sum(sums[manifest.held_by(machine)]) == manifest.shards[machine - 1].xxh3_128:
             return sums
-    raise DamagedStoreError(_damaged(directory, manifest, machine))
+    raise DamagedStoreError(_damage_message(directory, manifest, machine))
 
 
-def _damaged(directory: Path, manifest: Manifest, machine: int) -> str:
-    names = " and ".join(with_copy(manifest.checksums.file))
+def _damage_message(directory: Path, manifest: Manifest, machine: int) -> str:
+    names = " and ".join(name_and_copy(manifest.checksums.file))
     return (
         f"{directory}: the checksums of machine {machine} are missing or altered in {names} "
         f"(cec-mpi repair {directory} restores them)"
     )
 
 
-def _sums_file(path: Path, manifest: Manifest) -> ArrayFile:
+def _open_checksums(path: Path, manifest: Manifest) -> ArrayFile:
     return ArrayFile(path, manifest.sums_shape, np.uint64)

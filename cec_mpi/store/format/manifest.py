@@ -28,10 +28,10 @@ from cec_mpi.text import shorten
 
 COLUMN_SIZES = "column-sizes.npy"
 DTYPES = ("float32", "float64")
-_MOST_BYTES = (1 << 63) - 1  # of a file
-_NAMED = 5  # intervals of rows that a message names
+_MAX_FILE_BYTES = (1 << 63) - 1  # of a file
+_MAX_INTERVALS_NAMED = 5  # intervals of rows that a message names
 
-Count = Annotated[int, Meta(ge=1, le=_MOST_BYTES)]
+Count = Annotated[int, Meta(ge=1, le=_MAX_FILE_BYTES)]
 Dtype = Annotated[str, Meta(pattern=r"\Afloat(32|64)\Z")]
 Sum = Annotated[str, Meta(pattern=r"\A([0-9a-f]{32})?\Z")]  # empty in an incomplete store
 Bound = Annotated[float, Meta(ge=0, le=1.7976931348623157e308)]
@@ -91,7 +91,7 @@ class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
     xxh3_128: Sum = ""
 
 
-class SumsEntry(Struct, frozen=True):
+class ChecksumsEntry(Struct, frozen=True):
     """Entry of the manifest for the checksums of all blocks.
 
     Attributes
@@ -158,7 +158,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         ``"float32"`` or ``"float64"``.
     rounded : bool
         Whether entries of X may have been rounded to this dtype.
-    checksums : SumsEntry
+    checksums : ChecksumsEntry
         Checksums of all blocks.
     column_sizes : ArrayEntry
         Sizes of the encoded entries, by column.
@@ -176,7 +176,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     machines: Count
     dtype: Dtype
     rounded: bool
-    checksums: SumsEntry
+    checksums: ChecksumsEntry
     column_sizes: ArrayEntry
     shards: tuple[ShardEntry, ...]
 
@@ -192,7 +192,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         check("machines", self.machines, self.code.machines)
         for n, shard in enumerate(self.shards, start=1):
             name, size = self.file_of(n), self.bytes_of(n)
-            if shard.file != name or shard.bytes != size or size > _MOST_BYTES:
+            if shard.file != name or shard.bytes != size or size > _MAX_FILE_BYTES:
                 raise ValueError(
                     f"shard {n} is {shorten(shard.file)} of {shard.bytes} bytes, expected "
                     f"{shorten(name)} of {size}"
@@ -371,8 +371,12 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
                 starts[-1][1] = stop
             else:
                 starts.append([start, stop])
-        named = ", ".join(f"{start}..{stop - 1}" for start, stop in starts[:_NAMED])
-        more = f" and {len(starts) - _NAMED} more intervals" if len(starts) > _NAMED else ""
+        named = ", ".join(f"{start}..{stop - 1}" for start, stop in starts[:_MAX_INTERVALS_NAMED])
+        more = (
+            f" and {len(starts) - _MAX_INTERVALS_NAMED} more intervals"
+            if len(starts) > _MAX_INTERVALS_NAMED
+            else ""
+        )
         return f"rows {named}{more}"
 
     def describe_lost(self, blocks: Iterable[int]) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from cec_mpi.core.accuracy.scaling import ZEROS
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import check_regular
-from cec_mpi.store.format.array_files import ArrayFile, copy_file, with_copy
+from cec_mpi.store.format.array_files import ArrayFile, copy_file, name_and_copy
 from cec_mpi.store.format.manifest import ArrayEntry, Manifest
 
 _MOST = 1100  # more than any exponent of float64
@@ -51,7 +51,7 @@ def read_scaling(directory: Path, manifest: Manifest) -> Scaling:
     """
     sizes = manifest.decode_sizes(read_array(directory, *manifest.arrays()[0]))
     if not (np.isfinite(sizes) & (sizes >= 0)).all():
-        raise _impossible(directory / manifest.column_sizes.file, "finite sizes from 0 on")
+        raise _damaged_error(directory / manifest.column_sizes.file, "finite sizes from 0 on")
     exponents = None
     if manifest.row_exponents is not None:
         exponents = read_array(directory, *manifest.arrays()[1])
@@ -96,15 +96,15 @@ def open_exponents(directory: Path, manifest: Manifest) -> RowExponents | None:
         return None
     entry, _, dtype = manifest.arrays()[1]
     shape = manifest.code.recovery, manifest.rows_per_shard
-    for name in with_copy(entry.file):
-        if not _problem(directory / name, entry, shape, dtype):
+    for name in name_and_copy(entry.file):
+        if not _find_problem(directory / name, entry, shape, dtype):
             return RowExponents(directory / name, shape)
-    raise _lost(directory, entry)
+    raise _lost_error(directory, entry)
 
 
-def lost_files(problems: Collection[str], manifest: Manifest) -> list[str]:
+def unrecoverable_files(problems: Collection[str], manifest: Manifest) -> list[str]:
     """Return the damaged files whose copies are damaged, too."""
-    pairs = [with_copy(entry.file) for entry, _, _ in manifest.arrays()]
+    pairs = [name_and_copy(entry.file) for entry, _, _ in manifest.arrays()]
     return [name for pair in pairs if all(file in problems for file in pair) for name in pair]
 
 
@@ -113,8 +113,8 @@ def scaling_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     return {
         name: problem
         for entry, shape, dtype in manifest.arrays()
-        for name in with_copy(entry.file)
-        if (problem := _problem(directory / name, entry, shape, dtype))
+        for name in name_and_copy(entry.file)
+        if (problem := _find_problem(directory / name, entry, shape, dtype))
     }
 
 
@@ -128,8 +128,8 @@ def restore_scaling(directory: Path, manifest: Manifest) -> tuple[list[str], lis
     """
     restored, lost = [], []
     for entry, shape, dtype in manifest.arrays():
-        names = with_copy(entry.file)
-        bad = [name for name in names if _problem(directory / name, entry, shape, dtype)]
+        names = name_and_copy(entry.file)
+        bad = [name for name in names if _find_problem(directory / name, entry, shape, dtype)]
         if len(bad) == len(names):
             lost += bad
         for name, other in zip(names, reversed(names), strict=True):
@@ -150,7 +150,7 @@ def read_array(
     DamagedStoreError
         Neither is as the manifest says: names both.
     """
-    for name in with_copy(entry.file):
+    for name in name_and_copy(entry.file):
         try:
             with ArrayFile(directory / name, shape, dtype) as file:
                 array = file.array()
@@ -158,10 +158,10 @@ def read_array(
             continue
         if xxhash.xxh3_128_hexdigest(array.data) == entry.xxh3_128:
             return array.astype(dtype, copy=False)
-    raise _lost(directory, entry)
+    raise _lost_error(directory, entry)
 
 
-def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
+def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DTypeLike) -> str:
     """Return the problem of a file, or an empty text."""
     try:
         with ArrayFile(path, shape, dtype) as file:
@@ -173,15 +173,15 @@ def _problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: DType
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
     if ((exponents != ZEROS) & (abs(exponents) > _MOST)).any():
-        raise _impossible(path, f"exponents up to {_MOST}")
+        raise _damaged_error(path, f"exponents up to {_MOST}")
 
 
-def _impossible(path: Path, expected: str) -> DamagedStoreError:
+def _damaged_error(path: Path, expected: str) -> DamagedStoreError:
     return DamagedStoreError(f"{path} is damaged: expected {expected}")
 
 
-def _lost(directory: Path, entry: ArrayEntry) -> DamagedStoreError:
-    names = " and ".join(with_copy(entry.file))
+def _lost_error(directory: Path, entry: ArrayEntry) -> DamagedStoreError:
+    names = " and ".join(name_and_copy(entry.file))
     return DamagedStoreError(
         f"{directory}: {names} are missing or altered and cannot be restored: copy one of them "
         "back from a backup, or encode X again"

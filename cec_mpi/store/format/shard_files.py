@@ -15,15 +15,15 @@ from cec_mpi.store.files.durable import check_free_space, read_at, write_at
 from cec_mpi.store.files.regular import (
     NotAFileError,
     open_regular,
-    refuse_shortage,
+    raise_if_shortage,
     unreadable_reason,
 )
-from cec_mpi.store.files.replacing import NotOwnError, open_own, replacing
+from cec_mpi.store.files.replacing import SharedFileError, open_in_place, replacing
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.text import plural
 
 
-def problem_on_opening(path: Path, manifest: Manifest) -> str:
+def find_file_problem(path: Path, manifest: Manifest) -> str:
     """Return the problem of a shard file, by its size and header, or an empty text.
 
     Raises
@@ -46,20 +46,20 @@ def open_checked(path: Path, manifest: Manifest, machine: int) -> int:
     DamagedStoreError
         The file is missing, or has another size or header.
     ShortageError
-        See `problem_on_opening`.
+        See `find_file_problem`.
     """
     try:
         descriptor = open_regular(path)
     except OSError as error:
         raise DamagedStoreError(f"{path}: {unreadable_reason(error)}") from None
-    problem = problem_of(descriptor, manifest, machine)
+    problem = find_header_problem(descriptor, manifest, machine)
     if problem:
         os.close(descriptor)
         raise DamagedStoreError(f"{path}: {problem}")
     return descriptor
 
 
-def problem_of(descriptor: int, manifest: Manifest, machine: int) -> str:
+def find_header_problem(descriptor: int, manifest: Manifest, machine: int) -> str:
     """Return what is wrong with the size or header of an open shard file, or an empty text."""
     expected, expected_header = manifest.bytes_of(machine), manifest.header_of(machine)
     try:
@@ -102,7 +102,7 @@ def read_block(
     try:
         got = read_at(descriptor, data, place)
     except OSError as error:
-        refuse_shortage(error, path)
+        raise_if_shortage(error, path)
         return None
     return data if got == size else None
 
@@ -140,17 +140,17 @@ def make_shard_file(
     header, size = manifest.header_of(machine), manifest.bytes_of(machine)
     kind = ""
     try:
-        descriptor = open_own(path)
+        descriptor = open_in_place(path)
     except FileNotFoundError:
         pass
-    except NotOwnError as error:
+    except SharedFileError as error:
         kind = error.kind
         check_free_space(path, size)
     except NotAFileError as error:
         raise InputError(f"{path} is {error.kind}, expected a file: remove it") from None
     else:
         try:
-            if problem_of(descriptor, manifest, machine):
+            if find_header_problem(descriptor, manifest, machine):
                 write_at(descriptor, header, 0)
                 os.ftruncate(descriptor, size)
                 os.fsync(descriptor)

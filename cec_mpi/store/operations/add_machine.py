@@ -9,13 +9,13 @@ import numpy as np
 from cec_mpi.store.blocks import check_outcomes
 from cec_mpi.store.files.durable import check_free_space, locked
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.files.replacing import is_own
+from cec_mpi.store.files.replacing import is_writable_in_place
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.limits import WORK_MEMORY
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
-from cec_mpi.store.rebuilding import Rebuilding, publish_rebuilt, rebuild_blocks
+from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
 
@@ -67,12 +67,12 @@ def add_machine(
         check_free_space(path, grown.bytes_of(new))
         sums = np.vstack((sums, np.zeros_like(sums[:1])))
         numbers = np.flatnonzero(grown.held_by(new)).tolist()
-        work = Rebuilding(directory, grown, sums, (new,), numbers, memory, runner.threads)
+        work = RebuildWork(directory, grown, sums, (new,), numbers, memory, runner.threads)
         try:
             outcomes, _ = rebuild_blocks(work, {new}, runner)
             check_outcomes(outcomes, directory, manifest, "extended")
         except BaseException:
-            if is_own(path):
+            if is_writable_in_place(path):
                 path.unlink()
             raise
         return publish_rebuilt(directory, grown, sums, outcomes)

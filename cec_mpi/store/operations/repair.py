@@ -26,7 +26,7 @@ from cec_mpi.store.manifest_files import (
     remove_journal,
 )
 from cec_mpi.store.operations.verify import Condition, examine
-from cec_mpi.store.rebuilding import Rebuilding, publish_rebuilt, rebuild_blocks
+from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
 
 _WAITING = ".waiting"  # suffix of a file until it gets its name
@@ -113,14 +113,14 @@ def repair(
         locked(directory, f"{directory} is being written by another process"),
     ):
         done = Repaired()
-        manifest = _mend_manifest(directory, done)
+        manifest = _restore_manifest(directory, done)
         if machine is not None and not 1 <= machine <= manifest.machines:
             raise InputError(
                 f"machine {machine}: expected 1 to {manifest.machines}, the machines of {store}"
             )
-        _finish_moves(directory)
+        _finish_renames(directory)
         condition = examine(directory, manifest, runner)
-        if machine is None and _put_back(directory, condition, done):
+        if machine is None and _undo_swaps(directory, condition, done):
             condition = examine(directory, manifest, runner)
         lost = condition.good.sum(axis=0) < manifest.code.recovery
         if lost.any():
@@ -136,7 +136,7 @@ def repair(
         return done
 
 
-def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
+def _restore_manifest(directory: Path, done: Repaired) -> Manifest:
     """Read the manifest or its copy, and write the one that is missing or damaged."""
     try:
         manifest = read_manifest(directory)
@@ -160,7 +160,7 @@ def _mend_manifest(directory: Path, done: Repaired) -> Manifest:
     return manifest
 
 
-def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
+def _undo_swaps(directory: Path, condition: Condition, done: Repaired) -> bool:
     """Rename shards that were swapped."""
     names = [shard.file for shard in condition.manifest.shards]
     owners = {owner: n for n, owner in condition.exchanged.items() if owner in condition.damaged}
@@ -173,11 +173,11 @@ def _put_back(directory: Path, condition: Condition, done: Repaired) -> bool:
         else:  # a cycle: one file gets a temporary name
             file, name = moves.popitem()
             (directory / file).rename(directory / f"{name}{_WAITING}")
-    _finish_moves(directory)
+    _finish_renames(directory)
     return bool(owners)
 
 
-def _finish_moves(directory: Path) -> None:
+def _finish_renames(directory: Path) -> None:
     """Rename files with a temporary name, also those of an interrupted repair."""
     for path in directory.glob(f"shard-*{_WAITING}"):
         target = path.with_name(path.name.removesuffix(_WAITING))
@@ -201,7 +201,7 @@ def _rebuild(
     sums = np.where(good, condition.sums, 0)
     if manifest.compares:
         numbers |= good.sum(axis=0) > manifest.code.recovery
-    work = Rebuilding(
+    work = RebuildWork(
         directory,
         manifest,
         sums,

@@ -13,15 +13,15 @@ from cec_mpi.errors import StoreError
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.format.checksums import block_sum, read_checksums, row_sum
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.format.scaling import lost_files, scaling_problems
-from cec_mpi.store.format.shard_files import problem_on_opening, read_block
+from cec_mpi.store.format.scaling import scaling_problems, unrecoverable_files
+from cec_mpi.store.format.shard_files import find_file_problem, read_block
 from cec_mpi.store.manifest_files import MANIFEST_COPY, check_sizes, parse_manifest
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
 _MOST_PIECE_BYTES = 128 << 20  # read in one go: disks read long pieces ahead
 _PIECES_PER_THREAD = 4
-_MOST_THREADS = 1 << 10
+_MAX_THREADS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Condition:
     @property
     def lost(self) -> list[str]:
         """Files that are damaged together with their copies."""
-        return lost_files(self.other_problems, self.manifest)
+        return unrecoverable_files(self.other_problems, self.manifest)
 
 
 def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condition:
@@ -87,7 +87,7 @@ def verify(store: str | os.PathLike[str], runner: Runner | None = None) -> Condi
 def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
     """Determine the condition of a store whose manifest was read."""
     check_sizes(directory, manifest)
-    sums, held = sums_now(directory, manifest, runner), manifest.held
+    sums, held = compute_checksums(directory, manifest, runner), manifest.held
     stated, others = read_checksums(directory, manifest)
     good = held & (sums == stated) & (sums != 0)
     known = {shard.xxh3_128: n for n, shard in enumerate(manifest.shards, start=1)}
@@ -97,7 +97,7 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
         found_row = row_sum(sums[n - 1, mine])
         if found_row == shard.xxh3_128:
             good[n - 1] = mine  # whatever the file of checksums says
-        problem = problem_on_opening(directory / shard.file, manifest)
+        problem = find_file_problem(directory / shard.file, manifest)
         bad = np.flatnonzero(mine & ~good[n - 1])
         if not problem and bad.size:
             if found_row in known:
@@ -106,11 +106,11 @@ def examine(directory: Path, manifest: Manifest, runner: Runner) -> Condition:
             else:
                 problem = f"{manifest.describe_rows(bad.tolist())} do not match their checksum"
         problems.append(problem)
-    others |= _problems_beside(directory, manifest)
+    others |= _other_file_problems(directory, manifest)
     return Condition(manifest, sums, stated, good, problems, others, exchanged)
 
 
-def _problems_beside(directory: Path, manifest: Manifest) -> dict[str, str]:
+def _other_file_problems(directory: Path, manifest: Manifest) -> dict[str, str]:
     """What is wrong with the copy of the manifest and with the arrays beside it, by file."""
     others = {}
     try:
@@ -123,12 +123,12 @@ def _problems_beside(directory: Path, manifest: Manifest) -> dict[str, str]:
     return others | scaling_problems(directory, manifest)
 
 
-def sums_now(
+def compute_checksums(
     directory: Path,
     manifest: Manifest,
     runner: Runner,
     wanted: NDArray[np.bool_] | None = None,
-    threads: int = _MOST_THREADS,
+    threads: int = _MAX_THREADS,
 ) -> NDArray[np.uint64]:
     """Return checksums of the current content of blocks, (N, blocks); 0 if unreadable.
 
@@ -153,7 +153,7 @@ def sums_now(
         if held[n - 1, first : first + step].any()
     ]
     sums = np.zeros(held.shape, np.uint64)
-    for machine, first, found in runner.run(Reading(directory, manifest, threads, pieces)):
+    for machine, first, found in runner.run(ChecksumWork(directory, manifest, threads, pieces)):
         sums[machine - 1, first : first + len(found)] = found
     return sums
 
@@ -174,7 +174,7 @@ def _same_store(copy: Manifest, manifest: Manifest) -> bool:
 
 
 @dataclass
-class Reading:
+class ChecksumWork:
     """The work of reading blocks: pieces are (machine, first block, end)."""
 
     directory: Path

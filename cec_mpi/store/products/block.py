@@ -18,7 +18,7 @@ from cec_mpi.store.products.scratch import Scratch
 _SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
 _FEW_VECTORS = 96  # for more of them copying pays
 # Two vectors, bytes of a row: it is summed with one and the other while it is in the cache.
-_SUMMED_TWICE = range(768, 5 << 10)
+_VECDOT_ROW_BYTES = range(768, 5 << 10)
 # Bytes that are read at a time before they are multiplied; of a row, at the least; and at the most
 # by bytes of a number of each vector.
 _READ_BYTES, _FEWEST_READ_BYTES = 512 << 10, 480
@@ -26,14 +26,14 @@ _MOST_READ_BYTES = ((32, 10 << 10), (64, 2560), (1 << 62, 1 << 10))
 _FEWEST_READ_ROWS = 40  # that are added up
 _FEWEST_ROWS = 12  # of a slab of rows, of which as many as can be are multiplied at once
 # Longer rows that are added up at once stand far apart: more of them than this are not prefetched.
-_WIDE_COLUMNS, _FAR_ROWS = 2048, (12, 16, 48)
+_WIDE_COLUMNS, _WIDE_SLAB_ROWS = 2048, (12, 16, 48)
 # Larger matrices: OpenBLAS copies slabs, some megabytes of which stay in the caches.
 _SLAB_BYTES, _FEWEST_SLAB_ROWS, _MOST_SLAB_ROWS = 4 << 20, 128, 4096
 _COPIED_BYTES = 64 << 20  # multiplied at once with many vectors: signals wait for it
 _SINGLE_BYTES = 1 << 20  # of float32 that is added up at once, at the least
 
 
-def are_few(numbers: int, vectors: int) -> bool:
+def fits_uncopied(numbers: int, vectors: int) -> bool:
     """Whether rows with this many entries are best multiplied without copying."""
     return numbers * vectors < _SMALL
 
@@ -76,7 +76,7 @@ def multiply_block(
         In the same.
     scratch : Scratch
     cached : bool
-        Whether the rows are few (`are_few`) and likely cached; then `turned` may be the
+        Whether the rows are few (`fits_uncopied`) and likely cached; then `turned` may be the
         transpose of W.
 
     Examples
@@ -92,21 +92,21 @@ def multiply_block(
     if cached:
         np.matmul(rows, turned, out=out)
         return
-    if vectors == 2 and row_bytes in _SUMMED_TWICE:
+    if vectors == 2 and row_bytes in _VECDOT_ROW_BYTES:
         np.vecdot(rows[:, np.newaxis], W, out=out)
         return
-    read = vectors <= _FEW_VECTORS and _is_read_first(row_bytes, vectors * rows.itemsize)
+    read = vectors <= _FEW_VECTORS and _needs_prefetch(row_bytes, vectors * rows.itemsize)
     if vectors > _FEW_VECTORS:
         width, height = columns, max(_FEWEST_SLAB_ROWS, _COPIED_BYTES // row_bytes)
     elif read:
-        width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
+        width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
     else:
-        width = _even(columns, _SMALL // (_FEWEST_ROWS * vectors))
+        width = _even_width(columns, _SMALL // (_FEWEST_ROWS * vectors))
         height = (_SMALL - 1) // (width * vectors)
     for first in range(0, count, height):
         some, target = rows[first : first + height], out[first : first + height]
         if read:
-            _read(some)
+            _prefetch(some)
         np.matmul(some[:, :width], turned[:width], out=target)
         for left in range(width, columns, width):
             partial = scratch.of("partial", target.shape, out.dtype)
@@ -168,19 +168,19 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
     """The same, slab by slab, in the dtype of the rows."""
     count, columns = rows.shape
     vectors, row_bytes = U.shape[1], columns * rows.itemsize
-    width, height = columns, _rows_to_read(columns, rows.itemsize, vectors)
+    width, height = columns, _prefetch_rows(columns, rows.itemsize, vectors)
     read = row_bytes >= _FEWEST_READ_BYTES and height >= _FEWEST_READ_ROWS
     if row_bytes < _FEWEST_READ_BYTES:
         height = max(1, _SMALL // 4 // (columns * vectors))
     elif not read:
-        few, usual, most = _FAR_ROWS
+        few, usual, most = _WIDE_SLAB_ROWS
         least = few if columns >= _WIDE_COLUMNS else usual
         height = min(most, max(least, 3 * vectors // 2))
-        width = _even(columns, _SMALL // (height * vectors))
+        width = _even_width(columns, _SMALL // (height * vectors))
     for first in range(0, count, height):
         some, theirs = rows[first : first + height], U[first : first + height]
         if read:
-            _read(some)
+            _prefetch(some)
         for left in range(0, columns, width):
             panel = sums[left : left + width]
             partial = scratch.of("partial", panel.shape, rows.dtype)
@@ -188,23 +188,23 @@ def _add_slabs(rows: NDArray[Any], U: NDArray[Any], sums: NDArray[Any], scratch:
             panel += partial
 
 
-def _is_read_first(row_bytes: int, vector_bytes: int) -> bool:
+def _needs_prefetch(row_bytes: int, vector_bytes: int) -> bool:
     """Whether rows that are multiplied with so many bytes of vectors wait for memory otherwise."""
     most = next(most for bytes_, most in _MOST_READ_BYTES if vector_bytes <= bytes_)
     return _FEWEST_READ_BYTES <= row_bytes <= most
 
 
-def _rows_to_read(columns: int, itemsize: int, vectors: int) -> int:
+def _prefetch_rows(columns: int, itemsize: int, vectors: int) -> int:
     """How many rows stay in the cache, and are multiplied without copying them."""
     most = _READ_BYTES // (columns * itemsize)
     return max(1, min(most, (_SMALL - 1) // (columns * vectors)))
 
 
-def _read(rows: NDArray[Any]) -> None:
+def _prefetch(rows: NDArray[Any]) -> None:
     """Have rows in the caches: the processor sees what is read one after the other coming."""
     rows.view(np.int64 if rows.itemsize == 8 else np.int32).max()
 
 
-def _even(columns: int, most: int) -> int:
+def _even_width(columns: int, most: int) -> int:
     """The width of panels that are about equally wide, and not wider than this."""
     return -(-columns // -(-columns // most))

@@ -16,13 +16,13 @@ from cec_mpi.store.products.scratch import Scratch
 
 _SMALL = 10**6  # rows * columns * vectors of what OpenBLAS multiplies without copying: not quite
 # Bytes of a row that is summed by itself: two of them are in 32 KiB of cache, and the stack.
-_SUMMED = range(256, 15 << 10)
-_ALL_SUMMED = range(512, 14 << 10)
+_VECDOT_ROW_BYTES = range(256, 15 << 10)
+_EINSUM_ROW_BYTES = range(512, 14 << 10)
 _LONG = range(800_000, 4 << 20)  # bytes of a row whose vector is in the third level
 _ODD_COLUMNS = range(21, 32)  # of float64: BLAS takes longer where they are no multiple of four
 # With so many columns, so many rows are multiplied as one, by bytes of a number.
-_TOGETHER = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
-_FEWEST_TOGETHER = 4096  # numbers
+_FUSED_ROWS = {8: ((range(2, 21), 2),), 4: ((range(9, 15), 4), (range(15, 27), 2))}
+_MIN_FUSED_ENTRIES = 4096  # numbers
 _NARROW_COLUMNS, _NARROW_ROWS = 8, 10_000  # of float32: BLAS is faster with fewer rows at once
 # Of float32 that is added up in float32: rows, at the least and at the most, and bytes.
 _SINGLE_ROWS, _SINGLE_BYTES = (128, 1 << 17), 4 << 20
@@ -54,9 +54,9 @@ def multiply(
     row_bytes = columns * rows.itemsize
     if cached:
         np.dot(rows, w, out=out)
-    elif row_bytes in _SUMMED or row_bytes in _LONG:
+    elif row_bytes in _VECDOT_ROW_BYTES or row_bytes in _LONG:
         np.vecdot(rows, w, out=out)
-    elif row_bytes >= _SUMMED.stop:
+    elif row_bytes >= _VECDOT_ROW_BYTES.stop:
         np.dot(rows, w, out=out)
     elif columns == 1:
         np.multiply(rows[:, 0], w[0], out=out)
@@ -102,7 +102,7 @@ def add_transposed(
         height = max(fewest, min(most, _SINGLE_BYTES // row_bytes))
     for first in range(0, count, height):
         some, theirs = rows[first : first + height], u[first : first + height]
-        if row_bytes in _ALL_SUMMED and not cached:
+        if row_bytes in _EINSUM_ROW_BYTES and not cached:
             np.einsum("ij,i->j", some, theirs, out=partial)
         else:
             np.dot(theirs, some, out=partial)
@@ -112,9 +112,9 @@ def add_transposed(
 def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> None:
     """Rows that are too short to be summed one by one."""
     columns, itemsize = rows.shape[1], rows.itemsize
-    together = _together(rows, out)
+    together = _fused_rows(rows, out)
     if together > 1:
-        _multiply_together(rows, w, out, together)
+        _multiply_fused(rows, w, out, together)
     elif itemsize == 8 and columns in _ODD_COLUMNS and columns % 4:
         np.vecdot(rows, w, out=out)
     else:
@@ -124,19 +124,17 @@ def _multiply_narrow(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any]) -> 
             np.dot(rows[first : first + height], w, out=out[first : first + height])
 
 
-def _together(rows: NDArray[Any], out: NDArray[Any]) -> int:
+def _fused_rows(rows: NDArray[Any], out: NDArray[Any]) -> int:
     """How many rows are multiplied as one: they and the results have to stand side by side."""
-    if rows.size < _FEWEST_TOGETHER or not (rows.flags.c_contiguous and out.flags.c_contiguous):
+    if rows.size < _MIN_FUSED_ENTRIES or not (rows.flags.c_contiguous and out.flags.c_contiguous):
         return 1
-    for columns, together in _TOGETHER.get(rows.itemsize, ()):
+    for columns, together in _FUSED_ROWS.get(rows.itemsize, ()):
         if rows.shape[1] in columns:
             return together
     return 1
 
 
-def _multiply_together(
-    rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], together: int
-) -> None:
+def _multiply_fused(rows: NDArray[Any], w: NDArray[Any], out: NDArray[Any], together: int) -> None:
     """Several rows as one, times a matrix that has w for each of them: a product of matrices."""
     count, columns = rows.shape
     whole = count // together

@@ -35,18 +35,18 @@ def centred(X: Any) -> tuple[LinearOperator, NDArray[np.float64]]:
 
     mean = X.rmatvec(np.ones(X.shape[0])) / X.shape[0]
 
-    def less(multiply: Product) -> Product:
+    def subtract_mean(multiply: Product) -> Product:
         return lambda w: multiply(w) - mean @ w
 
-    def less_transposed(multiply: Product) -> Product:
+    def subtract_mean_transposed(multiply: Product) -> Product:
         return lambda u: multiply(u) - np.multiply.outer(mean, u.sum(axis=0))
 
     operator = LinearOperator(
         X.shape,
-        matvec=less(X.matvec),
-        rmatvec=less_transposed(X.rmatvec),
-        matmat=less(X.matmat),
-        rmatmat=less_transposed(X.rmatmat),
+        matvec=subtract_mean(X.matvec),
+        rmatvec=subtract_mean_transposed(X.rmatvec),
+        matmat=subtract_mean(X.matmat),
+        rmatmat=subtract_mean_transposed(X.rmatmat),
         dtype=np.dtype(np.float64),
     )
     return operator, mean

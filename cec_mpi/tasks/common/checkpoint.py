@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 
-_MOST = 2**53  # iterations: more could not be counted in a float
+_MAX_COUNT = 2**53  # iterations: more could not be counted in a float
 _LARGEST = 2.0**200  # of a solver's start: none comes near it with X and vectors of numbers near 1
 
 
@@ -89,7 +89,9 @@ def restore_state(
     if not state:
         return None
     found = {name: tuple(array.shape) for name, array in state.items()}
-    if found.keys() != shapes.keys() or not all(_fits(found[name], shapes[name]) for name in found):
+    if found.keys() != shapes.keys() or not all(
+        _shape_matches(found[name], shapes[name]) for name in found
+    ):
         raise InputError(
             f"the checkpoint does not fit this task: found {_text(found)}, expected {_text(shapes)}"
         )
@@ -99,10 +101,10 @@ def restore_state(
                 f"the checkpoint does not fit this task: {name} of dtype {array.dtype} holds "
                 "other values than finite floating-point numbers"
             )
-        if not array.shape and not 0 <= array < _MOST:
+        if not array.shape and not 0 <= array < _MAX_COUNT:
             raise InputError(
                 f"the checkpoint does not fit this task: {name} is {array}, expected a number of "
-                f"at least 0 and below {_MOST}"
+                f"at least 0 and below {_MAX_COUNT}"
             )
     return state
 
@@ -125,7 +127,7 @@ def initial_vector(name: str, values: NDArray[Any], exponent: int = 0) -> NDArra
     return start
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+def _shape_matches(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(
         other in (length, None) for length, other in zip(shape, wanted, strict=True)
     )

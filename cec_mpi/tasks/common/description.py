@@ -146,7 +146,7 @@ def _entries(lines: list[str]) -> dict[str, tuple[str, str]]:
 
 def _first_sentence(lines: list[str]) -> str:
     """Return the first sentence of the first paragraph."""
-    text = _plain(" ".join("\n".join(lines).strip().split("\n\n")[0].split()))
+    text = _strip_backticks(" ".join("\n".join(lines).strip().split("\n\n")[0].split()))
     return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)[0]
 
 
@@ -154,11 +154,13 @@ def _results(lines: list[str]) -> tuple[tuple[str, str], ...]:
     """Return names and meanings of results that are written ``name``: meaning; ..."""
     body = [line for line in lines if not line or line[0].isspace()]
     text = " ".join(" ".join(body or lines).split())
-    named = tuple((name, _plain(meaning).strip(" .;")) for name, meaning in _RESULT.findall(text))
+    named = tuple(
+        (name, _strip_backticks(meaning).strip(" .;")) for name, meaning in _RESULT.findall(text)
+    )
     if named and text.startswith("``"):
         return named
-    return (("", _plain(text)),) if text else ()
+    return (("", _strip_backticks(text)),) if text else ()
 
 
-def _plain(text: str) -> str:
+def _strip_backticks(text: str) -> str:
     return text.replace("`", "")

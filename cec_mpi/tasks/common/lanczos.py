@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.tasks.common.checkpoint import Checkpoint, initial_vector, restore_state
 
-_EXTRA = 20  # vectors in the basis, in addition to two for each wanted eigenvector
+_EXTRA_VECTORS = 20  # vectors in the basis, in addition to two for each wanted eigenvector
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)  # relative: smaller values may be 0
 _BELOW_NOISE = 0.1  # residuals smaller than this fraction of the errors of products have converged
 # What a random vector has of a direction, relative to its root mean square: at least this is relied
 # on, and less where A has been seen to have repeated eigenvalues.
-_LUCK, _LUCK_REPEATED = 0.3, 0.003
-_NEAR = 1e-8  # relative: eigenvalues that are no further apart may be the same
+_MIN_COMPONENT, _MIN_COMPONENT_REPEATED = 0.3, 0.003
+_EQUAL_TOLERANCE = 1e-8  # relative: eigenvalues that are no further apart may be the same
 
 Array = NDArray[np.float64]
 
@@ -108,19 +108,19 @@ class Lanczos:
         self._tol = max(tol**2, float(np.finfo(np.float64).eps))
         self._most = _most_vectors(size, k)
         self._noise = 0.0
-        self._repeated = False  # whether A seems to have repeated eigenvalues
-        self._known = 0  # vectors whose products are projected; one more is in the basis
+        self._has_repeated_eigenvalues = False  # whether A seems to have repeated eigenvalues
+        self._projected_count = 0  # vectors whose products are projected; one more is in the basis
         self._first = 0  # of the vectors that look for missed eigenvalues, if there are any
         self._basis = np.zeros((self._most, size))
         self._projected = np.zeros((self._most + 1, self._most + 1))
         if state is None:
-            self._basis[0] = self._random()
+            self._basis[0] = self._random_unit_vector()
             return
         rows = len(state["basis"])
-        self._known = rows - 1
+        self._projected_count = rows - 1
         self._first = int(state["first"])
         self._noise = float(state["noise"])
-        self._repeated = bool(state["repeated"])
+        self._has_repeated_eigenvalues = bool(state["repeated"])
         self.iterations = int(state["iterations"])
         self._basis[:rows] = state["basis"]
         self._projected[:rows, :rows] = state["projected"]
@@ -133,19 +133,19 @@ class Lanczos:
     @property
     def vector(self) -> Array:
         """The vector to multiply with A next."""
-        vector: Array = self._basis[self._known]
+        vector: Array = self._basis[self._projected_count]
         return vector
 
     def state(self) -> dict[str, Any]:
         """Return the state from which a later run continues. The basis is a function."""
-        rows = self._known + 1
+        rows = self._projected_count + 1
         basis = self._basis[:rows]  # these rows do not change: a restart makes another array
         return {
             "basis": lambda: basis,
             "projected": self._projected[:rows, :rows],
             "first": self._first,
             "noise": self._noise,
-            "repeated": int(self._repeated),
+            "repeated": int(self._has_repeated_eigenvalues),
             "iterations": self.iterations,
         }
 
@@ -153,125 +153,134 @@ class Lanczos:
         """Return the converged ones of the first k eigenvectors, as columns."""
         if self.converged:
             return self._basis[: self._k].T
-        values, turn, residuals = self._pairs()
-        good = np.flatnonzero(residuals[: self._k] <= self._limits(values[: self._k]))
-        vectors: Array = self._basis[: self._known].T @ turn[:, good]
+        values, turn, residuals = self._ritz_pairs()
+        good = np.flatnonzero(residuals[: self._k] <= self._residual_limits(values[: self._k]))
+        vectors: Array = self._basis[: self._projected_count].T @ turn[:, good]
         return vectors
 
     def advance(self, product: Array) -> None:
         """Process the product of A and `vector`."""
-        new, first = self._known, self._first
-        along, rest = _split(product, self._basis[: new + 1])
+        new, first = self._projected_count, self._first
+        along, rest = _project_out(product, self._basis[: new + 1])
         errors = along[first:new] - self._projected[new, first:new]
         self._noise = max(self._noise, float(np.abs(errors).max(initial=0.0)))
         self._projected[new, :first] = along[:first]
         self._projected[new, new] = along[new]
-        self._known = count = new + 1
+        self._projected_count = count = new + 1
         self.iterations += 1
         length = float(np.linalg.norm(rest))
         following = None  # the basis spans what A makes of it
-        if length > self._least() and count < self._size:
+        if length > self._new_direction_threshold() and count < self._size:
             following = rest / length
             self._projected[count, new] = length
         else:
-            self._repeated = True
+            self._has_repeated_eigenvalues = True
         if first:
-            self._search_missed(following)
+            self._search_missed_eigenvalues(following)
         else:
-            self._improve(following)
+            self._restart_if_due(following)
 
-    def _improve(self, following: Array | None) -> None:
+    def _restart_if_due(self, following: Array | None) -> None:
         """Restart with the best vectors when the basis is full, and when they have converged."""
-        values, turn, residuals = self._pairs()
-        k, count = self._k, self._known
-        done = count >= k and (residuals[:k] <= self._limits(values[:k])).all()
+        values, turn, residuals = self._ritz_pairs()
+        k, count = self._k, self._projected_count
+        done = count >= k and (residuals[:k] <= self._residual_limits(values[:k])).all()
         self.residual = float(residuals[:k].max() / values[0]) if values[0] > 0 else 0.0
         if done or count == self._size:
             space = (self._most - k) // 2
-            self._keep(turn.T[: max(k, min(count, self._most - space))] @ self._basis[:count])
+            self._replace_basis(
+                turn.T[: max(k, min(count, self._most - space))] @ self._basis[:count]
+            )
             self._fill_diagonal(values)
-            self._first = self._known
+            self._first = self._projected_count
             self.converged = k == 1 or count == self._size
             following = None
         elif count == self._most:
             better = (k + self._most) // 2
             coupling = self._projected[count, :count] @ turn[:, :better]
-            self._keep(turn.T[:better] @ self._basis[:count])
+            self._replace_basis(turn.T[:better] @ self._basis[:count])
             self._fill_diagonal(values)
             self._projected[better, :better] = coupling
         if not self.converged:
             self._append(following)
 
-    def _search_missed(self, following: Array | None) -> None:
+    def _search_missed_eigenvalues(self, following: Array | None) -> None:
         """Accept the k eigenvectors, unless there is an eigenvalue above theirs."""
-        k, first, count = self._k, self._first, self._known
+        k, first, count = self._k, self._first, self._projected_count
         values, turn = _eigenpairs(self._projected[k:count, k:count])
-        of_basis = self._projected.diagonal()
-        least = max(of_basis[k - 1], 0.0)
-        if values[0] > least + max(self._tol * least, self._noise, self._least()):
+        kept_values = self._projected.diagonal()
+        least = max(kept_values[k - 1], 0.0)
+        if values[0] > least + max(self._tol * least, self._noise, self._new_direction_threshold()):
             missed = turn[:, 0] @ self._basis[k:count]
-            values = of_basis[:k].copy()
-            self._keep(self._basis[:k])
+            values = kept_values[:k].copy()
+            self._replace_basis(self._basis[:k])
             self._fill_diagonal(values)
             self._first = 0
-            self._repeated = True
+            self._has_repeated_eigenvalues = True
             self._append(missed)
             return
-        near = max(self._tol, _NEAR) * of_basis[0]
-        self._repeated |= bool((of_basis[: k - 1] - of_basis[1:k] <= near).any())
+        near = max(self._tol, _EQUAL_TOLERANCE) * kept_values[0]
+        self._has_repeated_eigenvalues |= bool(
+            (kept_values[: k - 1] - kept_values[1:k] <= near).any()
+        )
         others, _ = _eigenpairs(self._projected[first:count, first:count])
-        enough = _steps_to_see(
-            of_basis[k - 2],
-            max(others[0], of_basis[first - 1]),
-            math.sqrt(self._size) / (_LUCK_REPEATED if self._repeated else _LUCK),
+        enough = _steps_to_detect(
+            kept_values[k - 2],
+            max(others[0], kept_values[first - 1]),
+            math.sqrt(self._size)
+            / (_MIN_COMPONENT_REPEATED if self._has_repeated_eigenvalues else _MIN_COMPONENT),
         )
         if following is None or count == self._most or count - first >= enough:
             self.converged = True
         else:
             self._append(following)
 
-    def _keep(self, vectors: Array) -> None:
+    def _replace_basis(self, vectors: Array) -> None:
         """Begin another basis with these vectors."""
         self._basis = np.zeros((self._most, self._size))
-        self._known = len(vectors)
-        self._basis[: self._known] = vectors
+        self._projected_count = len(vectors)
+        self._basis[: self._projected_count] = vectors
         self._projected[:] = 0
 
     def _fill_diagonal(self, values: Array) -> None:
-        where = np.arange(self._known)
-        self._projected[where, where] = values[: self._known]
+        where = np.arange(self._projected_count)
+        self._projected[where, where] = values[: self._projected_count]
 
     def _append(self, vector: Array | None) -> None:
         """Multiply with this vector next, or with a random one."""
-        self._basis[self._known] = self._random() if vector is None else vector
+        self._basis[self._projected_count] = (
+            self._random_unit_vector() if vector is None else vector
+        )
 
-    def _pairs(self) -> tuple[Array, Array, Array]:
+    def _ritz_pairs(self) -> tuple[Array, Array, Array]:
         """Eigenvalues and eigenvectors of A projected, the largest first, and their residuals."""
-        count = self._known
+        count = self._projected_count
         values, turn = _eigenpairs(self._projected[:count, :count])
         return values, turn, np.abs(self._projected[count, :count] @ turn)
 
-    def _limits(self, values: Array) -> Array:
+    def _residual_limits(self, values: Array) -> Array:
         """What residuals of converged eigenvectors are below."""
         return np.maximum(self._tol * values, _BELOW_NOISE * self._noise)
 
-    def _least(self) -> float:
+    def _new_direction_threshold(self) -> float:
         """The length above which the residual of a vector against the basis is a new direction."""
-        largest = float(self._projected.diagonal()[: self._known].max(initial=0.0))
+        largest = float(self._projected.diagonal()[: self._projected_count].max(initial=0.0))
         return max(_ROUNDING * largest, self._noise)
 
-    def _random(self) -> Array:
+    def _random_unit_vector(self) -> Array:
         """A random unit vector that is orthogonal to the basis: always the same one."""
         random = np.random.default_rng([self._seed, self.iterations])
-        _, rest = _split(random.standard_normal(self._size), self._basis[: self._known])
+        _, rest = _project_out(
+            random.standard_normal(self._size), self._basis[: self._projected_count]
+        )
         return rest / np.linalg.norm(rest)
 
 
 def _most_vectors(size: int, k: int) -> int:
-    return min(size, 2 * k + _EXTRA)
+    return min(size, 2 * k + _EXTRA_VECTORS)
 
 
-def _split(vector: Array, basis: Array) -> tuple[Array, Array]:
+def _project_out(vector: Array, basis: Array) -> tuple[Array, Array]:
     """Return the components of a vector in an orthonormal basis, and the rest."""
     along = basis @ vector
     rest = vector - along @ basis
@@ -285,7 +294,7 @@ def _eigenpairs(symmetric: Array) -> tuple[Array, Array]:
     return values[::-1], vectors[:, ::-1]
 
 
-def _steps_to_see(larger: float, smaller: float, tangent: float) -> float:
+def _steps_to_detect(larger: float, smaller: float, tangent: float) -> float:
     """Return after how many steps from a vector an eigenvalue exceeds all others.
 
     The bound of Kaniel and Paige: with t the tangent of the angle between the vector and the

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.masks import as_unmasked
+from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError, ScaleWarning, ToleranceWarning
 from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.tasks.common.units import divided
 
 _PROBES = 7  # random vectors: with 3, one of 25 to 40 wide X was warned of for nothing
-_FAR_APART = 300.0  # ratio of scales above which solvers are slow or stop too early
+_MAX_SCALE_RATIO = 300.0  # ratio of scales above which solvers are slow or stop too early
 _CONSTANT = 100.0  # times the accuracy of products: smaller variations may be rounding errors
 
 
@@ -62,7 +62,7 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def one_of(name: str, value: object, names: tuple[str, ...]) -> str:
+def check_choice(name: str, value: object, names: tuple[str, ...]) -> str:
     """Return one of some names, or raise."""
     if not isinstance(value, str) or value not in names:
         raise InputError(f"{name} {value!r}: expected one of {', '.join(names)}")
@@ -103,7 +103,7 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
         array = open_npy(as_path(value))
         name = f"{name} ({os.fspath(value)})"
     else:
-        array = real_array(name, value)
+        array = check_real_array(name, value)
     if array.shape != (length,):
         raise InputError(f"{name} has shape {array.shape}, expected ({length},)")
     numbers = np.array(array, dtype=np.float64, subok=False)
@@ -116,7 +116,7 @@ def vector(name: str, value: ArrayLike | os.PathLike[str], length: int) -> NDArr
     return numbers
 
 
-def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
+def check_real_array(name: str, value: ArrayLike) -> NDArray[Any]:
     """Return an array of real numbers as a user gave it.
 
     Raises
@@ -124,7 +124,7 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
     InputError
         It is no array, has another dtype, or an entry is masked.
     """
-    value = as_unmasked(name, value)
+    value = reject_masked(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -203,12 +203,12 @@ def warn_of_scales(X: Any, task: str, *, centred: bool, exponent: int) -> None:
     advice = (
         "scale columns to mean 0 and standard deviation 1 for a faster and more accurate solution"
     )
-    if scales[most] > _FAR_APART * scales[least]:
+    if scales[most] > _MAX_SCALE_RATIO * scales[least]:
         _warn(
             f"{task}: column {least} of X (counted from 0) has a scale of about "
             f"{sizes[least]:.0e}, but column {most} one of {sizes[most]:.0e}: {advice}"
         )
-    elif centred and (means > _FAR_APART * scales)[varies].any():
+    elif centred and (means > _MAX_SCALE_RATIO * scales)[varies].any():
         worst = names[(means[varies] / scales[varies]).argmax()]
         _warn(
             f"{task}: column {worst} of X (counted from 0) has a mean of about "

@@ -18,11 +18,11 @@ from cec_mpi.errors import InputError, ScaleWarning
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-_WIDEST = 100  # log10: rows or columns that are smaller by more are lost in sums of squares
-_LEAST, _MOST = -1021, 1024  # exponents of normal numbers, as in `exponent_of`
+_MAX_SPAN = 100  # log10: rows or columns that are smaller by more are lost in sums of squares
+_LEAST, _MOST = -1021, 1024  # exponents of normal numbers, as in `binary_exponent`
 
 
-def exponent_of(values: ArrayLike) -> int:
+def binary_exponent(values: ArrayLike) -> int:
     """Return e such that the largest absolute value is from ``2**(e - 1)`` to below ``2**e``.
 
     It is 0 if all values are 0.
@@ -39,7 +39,7 @@ def normalised(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     exponent : int
         Exponent of the power of two.
     """
-    exponent = exponent_of(vector)
+    exponent = binary_exponent(vector)
     return np.ldexp(vector, -exponent), exponent
 
 
@@ -78,7 +78,7 @@ def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, i
             "to 2 holds infinity or NaN"
         )
     image, size = normalised(product)
-    exponent = size + exponent_of(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
+    exponent = size + binary_exponent(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
     operator = divided(X, exponent)
     if spans:
         signs = random.choice((-1.0, 1.0), X.shape[0])
@@ -93,9 +93,9 @@ def _warn_of_span(what: str, sizes: NDArray[np.float64]) -> None:
     if not nonzero.size:
         return
     least, most = (nonzero[choose(np.log(sizes[nonzero]))] for choose in (np.argmin, np.argmax))
-    if np.log10(sizes[most]) - np.log10(sizes[least]) > _WIDEST:
+    if np.log10(sizes[most]) - np.log10(sizes[least]) > _MAX_SPAN:
         warnings.warn(
-            f"{what} {least} of X (counted from 0) is more than 1e{_WIDEST} times smaller than "
+            f"{what} {least} of X (counted from 0) is more than 1e{_MAX_SPAN} times smaller than "
             f"{what.split()[-1]} {most}, so that it may not count in the solution: scale X",
             ScaleWarning,
             stacklevel=4,
@@ -148,7 +148,7 @@ def rescale(
     InputError
         The largest absolute value is too large for float64, or too small for all its digits.
     """
-    size = exponent_of(values) + exponent
+    size = binary_exponent(values) + exponent
     finite = np.isfinite(values).all()
     beyond = size > _MOST or (size < _LEAST and not zero)
     if not finite or (beyond and np.any(values)):

@@ -17,7 +17,7 @@ from cec_mpi.cli.run.checkpoints import CheckpointFile, ResumeState, check_same,
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
-from cec_mpi.store.files.durable import rename_copy
+from cec_mpi.store.files.durable import replace_by_copy
 from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.tasks.common.checkpoint import restore_state
 
@@ -379,7 +379,7 @@ def test_a_copy_is_put_in_the_place_of_another_whatever_was_left_there(tmp_path)
     path.write_text("new")
     for _ in range(2):  # the second time they are one file
         partial_name(other).write_text("of a crash")
-        rename_copy(path, other)
+        replace_by_copy(path, other)
         assert other.read_text() == path.read_text() == "new"
         assert names_in(tmp_path) == ["a", "b"]
 

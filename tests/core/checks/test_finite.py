@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.checks.finite import NotFinite
+from cec_mpi.core.checks.finite import NonfiniteChecker
 
 ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 
@@ -15,7 +15,7 @@ ODD = st.sampled_from([np.nan, np.inf, -np.inf])
 def test_two_machines_at_one_row_and_nothing_else_is_an_overflow(data):
     """Compared with the rows of each machine as plain sets."""
     rows, columns = data.draw(st.integers(1, 30), "rows"), data.draw(st.integers(1, 3), "columns")
-    answers, bad_rows = NotFinite(columns), {}
+    answers, bad_rows = NonfiniteChecker(columns), {}
     for _ in range(data.draw(st.integers(1, 6), "answers")):
         machine = data.draw(st.integers(1, 4), "machine")
         cuts = sorted(data.draw(st.sets(st.integers(0, rows), min_size=2, max_size=6), "cuts"))
@@ -40,11 +40,11 @@ def test_two_machines_at_one_row_and_nothing_else_is_an_overflow(data):
 
 def test_parts_of_a_sum_overflow_together_only_where_they_have_rows_in_common():
     for others, overflow in ((((0, 10),), True), (((9, 12), (20, 30)), True), (((10, 20),), False)):
-        parts = NotFinite(2, adjoint=True)
+        parts = NonfiniteChecker(2, adjoint=True)
         assert parts.take(1, ((0, 10),), np.array([1.0, 2.0, 3.0, np.inf])).other is None
         found = parts.take(3, others, np.array([1.0, 2.0, np.nan, np.nan]))
         assert (found.other is not None) == overflow
         assert found.place == 1
-    parts = NotFinite(1, adjoint=True)
+    parts = NonfiniteChecker(1, adjoint=True)
     parts.take(1, ((0, 10),), np.array([np.nan, 1.0]))
     assert parts.take(2, ((0, 10),), np.array([1.0, np.nan])).other is None

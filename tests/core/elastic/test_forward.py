@@ -11,8 +11,8 @@ from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
     Disagreement,
-    FindWrong,
-    NotNamed,
+    FaultUndetermined,
+    IdentifyFaulty,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -81,7 +81,7 @@ class Step:
             self.named.add(machine)
             self.ledger.drop(machine)
         if not verdict.wrong:
-            self.ledger.judged(NotNamed(*rows, verdict.candidates))
+            self.ledger.judged(FaultUndetermined(*rows, verdict.candidates))
 
     def improve(self):
         """Decode some rows again, if that makes them more exact."""
@@ -150,9 +150,9 @@ def test_with_one_to_spare_rows_are_doubted_and_nobody_is_accused():
         step.give(machine, 0, 10, wrong=1.0 if machine == 2 else 0.0)
     assert step.requests({1, 2, 3, 4}) == []
     doubted = step.ledger.conclude()
-    assert doubted == FindWrong(0, 10, (1, 2, 3, 4))
+    assert doubted == IdentifyFaulty(0, 10, (1, 2, 3, 4))
     step.judge(doubted)
-    found = NotNamed(0, 10, (1, 2, 3, 4), ((1,), (2,), (3,), (4,)))
+    found = FaultUndetermined(0, 10, (1, 2, 3, 4), ((1,), (2,), (3,), (4,)))
     assert step.ledger.conclude() == Disagreement(found)
     assert step.named == set()
     assert step.ledger.undecoded == 10

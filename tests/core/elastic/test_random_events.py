@@ -13,14 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from cec_mpi import make_code
 from cec_mpi.core.accuracy.recombine import Recombination
-from cec_mpi.core.checks.finite import Unusable
+from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
     Adopt,
     Answered,
-    AnsweredWrongly,
-    Awaited,
-    Begin,
+    AnswerRejected,
+    AvailabilityTick,
+    BusyMachineAnswered,
     Compare,
     ComputationFailed,
     Decode,
@@ -28,23 +28,23 @@ from cec_mpi.core.elastic.events import (
     Done,
     Exclude,
     Excluded,
-    Failed,
-    FindWrong,
-    Freed,
+    FaultUndetermined,
     GivenUp,
     GiveUp,
+    IdentifyFaulty,
     Joined,
     Left,
     Lost,
     MarkLate,
     Named,
-    NotNamed,
+    PendingMachines,
     Request,
     RowsAgree,
     RowsDisagree,
     Sent,
-    Tick,
-    TooFew,
+    StartStep,
+    StepFailed,
+    TooFewMachines,
     WaitUntil,
 )
 from cec_mpi.core.elastic.forward import RowLedger
@@ -138,7 +138,7 @@ class World(RuleBasedStateMachine):
             self.vacant,
             self.adopt_after,
         )
-        self.step.take(Tick(frozenset(self.listed)), self.now)
+        self.step.take(AvailabilityTick(frozenset(self.listed)), self.now)
         self.follow()
 
     def plan(self, machines):
@@ -202,7 +202,7 @@ class World(RuleBasedStateMachine):
             process.is_given_up = False
             self.tell(Answered(request), Joined(machine))
         elif self.kind == "terms" and process.is_liar:
-            self.tell(AnsweredWrongly(request))
+            self.tell(AnswerRejected(request))
         elif self.kind == "terms":
             others = self.sent_with(process, request)
             for other in others:
@@ -236,7 +236,7 @@ class World(RuleBasedStateMachine):
         if process.is_given_up:
             return
         request, process.request = process.request, None
-        self.tell(AnsweredWrongly(request, Unusable(machine, math.nan, 0)))
+        self.tell(AnswerRejected(request, NonfiniteAnswer(machine, math.nan, 0)))
 
     @precondition(lambda self: self.is_running and self.computing())
     @rule(place=PLACES, is_replaced=st.booleans())
@@ -248,7 +248,7 @@ class World(RuleBasedStateMachine):
             return
         request, process.request = process.request, None
         self.remove(machine)
-        events = [AnsweredWrongly(request), Lost(machine, "its process ended")]
+        events = [AnswerRejected(request), Lost(machine, "its process ended")]
         if is_replaced:
             self.processes[machine] = Process(next(self.hosts))
             events.append(Joined(machine))
@@ -317,7 +317,7 @@ class World(RuleBasedStateMachine):
             process.is_given_up = False
             self.tell(Joined(machine))
         else:
-            self.tell(Freed(machine))
+            self.tell(BusyMachineAnswered(machine))
 
     @precondition(lambda self: self.is_running and self.moment < math.inf)
     @rule()
@@ -326,7 +326,7 @@ class World(RuleBasedStateMachine):
         self.follow()
 
     @precondition(lambda self: self.is_running and self.stale)
-    @rule(place=PLACES, event=st.sampled_from([Answered, AnsweredWrongly, ComputationFailed]))
+    @rule(place=PLACES, event=st.sampled_from([Answered, AnswerRejected, ComputationFailed]))
     def tell_of_a_request_that_was_dropped(self, place, event):
         self.tell(event(pick(self.stale, place)))
 
@@ -352,7 +352,8 @@ class World(RuleBasedStateMachine):
     def follow(self):
         for _ in range(1000):
             self.step.take(
-                Awaited(frozenset(self.opening), self.without_process(), self.adoptable()), self.now
+                PendingMachines(frozenset(self.opening), self.without_process(), self.adoptable()),
+                self.now,
             )
             for event in self.expected_events:
                 self.step.take(event, self.now)
@@ -360,9 +361,9 @@ class World(RuleBasedStateMachine):
             self.note_shortage()
             self.turn += 1
             for instruction in self.step.instructions(self.now):
-                if isinstance(instruction, Done | Failed | WaitUntil | Begin):
+                if isinstance(instruction, Done | StepFailed | WaitUntil | StartStep):
                     self.conclude(instruction)
-                    if not isinstance(instruction, Begin):
+                    if not isinstance(instruction, StartStep):
                         return
                 else:
                     self.do(instruction)
@@ -408,7 +409,7 @@ class World(RuleBasedStateMachine):
                 self.step.take(
                     RowsAgree(*rows) if self.are_right(*rows) else RowsDisagree(*rows), self.now
                 )
-            case FindWrong(start, stop, machines):
+            case IdentifyFaulty(start, stop, machines):
                 self.step.take(self.verdict(start, stop, machines), self.now)
             case Decode(start, stop, machines):
                 assert len(set(machines)) == self.recovery
@@ -458,7 +459,7 @@ class World(RuleBasedStateMachine):
             for n in wrong:
                 self.usable[n].clear()
             return Named(wrong)
-        return NotNamed(start, stop, machines, ())
+        return FaultUndetermined(start, stop, machines, ())
 
     # --- the end --------------------------------------------------------------------------
 
@@ -469,7 +470,7 @@ class World(RuleBasedStateMachine):
             if n in self.listed and not p.is_given_up and not p.is_busy
         }
         match instruction:
-            case Begin(machines):
+            case StartStep(machines):
                 assert not self.begun
                 assert set(machines) <= idle_or_asked
                 self.begun = True
@@ -485,7 +486,7 @@ class World(RuleBasedStateMachine):
                 self.outcome = instruction
                 assert set(unanswered) <= set(self.computing())
                 self.check_result()
-            case Failed(cause):
+            case StepFailed(cause):
                 self.outcome = instruction
                 self.check_failure(cause, idle_or_asked)
 
@@ -505,9 +506,9 @@ class World(RuleBasedStateMachine):
         """It is true that the machines that are left are not enough."""
         assert not self.begun or not (set(self.computing()) & self.listed - self.given_up())
         needed = self.recovery + self.compares
-        if isinstance(cause, TooFew) and self.adopt_after < math.inf:
+        if isinstance(cause, TooFewMachines) and self.adopt_after < math.inf:
             assert not self.adoptable() & self.listed
-        if isinstance(cause, TooFew):
+        if isinstance(cause, TooFewMachines):
             able = len(available)
             if self.begun and self.kind in ("rows", "compared rows"):
                 lacking = set(range(ROWS)) - self.decoded

@@ -10,28 +10,28 @@ from cec_mpi import make_code
 from cec_mpi.core.elastic.events import (
     Adopt,
     Answered,
-    AnsweredWrongly,
-    Awaited,
-    Begin,
+    AnswerRejected,
+    AvailabilityTick,
+    BusyMachineAnswered,
     Compare,
     Decode,
     Disagreement,
     Done,
     Exclude,
     Excluded,
-    Failed,
-    FindWrong,
-    Freed,
+    FaultUndetermined,
     GiveUp,
+    IdentifyFaulty,
     Joined,
     Lost,
     MarkLate,
-    NotNamed,
+    PendingMachines,
     Request,
     RowsDisagree,
     Sent,
-    Tick,
-    TooFew,
+    StartStep,
+    StepFailed,
+    TooFewMachines,
     WaitUntil,
 )
 from cec_mpi.core.elastic.forward import RowLedger
@@ -64,17 +64,17 @@ def step_of(machines, planned, *, compares=False, deadline=None, predicted=None,
 def test_it_begins_when_enough_machines_are_idle():
     states = {1: State.IDLE, 2: State.BUSY}
     step = ElasticStep(states, {2: 0.0}, missing_of_two)
-    step.take(Tick(frozenset({1, 2})), 0.0)
+    step.take(AvailabilityTick(frozenset({1, 2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
-    step.take(Freed(2), 1.0)
-    assert step.instructions(1.0) == [Begin((1, 2))]
+    step.take(BusyMachineAnswered(2), 1.0)
+    assert step.instructions(1.0) == [StartStep((1, 2))]
 
 
 def test_it_does_not_begin_with_machines_that_never_come():
     step = ElasticStep({1: State.IDLE}, {}, missing_of_two)
-    step.take(Tick(frozenset({1})), 0.0)
-    assert step.instructions(0.0) == [Failed(TooFew((1,)))]
-    step.take(Awaited(opening=frozenset({2})), 0.0)
+    step.take(AvailabilityTick(frozenset({1})), 0.0)
+    assert step.instructions(0.0) == [StepFailed(TooFewMachines((1,)))]
+    step.take(PendingMachines(opening=frozenset({2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
 
 
@@ -95,7 +95,7 @@ def test_a_silent_machine_is_given_up_after_ten_deadlines():
     assert step.instructions(1.1) == [MarkLate(1), MarkLate(2)]
     assert step.instructions(1.1) == [WaitUntil(pytest.approx(10.0, abs=1e-3))]
     assert step.instructions(10.1) == [GiveUp(1, 10.1), GiveUp(2, 10.1)]
-    assert step.instructions(10.1) == [Failed(TooFew(()))]
+    assert step.instructions(10.1) == [StepFailed(TooFewMachines(()))]
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -103,8 +103,10 @@ def test_lost_rows_wait_for_a_machine_that_may_join(waits):
     step, (first, _) = step_of((1, 2), (1, 2), waits_for_vacant=waits)
     step.take(Answered(first), 0.1)
     step.take(Lost(2, "gone"), 0.2)
-    step.take(Awaited(vacant=frozenset({2})), 0.2)
-    assert step.instructions(0.2) == [WaitUntil(math.inf) if waits else Failed(TooFew((1,)))]
+    step.take(PendingMachines(vacant=frozenset({2})), 0.2)
+    assert step.instructions(0.2) == [
+        WaitUntil(math.inf) if waits else StepFailed(TooFewMachines((1,)))
+    ]
     if waits:
         step.take(Joined(2), 0.3)
         (again,) = step.instructions(0.3)
@@ -113,23 +115,23 @@ def test_lost_rows_wait_for_a_machine_that_may_join(waits):
 
 def test_a_disagreement_waits_ten_seconds_for_machines_that_may_never_join():
     step, requests = step_of((1, 2, 3), (1, 2, 3), compares=True)
-    step.take(Awaited(vacant=frozenset({4})), 0.1)
+    step.take(PendingMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
         step.take(Answered(request), 0.1)
     assert step.instructions(0.1) == [Compare(0, ROWS, (1, 2, 3))]
     step.take(RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
-    assert step.instructions(0.1) == [FindWrong(0, ROWS, (1, 2, 3))]
-    found = NotNamed(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
+    assert step.instructions(0.1) == [IdentifyFaulty(0, ROWS, (1, 2, 3))]
+    found = FaultUndetermined(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
     step.take(found, 0.1)
     assert step.instructions(0.1) == [WaitUntil(pytest.approx(10.1))]
-    assert step.instructions(10.2) == [Failed(Disagreement(found))]
+    assert step.instructions(10.2) == [StepFailed(Disagreement(found))]
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_process_that_has_replaced_a_wrong_one_is_not_excluded(is_replaced):
     step, (first, second) = step_of((1, 2, 3), (1, 2))
     step.take(Answered(first), 0.1)
-    step.take(AnsweredWrongly(second), 0.1)
+    step.take(AnswerRejected(second), 0.1)
     if is_replaced:
         step.take(Lost(2, "gone"), 0.1)
         step.take(Joined(2), 0.1)
@@ -143,13 +145,13 @@ def test_hosts_carry_missing_machines_once_too_few_were_left_for_this_long():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
     step.take(Answered(first), 0.1)
     step.take(Lost(2, "gone"), 0.2)
-    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 0.2)
+    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [Adopt(2)]
-    step.take(Awaited(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
+    step.take(PendingMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]  # that is enough
     step.take(Joined(2), 2.4)
-    step.take(Awaited(adoptable=frozenset({3, 4})), 2.4)
+    step.take(PendingMachines(adoptable=frozenset({3, 4})), 2.4)
     (again,) = step.instructions(2.4)
     assert (again.machine, again.intervals) == (2, ALL)
 
@@ -158,9 +160,9 @@ def test_no_host_carries_another_machine_if_one_joins_in_time_or_is_opening():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
     step.take(Answered(first), 0.1)
     step.take(Lost(2, "gone"), 0.2)
-    step.take(Awaited(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
+    step.take(PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]
-    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 2.3)  # machine 3 could not be opened
+    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 2.3)  # machine 3 could not be opened
     assert step.instructions(2.3) == [WaitUntil(pytest.approx(4.3))]
     step.take(Joined(2), 4.0)
     assert [type(each) for each in step.instructions(4.4)] == [Request]
@@ -170,7 +172,7 @@ def test_a_machine_whose_host_is_slow_to_open_it_is_carried_by_another():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
     step.take(Answered(first), 0.1)
     step.take(Lost(2, "gone"), 0.2)
-    step.take(Awaited(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
+    step.take(PendingMachines(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [Adopt(3)]
 
@@ -182,9 +184,9 @@ def test_hosts_carry_only_listed_machines_and_those_that_help_first():
         return 2 - len(set(machines) - {3})
 
     step = ElasticStep(states, {}, missing, adopt_after=2.0)
-    step.take(Tick(frozenset({1, 3, 4})), 0.0)
-    step.take(Awaited(adoptable=frozenset({2, 3, 4})), 0.0)
+    step.take(AvailabilityTick(frozenset({1, 3, 4})), 0.0)
+    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
     assert step.instructions(2.1) == [Adopt(4)]
-    step.take(Awaited(), 2.1)  # no host has memory for it
-    assert step.instructions(2.1) == [Failed(TooFew((1,)))]
+    step.take(PendingMachines(), 2.1)  # no host has memory for it
+    assert step.instructions(2.1) == [StepFailed(TooFewMachines((1,)))]

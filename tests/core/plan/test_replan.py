@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cec_mpi.core.plan.replan import Missing, replan
+from cec_mpi.core.plan.replan import MissingAnswers, replan
 from cec_mpi.errors import InfeasibleError
 
 
@@ -55,7 +55,7 @@ def problems(draw, most_rows=40):
         needed = draw(st.integers(1, len(eligible)))
         start += draw(st.integers(0, 3))
         stop = start + draw(st.integers(1, most_rows))
-        missing.append(Missing(start, stop, needed, tuple(sorted(eligible))))
+        missing.append(MissingAnswers(start, stop, needed, tuple(sorted(eligible))))
         start = stop
     speeds = draw(st.lists(st.floats(0.1, 10), min_size=machines, max_size=machines))
     return missing, speeds
@@ -92,12 +92,12 @@ def test_no_whole_rows_do_better(problem):
 
 def test_nothing_is_missing():
     assert replan([], [1.0]) == []
-    assert replan([Missing(3, 3, 1, (1,)), Missing(3, 9, 0, ())], [1.0]) == []
+    assert replan([MissingAnswers(3, 3, 1, (1,)), MissingAnswers(3, 9, 0, ())], [1.0]) == []
 
 
 def test_too_few_machines_are_eligible():
     with pytest.raises(InfeasibleError, match=r"rows 2\.\.6 miss 2 answers: 1 machine can"):
-        replan([Missing(2, 7, 2, (3,))], [1.0, 1.0, 1.0])
+        replan([MissingAnswers(2, 7, 2, (3,))], [1.0, 1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_too_few_machines_are_eligible():
 )
 @pytest.mark.parametrize("needed", [1, 2, 3])
 def test_speeds_that_differ_absurdly(speeds, needed):
-    missing = [Missing(0, 1000, needed, (1, 2, 3)), Missing(1000, 2000, 1, (1, 2))]
+    missing = [MissingAnswers(0, 1000, needed, (1, 2, 3)), MissingAnswers(1000, 2000, 1, (1, 2))]
     shares = replan(missing, speeds)
     rows = loads(shares, 3)
     assert rows.sum() == needed * 1000 + 1000

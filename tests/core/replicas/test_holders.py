@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.replicas.holders import spread_copies, spread_of
+from cec_mpi.core.replicas.holders import assess_placement, spread_copies
 from cec_mpi.errors import InputError
 
 KINDS_OF_SPEEDS = [
@@ -75,7 +75,7 @@ def test_more_orders_have_more_sets_of_holders():
 
 def test_figures_of_a_spread_are_those_of_brute_force():
     holders = spread_copies(64, [1.0] * 8, 3)
-    found = spread_of(holders, [1.0] * 8, [1.0] * 64)
+    found = assess_placement(holders, [1.0] * 8, [1.0] * 64)
     sets = set(map(frozenset, holders))
     assert found.sets == len(sets)
     assert sorted(found.lost) == [3, 4, 5]
@@ -89,13 +89,13 @@ def test_figures_of_a_spread_are_those_of_brute_force():
 def test_a_sample_of_losses_is_close_to_all():
     """Of 30 machines there are 142,506 sets of five."""
     holders = tuple((n, n + 1, n + 2) for n in range(1, 30, 3))  # ten groups of three
-    found = spread_of(holders, [1.0] * 30, [1.0] * 10)
+    found = assess_placement(holders, [1.0] * 30, [1.0] * 10)
     ten_times = 10 * 27 * 26 / 2  # a group and any two: no two groups are in five machines
     assert found.lost[5] == pytest.approx(ten_times / 142_506, abs=0.005)
 
 
 def test_machines_that_hold_all_of_it_are_never_slower():
-    found = spread_of(((1, 2, 3, 4),) * 8, [1.0, 2.0, 1.0, 4.0], [3.0] * 8)
+    found = assess_placement(((1, 2, 3, 4),) * 8, [1.0, 2.0, 1.0, 4.0], [3.0] * 8)
     assert found.lost == {4: 1.0}
     assert found.slower == pytest.approx(1, rel=1e-6)
     assert found.slowest == pytest.approx(1, rel=1e-6)

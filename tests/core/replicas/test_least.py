@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.replicas.least import Groups
+from cec_mpi.core.replicas.least import WorkGroups
 from helpers.linear_program import least_time
 
 
@@ -27,7 +27,7 @@ def instances(draw, most, fixed):
 @given(instances(7, fixed=False) | instances(4, fixed=True))
 def test_the_least_time_is_that_of_a_linear_program(instance):
     costs, holders, speeds, overheads, copies = instance
-    groups = Groups(costs, holders, speeds.size, copies)
+    groups = WorkGroups(costs, holders, speeds.size, copies)
     time, amounts = groups.least(speeds, overheads)
     assert time == pytest.approx(least_time(*instance), rel=1e-6)
     assert (np.bincount(groups.group, amounts) == copies * groups.whole).all()
@@ -40,7 +40,7 @@ def test_the_least_time_is_that_of_a_linear_program(instance):
 @pytest.mark.parametrize("machines", [1, 40, 300])
 def test_machines_that_hold_everything_finish_together(machines):
     speeds = np.random.default_rng(machines).uniform(1, 5, machines)
-    groups = Groups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
+    groups = WorkGroups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
     time, amounts = groups.least(speeds)
     assert time == pytest.approx(1_000_005.001 / speeds.sum(), rel=1e-8)
     done = np.bincount(groups.machine, amounts, machines) * groups.unit
@@ -50,5 +50,5 @@ def test_machines_that_hold_everything_finish_together(machines):
 def test_many_groups_of_equal_work_take_no_longer_than_their_sum():
     random = np.random.default_rng(0)
     holders = [random.choice(100, 3, replace=False).tolist() for _ in range(800)]
-    time, _ = Groups(np.full(800, 7.0), holders, 100).least(np.ones(100))
+    time, _ = WorkGroups(np.full(800, 7.0), holders, 100).least(np.ones(100))
     assert time == pytest.approx(7 * 800 / 100, rel=1e-9)

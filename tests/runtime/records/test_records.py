@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, fields, replace
 
-from cec_mpi.core.elastic.events import Joined, Late, Left, Lost
+from cec_mpi.core.elastic.events import Joined, Left, Lost, MachineLate
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.records.directory import (
     discard_earlier,
@@ -130,7 +130,7 @@ def test_events_are_counted_also_those_of_a_step_that_did_not_end(tmp_path):
         recorder.step(record(0, events=[{"late": 2}, {"late": 1}]))
         recorder.note(Lost(3, "gone"))  # its step could not end
         recorder.note(Joined(3, rank=7))
-        recorder.note(Late(2))
+        recorder.note(MachineLate(2))
         recorder.step(record(1))
     steps = read_steps(path)[1]
     assert steps[1]["events"] == [lost, joined, {"late": 2}]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from cec_mpi.core.elastic.events import Excluded, Gone, Left, Lost
+from cec_mpi.core.elastic.events import Excluded, Left, Lost, MachineUnavailable
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
@@ -442,7 +442,7 @@ class SocketHub:
             self.roster.give_up(host.rank, reason)
             self._fill_vacant()
 
-    def exclude(self, machine: int, reason: str, change: type[Gone]) -> None:
+    def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
         """Give a machine no more jobs, and its host none if its answers were wrong."""
         host = self.roster.carrier(machine)
         if host is None:
@@ -649,7 +649,7 @@ class SocketHub:
         key = peer.host.name, peer.hello.pid
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).note_end()
 
-    def _exclude(self, peer: Peer, reason: str, change: type[Gone] = Lost) -> None:
+    def _exclude(self, peer: Peer, reason: str, change: type[MachineUnavailable] = Lost) -> None:
         """Give a host no more jobs, and tell it to leave unless it has said that it does."""
         self.roster.exclude(peer.rank, reason, change)
         peer.opening = 0
