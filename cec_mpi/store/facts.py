@@ -16,12 +16,12 @@ class Facts:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
 
-    def line(self) -> str:
+    def summary(self) -> str:
         """Return the store in one line."""
         manifest = self.manifest
-        return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines()}"
+        return f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}"
 
-    def machines(self) -> str:
+    def machines_text(self) -> str:
         """Return the number of machines, and how many of them suffice."""
         machines, enough = self.manifest.machines, self.manifest.enough
         return f"{plural(machines, 'machine')}, any {enough} of them suffice{'s' * (enough == 1)}"
@@ -33,7 +33,7 @@ class Facts:
         blocks = plural(manifest.block_count, "block")
         return [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),
-            ("machines", self.machines()),
+            ("machines", self.machines_text()),
             (
                 "shards",
                 f"{size} in all, in {blocks} with a checksum",
@@ -44,6 +44,6 @@ class Facts:
         """Return what ``info --json`` has about this kind of store."""
         return {}
 
-    def of_shard(self, machine: int) -> dict[str, Any]:
+    def shard_details(self, machine: int) -> dict[str, Any]:
         """Return what ``info --json`` has about a shard in this kind of store."""
         return {"rebuilt": to_builtins(self.manifest.shards[machine - 1].rebuilt)}

@@ -65,7 +65,7 @@ KINDS = {
 """By the field of ``manifest.json`` that only this kind has."""
 
 
-def manifest_of(content: dict[str, Any]) -> Manifest:
+def convert_manifest(content: dict[str, Any]) -> Manifest:
     """Return the manifest with this content.
 
     Raises
@@ -106,7 +106,7 @@ def open_output(manifest: Manifest, out: Path, delimiter: str | None) -> Output:
     return output
 
 
-def facts_of(manifest: Manifest) -> Facts:
+def make_facts(manifest: Manifest) -> Facts:
     """Return what commands say of a store."""
     facts: Facts = _resolve(manifest, "facts")(manifest)
     return facts

@@ -23,7 +23,7 @@ from cec_mpi.store.files.regular import NotAFileError, kind_of, read_regular
 from cec_mpi.store.format.array_files import name_and_copy
 from cec_mpi.store.format.checksums import publish_checksums
 from cec_mpi.store.format.manifest import ChecksumsEntry, Manifest, ShardEntry, Sums
-from cec_mpi.store.kinds import manifest_of
+from cec_mpi.store.kinds import convert_manifest
 from cec_mpi.text import shorten
 
 FORMAT = "cec_mpi store"
@@ -150,7 +150,7 @@ def parse_manifest(path: Path) -> Manifest:
     """
     content = read_content(path)
     try:
-        return manifest_of(content)
+        return convert_manifest(content)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is damaged: {error}") from None
 

@@ -40,10 +40,10 @@ def _encode(arguments: argparse.Namespace) -> int:
 
     def body(runner: Runner) -> int:
         from cec_mpi.store.coded.facts import column_line, missing_line
-        from cec_mpi.store.kinds import facts_of
+        from cec_mpi.store.kinds import make_facts
 
         manifest = encode_with(arguments.source, as_path(arguments.store), options, runner)
-        print_note(f"{arguments.store}: {facts_of(manifest).line()}")
+        print_note(f"{arguments.store}: {make_facts(manifest).summary()}")
         if manifest.column_names or _is_table(arguments):
             print_note(column_line(manifest) + _header_note(arguments, manifest))
         if manifest.missing is not None:

@@ -38,9 +38,9 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _text(name: str, manifest: Manifest) -> str:
-    from cec_mpi.store.kinds import facts_of
+    from cec_mpi.store.kinds import make_facts
 
-    facts = [("store", name), *facts_of(manifest).table()]
+    facts = [("store", name), *make_facts(manifest).table()]
     # Under a launcher the terminal of rank 0 may be invisible.
     is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
     return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
@@ -49,9 +49,9 @@ def _text(name: str, manifest: Manifest) -> str:
 def _details(name: str, store: Store) -> dict[str, Any]:
     """Return everything as plain values, and for each shard whether it can be opened."""
     from cec_mpi.store.format.shard_files import find_file_problem
-    from cec_mpi.store.kinds import facts_of
+    from cec_mpi.store.kinds import make_facts
 
-    manifest, facts = store.manifest, facts_of(store.manifest)
+    manifest, facts = store.manifest, make_facts(store.manifest)
     return {
         "store": name,
         "rows": manifest.rows,
@@ -65,7 +65,7 @@ def _details(name: str, store: Store) -> dict[str, Any]:
                 "file": shard.file,
                 "bytes": shard.bytes,
                 "problem": find_file_problem(store.path / shard.file, manifest) or None,
-                **facts.of_shard(n),
+                **facts.shard_details(n),
             }
             for n, shard in enumerate(manifest.shards, start=1)
         ],

@@ -189,13 +189,13 @@ def add_add_machine(p: Parser) -> None:
 
 def _add_machine(arguments: argparse.Namespace) -> int:
     from cec_mpi.store import add_machine
-    from cec_mpi.store.kinds import facts_of
+    from cec_mpi.store.kinds import make_facts
 
     def body(runner: Runner) -> int:
         manifest = add_machine(
             arguments.store, seed=arguments.seed, memory=arguments.memory, runner=runner
         )
-        print_note(f"{arguments.store}: {facts_of(manifest).line()}")
+        print_note(f"{arguments.store}: {make_facts(manifest).summary()}")
         return 0
 
     return with_runner("adding a machine", body, arguments)

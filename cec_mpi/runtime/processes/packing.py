@@ -22,14 +22,14 @@ from cec_mpi.errors import CecError
 from cec_mpi.runtime.processes.ending import error_suffix
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.kinds import manifest_of
+from cec_mpi.store.kinds import convert_manifest
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
 
-READERS: dict[Any, Callable[[Any], Any]] = {Manifest: manifest_of}
+READERS: dict[Any, Callable[[Any], Any]] = {Manifest: convert_manifest}
 """Functions that make objects of what was sent, by type; rooms above add theirs."""
 
 

@@ -23,11 +23,11 @@ class CodedFacts(Facts):
 
     manifest: CodedManifest
 
-    def line(self) -> str:
-        """As `Facts.line`, with the code."""
+    def summary(self) -> str:
+        """As `Facts.summary`, with the code."""
         manifest = self.manifest
         return (
-            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines()}; "
+            f"{manifest.rows} x {manifest.columns} {manifest.dtype} on {self.machines_text()}; "
             f"{plural(manifest.rows_per_shard, 'row')} per shard; {self._code_line()}"
         )
 
@@ -49,7 +49,7 @@ class CodedFacts(Facts):
         found = [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}{columns}"),
             *([("missing values", missing_line(manifest.missing))] if manifest.missing else []),
-            ("machines", self.machines()),
+            ("machines", self.machines_text()),
             (
                 "code",
                 f"{self._code_line()}, measured on {which}{plural(measured.measured, 'set')} of "

@@ -21,15 +21,15 @@ class CopiesFacts(Facts):
 
     manifest: CopiesManifest
 
-    def line(self) -> str:
-        """As `Facts.line`, with what a code would take."""
+    def summary(self) -> str:
+        """As `Facts.summary`, with what a code would take."""
         manifest = self.manifest
         size = sum(shard.bytes for shard in manifest.shards)
         needed = manifest.enough  # L of a code that tolerates as many losses
         share = -(-manifest.rows // needed) * manifest.columns * manifest.itemsize
         return (
             f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
-            f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines()}; each row on "
+            f"{plural(manifest.nonzeros, 'nonzero')}, on {self.machines_text()}; each row on "
             f"{plural(manifest.copies, 'machine')}; {format_bytes(size)} (a code with --recovery "
             f"{needed}: {format_bytes(manifest.machines * share)})"
         )
@@ -48,7 +48,7 @@ class CopiesFacts(Facts):
                 f"{manifest.rows} x {manifest.columns} {manifest.dtype}, "
                 f"{plural(entries, 'nonzero')} ({share:.2%})",
             ),
-            ("machines", self.machines()),
+            ("machines", self.machines_text()),
             (
                 "copies",
                 f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
@@ -77,8 +77,8 @@ class CopiesFacts(Facts):
             "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
         }
 
-    def of_shard(self, machine: int) -> dict[str, Any]:
-        """As `Facts.of_shard`."""
+    def shard_details(self, machine: int) -> dict[str, Any]:
+        """As `Facts.shard_details`."""
         return {"parts": len(self.manifest.layout.held[machine - 1])}
 
 
