@@ -57,7 +57,7 @@ def test_no_space_for_records_in_mid_run(on_small_disk, files):
     done = on_small_disk("60k", "cec vectors=many.npy || code=$?", ranks=0)
     assert done.returncode == 3
     assert done.errors == (
-        f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space on device"
+        f"cec-mpi: error: {SMALL}/out/steps.jsonl cannot be written: No space left on device"
     )
     assert "matvec ended early: " in done.stdout
     assert (out_of(files) / "steps.jsonl").stat().st_size > 1000
@@ -67,7 +67,7 @@ def test_no_space_for_the_result(on_small_disk, files):
     done = on_small_disk("24k", "cec vectors=many.npy || code=$?", ranks=0)
     assert done.returncode == 2
     assert done.errors == (
-        f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space on device"
+        f"cec-mpi: error: {SMALL}/out/result.npy cannot be written: No space left on device"
     )
     assert done.stdout == ""
     assert not out_of(files).exists()
@@ -108,7 +108,7 @@ def test_no_space_for_a_checkpoint_at_a_time_limit(on_small_disk, files):
     assert done.returncode == 3
     assert done.errors.startswith("cec-mpi: error: stopped after the time limit of 1 second, ")
     assert done.errors.endswith(
-        f" but {SMALL}/out/checkpoint.npz cannot be written: No space on device"
+        f" but {SMALL}/out/checkpoint.npz cannot be written: No space left on device"
     )
     assert (
         f"{SMALL}/out: no checkpoint was written: --resume starts from the beginning" in done.stdout
@@ -136,7 +136,7 @@ def test_arrays_stay_where_only_the_summary_has_no_space(on_small_disk, files):
     done = on_small_disk("1m", few, "cec tasks:fills || code=$?", ranks=0)
     assert done.returncode == 3
     assert done.errors == (
-        f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space on device"
+        f"cec-mpi: error: {SMALL}/out/summary.json cannot be written: No space left on device"
     )
     assert f"{SMALL}/out: result.npy is saved, but not summary.json; " in done.stdout
     assert np.load(out_of(files) / "result.npy").shape == (31,)
