@@ -23,7 +23,7 @@ from cec_mpi.runtime.roster import WARNED, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
-from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening, ReportFields
+from cec_mpi.runtime.wire.orders import SHORT_ANSWERS, SHORT_VECTOR, Opening
 from cec_mpi.runtime.wire.protocol import StaticHub
 from cec_mpi.simulation.clock import SimulatedClock
 from cec_mpi.simulation.machine import SimulatedMachine
@@ -31,7 +31,6 @@ from cec_mpi.simulation.scenario import Costs, MachineEvent
 from cec_mpi.simulation.store import SimulatedStore
 
 _INTERVAL = 16  # bytes
-_LEAVING = ReportFields._fields.index("leaving")
 
 
 class SimulatedHub(LocalHub):
@@ -128,7 +127,7 @@ class SimulatedHub(LocalHub):
         elif "stop" not in kinds:
             self.compute(rank, job)
             if "leave" in kinds:
-                job.report[_LEAVING] = True
+                job.report_fields = job.report_fields._replace(leaving=True)
             report = job.report_fields
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
             self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
@@ -142,12 +141,18 @@ class SimulatedHub(LocalHub):
             else joining
         )
 
-    def events(self) -> Iterator[Event]:
-        """See `Hub.events`: run the actions that are due."""
+    def events(self, until: float = -math.inf) -> Iterator[Event]:
+        """See `ElasticHub.events`: run the actions that are due, or that are the next to be."""
+        self.run_due_actions()
+        if not self._events and until > self.timeline.monotonic():
+            self.timeline.jump(until)
+            self.run_due_actions()
+        yield from StaticHub.events(self)
+
+    def run_due_actions(self) -> None:
+        """Let happen what has been scheduled for this moment or before."""
         for action in self.timeline.due():
             action()
-            yield from StaticHub.events(self)
-        yield from StaticHub.events(self)
 
     def _transfer(self, begins: float, size: float, direction: str) -> float:
         """Return when the master's network has transferred bytes; messages are serialised."""
@@ -160,7 +165,7 @@ class SimulatedHub(LocalHub):
         if rank not in self.roster:
             return
         scale = self.store.column_scale if job.product.adjoint else self.store.row_scale
-        ends = self._transfer(self.clock.monotonic(), scale * job.values.nbytes, "_received")
+        ends = self._transfer(self.clock.monotonic(), scale * job.pieces[0].nbytes, "_received")
         self.timeline.schedule(ends + self.costs.latency, partial(self._deliver, rank, job))
 
     def _deliver(self, rank: int, job: Job) -> None:
@@ -172,7 +177,7 @@ class SimulatedHub(LocalHub):
         self._events.append(JobsAnswered((job,)))
         if self.roster[rank].is_excluded:
             return
-        if job.leaving:
+        if job.report_fields.leaving:
             self.roster.exclude(rank, WARNED, Left)
         else:
             self.roster.mark_answered(rank, job.machine)
@@ -242,7 +247,7 @@ class SimulatedEnd(LocalMasterEnd):
             size = _INTERVAL * sum(map(len, assignment.intervals_of_all().values()))
         super().announce(step, product, assignment, values)
         self._broadcast(size + (self._represented_bytes(values) if self._is_short(values) else 0))
-        self._run_due_actions()
+        self.hub.run_due_actions()
         return size
 
     def share(self, values: NDArray[Any]) -> int:
@@ -262,7 +267,7 @@ class SimulatedEnd(LocalMasterEnd):
         size = scale * answers.values.nbytes
         messages = 1 if size <= SHORT_ANSWERS else 2
         self.hub.clock.sleep(messages * self._costs.latency + size / self._costs.bandwidth)
-        self._run_due_actions()
+        self.hub.run_due_actions()
         return self.hub.exclude_leaving(replace(answers, leaving=leaving))
 
     def _faults(self) -> list[int]:
@@ -278,10 +283,6 @@ class SimulatedEnd(LocalMasterEnd):
                     "run"
                 )
         return [fault.machine for fault in found if fault.kind == "leave"]
-
-    def _run_due_actions(self) -> None:
-        for action in self.hub.timeline.due():
-            action()
 
     def _represented_bytes(self, values: NDArray[Any]) -> float:
         scale = self._store.row_scale if self._product.adjoint else self._store.column_scale

@@ -14,6 +14,7 @@ from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.local import LocalHub
 from cec_mpi.runtime.session.session import ExecutionMode, Session
+from cec_mpi.runtime.wire.orders import ReportFields
 
 
 class Clock:
@@ -61,12 +62,10 @@ class Hub(LocalHub):
             return False
         super().compute(rank, job)
         if machine in self.broken:
-            job.report.fill(np.nan)
-            job.values.fill(np.nan)
-        else:
-            if machine in self.errors:
-                job.values[:] += self._error(job).ravel()
-            job.values[:] = self.spoils(job, job.values)
+            job.report_fields = ReportFields(*[np.nan] * ReportFields.size())
+        elif machine in self.errors:
+            job.pieces[0] += self._error(job).ravel()
+        job.pieces = [self.spoils(job, job.pieces[0])]
         return True
 
     def last_error(self, machine):

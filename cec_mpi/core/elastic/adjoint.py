@@ -74,6 +74,7 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
+        self._open: list[Term] = []  # of these, without some that are known
         self._pending: dict[int, Term] = {}  # by machine
         self._assigned: dict[int, list[Term]] = defaultdict(list)  # not asked for yet
         self.is_lacking = False
@@ -81,7 +82,9 @@ class TermLedger:
     @property
     def is_done(self) -> bool:
         """Whether all terms are known."""
-        return all(term.is_known for term in self._terms)
+        while self._open and self._open[-1].is_known:
+            self._open.pop()
+        return not self._open
 
     def counted(self) -> list[Term]:
         """Return the terms of the sum, in the order of the plan."""
@@ -95,6 +98,7 @@ class TermLedger:
             if intervals:
                 self._terms.append(Term(machine, intervals))
                 self._assigned[machine].append(self._terms[-1])
+        self._open = list(self._terms)
 
     @property
     def assigned(self) -> Collection[int]:
@@ -103,11 +107,13 @@ class TermLedger:
 
     def next_request(self, machine: int) -> Request | None:
         """Return the request for the next term of a machine that is still wanted."""
-        terms = self._assigned.get(machine, [])
+        terms = self._assigned.pop(machine, [])
         while terms:
             term = terms.pop(0)
             if term.is_wanted:
                 self._pending[machine] = term
+                if terms:
+                    self._assigned[machine] = terms
                 return Request(machine, term.intervals, term)
             term.prospect = AnswerStatus.NONE
         return None
@@ -154,6 +160,7 @@ class TermLedger:
     def drop(self, machine: int) -> None:
         """Get all terms of a machine from others, also those that it has answered."""
         self.release(machine)
+        self._open = list(self._terms)
         for term in [each for planned in self._terms for each in planned.family()]:
             if term.machine == machine:
                 for each in (term, *term.summed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -147,9 +148,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request was sent; its time begins."""
+    """Requests were sent; their time begins."""
 
-    request: Request
+    requests: Sequence[Request]
 
 
 @dataclass(frozen=True)

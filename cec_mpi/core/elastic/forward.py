@@ -143,6 +143,8 @@ class RowLedger:
     def next_request(self, machine: int) -> Request | None:
         """Return the request for all rows that are assigned to a machine and not decoded yet."""
         assigned = self._assigned.pop(machine, ())
+        if assigned and self.undecoded == self._segments[-1].stop:  # as at the begin of each step
+            return Request(machine, merged(assigned))
         segments = [
             segment for start, stop in assigned for segment in self._segments_of(start, stop)
         ]

@@ -66,7 +66,7 @@ already. It may be joined by another process, which can be asked like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -192,23 +192,22 @@ class Deadline:
 
 
 def seconds_until_late(
-    deadline: Deadline | None, answered: Iterable[float], predicted: float | None
+    deadline: Deadline | None, answered: Sequence[float], predicted: float | None
 ) -> float | None:
     """Return the seconds that a machine has for its answer; None if that is not limited yet.
 
     Parameters
     ----------
     deadline : Deadline or None
-    answered : iterable of float
-        Seconds after which other machines have answered.
+    answered : sequence of float
+        Seconds after which other machines have answered, ascending.
     predicted : float or None
         Seconds that were predicted for the plan.
     """
     if deadline is None:
         return None
-    after = sorted(answered)
-    middle = len(after) // 2
-    expected = [(after[middle] + after[~middle]) / 2] if after else []  # their median
+    middle = len(answered) // 2
+    expected = [(answered[middle] + answered[~middle]) / 2] if answered else []  # their median
     if predicted is not None:
         expected.append(predicted)
     return deadline.allowed(max(expected, default=None))

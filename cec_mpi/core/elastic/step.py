@@ -14,6 +14,7 @@ A step that is cancelled is forgotten likewise.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -157,13 +158,14 @@ class ElasticStep:
         self._deadline, self.allowed = deadline, allowed
         self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
         self._limits: dict[Cause, float] = {}  # seconds that machines have now
+        self._seconds: dict[State, float] = {}  # the least of these in each state
         self._shortage_start = float("inf")  # when too few machines were left
         self._awaited = PendingMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
         self._predicted: float | None = None
         self._start = 0.0
-        self._answer_seconds: list[float] = []
+        self._answer_seconds: list[float] = []  # ascending
         self._pending: dict[int, Request] = {}
         self._to_exclude: dict[int, type[Lost | Excluded]] = {}
         self._failed: StepFailed | None = None
@@ -223,11 +225,11 @@ class ElasticStep:
                 self._awaited = event
             case AvailabilityTick():
                 self._listed = event.listed
-            case Sent(request):
-                self._request_times[request.machine] = now
+            case Sent(requests):
+                self._request_times |= {request.machine: now for request in requests}
             case Answered() | ComputationFailed() | AnswerRejected():
                 if self.is_pending(event.request):
-                    self._answer_seconds.append(now - self._start)
+                    insort(self._answer_seconds, now - self._start)
                     self._handle_answer(event)
             case BusyMachineAnswered(machine):
                 self._apply(machine, Cause.FREED)
@@ -336,7 +338,7 @@ class ElasticStep:
             self._has_new_helper = False
             ledger.reassign(self._helpers(), self._idle_machines(self._listed))
         found: list[Instruction] = []
-        for machine in self._idle_machines(self._listed):
+        for machine in self._idle_machines(self._listed) if ledger.assigned else ():
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
@@ -396,10 +398,16 @@ class ElasticStep:
         """Return the machines that are late, or silent for so long that they are given up."""
         allowed = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
         self.allowed = allowed or self.allowed
-        self._limits = {
+        limits = {
             Cause.DEADLINE: float("inf") if allowed is None else allowed,
             Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
         }
+        if limits != self._limits:
+            self._limits = limits
+            self._seconds = {
+                state: min(limits[cause] for cause in causes)
+                for state, causes in TIME_LIMITS.items()
+            }
         found: list[Instruction] = []
         if now <= min(self._request_times.values(), default=now) + min(self._limits.values()):
             return found
@@ -433,13 +441,9 @@ class ElasticStep:
 
     def _next_timeout(self) -> float:
         """Return when the clock gives the next instruction."""
-        seconds = {
-            state: min(self._limits[cause] for cause in causes)
-            for state, causes in TIME_LIMITS.items()
-        }
         never = float("inf")
-        limits = (
-            begun + seconds.get(self._states[machine], never)
+        limits = [
+            begun + self._seconds.get(self._states[machine], never)
             for machine, begun in self._request_times.items()
-        )
+        ]
         return min(self._adoption_due(), min(limits, default=never)) + RESOLUTION

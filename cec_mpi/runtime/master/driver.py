@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from cec_mpi.core.checks.finite import NonfiniteAnswer, NonfiniteChecker
+from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
     Adopt,
     Answered,
@@ -34,21 +35,19 @@ from cec_mpi.core.elastic.events import (
 )
 from cec_mpi.core.elastic.losses import State
 from cec_mpi.core.elastic.step import ElasticStep
-from cec_mpi.core.elastic.terms import Term
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.master.measurements import Measurements
 from cec_mpi.runtime.master.planning import StepPlanner
 from cec_mpi.runtime.master.products import Products
 from cec_mpi.runtime.master.step import Step
-from cec_mpi.runtime.processes.waiting import PollTimer, WaitHistory
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.roster import State as ProcessState
-from cec_mpi.runtime.times import ANSWER_SLEEP
-from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEnd, distinct
+from cec_mpi.runtime.wire.jobs import ElasticHub, Job, JobsAnswered, JobsEnd
 
 log = logging.getLogger(__name__)
 
+_NOBODY = PendingMachines()
 Outcome = StartStep | Done | StepFailed | WaitUntil
 _STATES = {
     ProcessState.IDLE: State.IDLE,
@@ -59,7 +58,12 @@ _STATES = {
 
 def states_of(roster: Roster) -> dict[int, State]:
     """Return the states of machines before a step."""
-    return {n: known for process, known in _STATES.items() for n in roster.machines(process)}
+    return {
+        n: _STATES[state]
+        for host in roster.processes
+        for n, state in host.machines.items()
+        if state in _STATES
+    }
 
 
 @contextmanager
@@ -105,24 +109,25 @@ class StepDriver:
         self._end, self._hub, self._clock = end, end.hub, end.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
-        self._expected = PendingMachines()
+        self._expected = _NOBODY
+        self._has_changed = True  # since it was last looked who is about to be available
         self._reasons: dict[int, str] = {}  # why machines are excluded
         self.events: list[MachineEvent] = []
         # Of a running step:
         self._step: Step
         self._products: Products
-        self._not_finite: NonfiniteChecker
         self.measured: Measurements
 
-    def poll_hub(self) -> bool:
-        """Take what has happened; whether there was anything."""
+    def poll_hub(self, until: float = -math.inf) -> bool:
+        """Take what has happened; whether there was anything. See `ElasticHub.events`."""
         with poison_hub_on_interrupt(self._hub):
-            events = list(self._hub.events())
+            events = list(self._hub.events(until))
             for event in events:
                 if isinstance(event, JobsAnswered):
                     self._take_answers(event.jobs)
                 else:
                     log.warning("%s", event)
+                    self._has_changed = True
                     self._note(event)
                     self._state.take(event, self._clock.monotonic())
         return bool(events)
@@ -144,10 +149,14 @@ class StepDriver:
                     self._send_requests(requests)
 
     def _update_expected(self) -> None:
+        """Tell the step which machines are about to be available, if that may have changed."""
+        if not (self._has_changed or self._hub.roster.vacant):
+            return
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.adopts else ()
         found = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
+        self._has_changed = found != _NOBODY
         if found != self._expected:
             self._expected = found
             self._state.take(found, self._clock.monotonic())
@@ -158,7 +167,6 @@ class StepDriver:
         products: Products,
         planner: StepPlanner,
         refine: Callable[[], Decode | None],
-        history: WaitHistory,
     ) -> Done | StepFailed:
         """Follow a step, which has begun, to its end.
 
@@ -170,35 +178,26 @@ class StepDriver:
             Its schedule may end the run while a step waits.
         refine : callable
             Returns rows that can be decoded again while nothing else happens.
-        rhythm : WaitHistory
         """
         self._step, self._products = step, products
-        self._not_finite = NonfiniteChecker(products.product.columns, products.product.adjoint)
         self.measured = Measurements(planner.placement.machines, self._clock.monotonic())
         self.events = step.events
         with step.timed("announce"):
             outcome = self.follow_instructions()
         planned = self._state.pending
         with step.timed("collect"):
-            timer = PollTimer(longest=ANSWER_SLEEP, history=history, clock=self._clock)
             while isinstance(outcome, WaitUntil):
-                if self.poll_hub():
-                    outcome = self.follow_instructions()
-                    timer.again()
-                    continue
                 moment = outcome.moment
-                if not self._state.pending or self._clock.monotonic() >= moment:
-                    outcome = self.follow_instructions()
-                    if not isinstance(outcome, WaitUntil):
-                        break
-                    moment = outcome.moment
                 if (rows := refine()) is not None:
                     with step.timed("code"):
                         products.execute(rows)
+                    moment = -math.inf
+                if self.poll_hub(moment):
+                    outcome = self.follow_instructions()
                     continue
                 planner.schedule.check_cancelled()
-                timer.pause(moment)
-            timer.over()
+                if not self._state.pending or self._clock.monotonic() >= outcome.moment:
+                    outcome = self.follow_instructions()
             now = self._clock.monotonic()
             step.delays = self.measured.delays(planned, self.events, now)
         step.unanswered = list(self._state.pending)
@@ -226,28 +225,31 @@ class StepDriver:
                 self._state.take(ComputationFailed(job.request), now)
             else:
                 done.append(job)
-        terms = tuple(job.request.term for job in done if job.request.term is not None)
-        found = None
-        for job in done:
-            if job is done[0] or not terms:
-                found = self._not_finite.take(job.machine, job.intervals, job.values)
-            self._take_answer(job, found, terms, now)
-
-    def _take_answer(
-        self, job: Job, found: NonfiniteAnswer | None, terms: tuple[Term, ...], now: float
-    ) -> None:
-        machine, request = job.machine, job.request
-        if found is not None:
-            if found.other is None:
-                self._note_wrong(machine, self._step.describe(found))
-            self._state.take(AnswerRejected(request, found), now)
-            return
-        self.measured.count(job, now)
-        if self._products.take(request, job.values):
-            self._state.take(Answered(request, terms), now)
+        if done and done[0].product.adjoint:
+            self._keep(done, now)
         else:
-            self._note_wrong(machine)
-            self._state.take(AnswerRejected(request), now)
+            for job in done:
+                self._keep([job], now)
+
+    def _keep(self, jobs: list[Job], now: float) -> None:
+        """Keep the answer to a job, or to jobs of one sum, unless it is wrong."""
+        requests = [job.request for job in jobs]
+        kept = self._products.take(requests, jobs[0].pieces)
+        terms = tuple(request.term for request in requests if request.term is not None)
+        self._step.count(collect=sum([piece.nbytes for piece in jobs[0].pieces]))
+        for job in jobs:
+            job.pieces = []  # the products have what they need
+            if isinstance(kept, NonfiniteAnswer):
+                if kept.other is None:
+                    self._note_wrong(job.machine, self._step.describe(kept))
+                self._state.take(AnswerRejected(job.request, kept), now)
+                continue
+            self.measured.count(job, now)
+            if kept:
+                self._state.take(Answered(job.request, terms), now)
+            else:
+                self._note_wrong(job.machine)
+                self._state.take(AnswerRejected(job.request), now)
 
     def _note_wrong(self, machine: int, reason: str = "") -> None:
         event = WrongAnswer(machine, reason)
@@ -275,21 +277,25 @@ class StepDriver:
                 self._hub.mark_late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
+                self._has_changed = True
                 self._update_expected()  # a spare may be the machine
             case Exclude(machine, kind):
                 self._hub.exclude(machine, self._reasons[machine], kind)
+                self._has_changed = True
                 self._update_expected()
             case Adopt(machine):
                 host = self._hub.roster.adoption_hosts(machine)[0]
                 self._hub.carry(host.rank, machine)
+                self._has_changed = True
                 self._update_expected()
 
     def _send_requests(self, requests: list[Request]) -> None:
         step, product = self._step, self._products.product
         contents = {request: self._products.content(request) for request in requests}
+        share = announce = 0
         for jobs in self._end.send_jobs(step.number, product, contents):
-            vectors = distinct(job.content for job in jobs)
-            step.count(share=sum(vector.nbytes for vector in vectors))
-            for job in jobs:
-                self._state.take(Sent(job.request), job.sent_at)
-                step.count(announce=16 * len(job.intervals))
+            vectors = [job.content for job in jobs] if product.adjoint else [jobs[0].content]
+            share += sum([vector.nbytes for vector in vectors])
+            announce += sum([16 * len(job.intervals) for job in jobs])
+        step.count(share=share, announce=announce)
+        self._state.take(Sent(requests), self._clock.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from functools import partial
 
@@ -34,15 +35,14 @@ from cec_mpi.runtime.master.planning import OpenStore
 from cec_mpi.runtime.master.postponed import PostponedWarnings
 from cec_mpi.runtime.master.products import (
     AdjointProducts,
+    AnswerMemory,
     ForwardProducts,
     ProbeProducts,
     Products,
 )
 from cec_mpi.runtime.master.step import ProductResult, Step, StepInfeasibleError
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.runtime.processes.waiting import PollTimer, WaitHistory
-from cec_mpi.runtime.times import IDLE_SLEEP
-from cec_mpi.runtime.wire.jobs import JobsEnd, distinct
+from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.orders import HUB_POISONED
 
 
@@ -83,10 +83,12 @@ class ElasticExecutor:
             self._largest = store.scaling.largest
             self._checker, self._checks = _make_checks(store, options.seed)
         self._has_warned = False  # of a store that is damaged
-        self._history = WaitHistory()
+        self._memory = AnswerMemory()
         self._rows: list[int] = []  # that machines computed in the last step
         self._counted: tuple[Plan | None, NDArray[np.int64]] = None, np.zeros(0, np.int64)
         self._allowed: float | None = None  # seconds for an answer, in the last step
+        # What knows the machines of the next step, until the step begins.
+        self._planned_for: tuple[ElasticStep, StepDriver] | None = None
 
     def next(self, adjoint: bool) -> Step:
         """Return the next step, planned for the machines that can be asked.
@@ -121,12 +123,11 @@ class ElasticExecutor:
 
     def _wait(self) -> Step:
         """Return the next step, when enough machines can be asked."""
-        state, driver = self._make_driver()
+        state, driver = self._planned_for = self._make_driver()
         clock, schedule = self._hub.clock, self._steps.schedule
-        begin, has_waited = clock.monotonic(), False
-        timer, idle_patience = PollTimer(clock=clock), PollTimer(longest=IDLE_SLEEP, clock=clock)
+        begin, has_waited, moment = clock.monotonic(), False, -math.inf
         while True:
-            driver.poll_hub()
+            driver.poll_hub(moment)
             busy, error = self._hub.busy(), None
             can_adopt = state.adopts and self._hub.roster.adoptable
             try:
@@ -145,10 +146,10 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                continue  # a machine was given up: the schedule says what is missing
+                moment = -math.inf  # a machine was given up: the schedule says what is missing
+                continue
             schedule.check_cancelled()
             has_waited, moment = True, min(outcome.moment, schedule.next_change())
-            (timer if busy else idle_patience).pause(moment)
 
     def _multiply(self, step: Step, buffers: Buffers) -> ProductResult:
         answers = RowAnswers(
@@ -170,7 +171,8 @@ class ElasticExecutor:
             placement.cuts,
         )
         ledger.plan(step.plan.assignment.intervals_of_all())
-        products = ForwardProducts(step.product, buffers.shared, answers)
+        self._memory.clear()
+        products = ForwardProducts(step.product, buffers.shared, answers, self._memory)
         measured = self._run(step, ledger, products, self._counts(step), refine=ledger.refine)
         return self._make_result(step, measured, np.empty(0), ledger.condition)
 
@@ -201,7 +203,7 @@ class ElasticExecutor:
                 counts[machine - 1] += stop - start
         ledger = ProbeLedger(checker.recovery, spans, checks.products)
         products = ProbeProducts(checks, checker, rows)
-        self._end.release(self._run(step, ledger, products, counts).jobs)
+        self._run(step, ledger, products, counts)
         products.keep(ledger.answered_by)
 
     def _run(
@@ -227,7 +229,8 @@ class ElasticExecutor:
         refine : callable
             Returns rows that can be decoded again.
         """
-        state, driver = self._make_driver()
+        state, driver = self._planned_for or self._make_driver()
+        self._planned_for = None
         steps, clock = self._steps, self._hub.clock
         predicted = steps.speeds.predict(products.product, step.plan.amounts(rows))
         listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
@@ -235,7 +238,7 @@ class ElasticExecutor:
             listed = listed.intersection(able)
         steps.begin(step)
         state.begin(ledger, listed, predicted, clock.monotonic())
-        outcome = driver.run(step, products, steps, refine, self._history)
+        outcome = driver.run(step, products, steps, refine)
         self._allowed = state.allowed
         if isinstance(outcome, StepFailed):
             raise self._error_of(step, outcome, not products.product.adjoint)
@@ -251,10 +254,8 @@ class ElasticExecutor:
     def _make_result(
         self, step: Step, measured: Measurements, values: NDArray[np.float64], condition: float
     ) -> ProductResult:
-        """Return the result and what the machines did; releases their buffers."""
-        step.count(collect=sum(array.nbytes for array in distinct(j.values for j in measured.jobs)))
-        self._end.release(measured.jobs)
-        rows = measured.rows.tolist()
+        """Return the result and what the machines did."""
+        rows = measured.rows()
         if rows != self._rows:
             self._rows = rows  # the same list while they are the same
         return ProductResult(measured.answers(values), condition, self._rows)

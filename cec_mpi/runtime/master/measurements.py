@@ -24,35 +24,38 @@ class Measurements:
 
     Attributes
     ----------
-    rows : (N,) ndarray of int
-        Rows that machines 1..N computed.
     jobs : list of Job
         Jobs whose answers were used, in the order of answers.
     """
 
     def __init__(self, machines: int, begin: float) -> None:
-        self.rows = np.zeros(machines, np.int64)
         self.jobs: list[Job] = []
-        self._begin = begin
-        self._totals = np.zeros((3, machines))  # seconds, seconds of reading, bytes read
+        self._begin, self._machines = begin, machines
         self._answer_times: list[tuple[float, int]] = []  # seconds and machine of each answer
         self._finish_times: dict[int, float] = {}  # seconds until the first answer of each machine
 
     def count(self, job: Job, now: float) -> None:
         """Count an answer that came now."""
-        n, reported = job.machine - 1, job.report_fields
-        self.rows[n] += job.count
-        self._totals[:, n] += reported.seconds, reported.load_seconds, reported.load_bytes
+        reported, machine, after = job.report_fields, job.machine, now - self._begin
         self.jobs.append(job)
-        after = now - self._begin
-        self._answer_times.append((after, job.machine))
+        self._answer_times.append((after, machine))
         computed = job.sent_at - self._begin + reported.load_seconds + reported.seconds
-        self._finish_times.setdefault(job.machine, computed if 0 <= computed <= after else after)
+        self._finish_times.setdefault(machine, computed if 0 <= computed <= after else after)
 
     def answers(self, values: NDArray[np.float64]) -> Answers:
         """Return what the machines did, with the result of X' V."""
-        seconds, load_seconds, load_bytes = self._totals
+        reported = np.zeros((3, self._machines))
+        for job in self.jobs:
+            reported[:, job.machine - 1] += job.report_fields[1:4]
+        seconds, load_seconds, load_bytes = reported
         return Answers(values, seconds, load_seconds, load_bytes, [])
+
+    def rows(self) -> list[int]:
+        """Return the rows that machines 1..N computed."""
+        found = [0] * self._machines
+        for job in self.jobs:
+            found[job.machine - 1] += job.count
+        return found
 
     def delays(
         self, planned: Collection[int], events: Iterable[MachineEvent], now: float

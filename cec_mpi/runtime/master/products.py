@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination
+from cec_mpi.core.checks.finite import NonfiniteAnswer, NonfiniteChecker, is_finite
 from cec_mpi.core.checks.parity import Comparison, ParityChecker
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.core.elastic.events import (
@@ -26,9 +27,9 @@ from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.core.step.answers import RowAnswers
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.wire.jobs import distinct
 
 Floats = NDArray[np.float64]
+_ALIGNMENT = 64  # bytes
 Outcome = RowsAgree | RowsDisagree | FaultUndetermined | Named
 
 
@@ -45,11 +46,53 @@ class Products(Protocol):
     def content(self, request: Request) -> NDArray[Any]:
         """Return what the rows of a request are multiplied with."""
 
-    def take(self, request: Request, values: NDArray[Any]) -> bool:
-        """Keep an answer; False if it fails its check."""
+    def take(
+        self, requests: Sequence[Request], pieces: list[NDArray[Any]]
+    ) -> bool | NonfiniteAnswer:
+        """Keep the answer to a request, or the sum of the answers to several.
+
+        Returns
+        -------
+        bool or Unusable
+            True if it is kept, False if it fails its check, or the number that is not finite.
+        """
 
     def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
         """Compare or decode answers; returns the outcome of a comparison."""
+
+
+class AnswerMemory:
+    """Memory for the answers of a step to X W, which the next step uses again."""
+
+    def __init__(self) -> None:
+        self._octets = np.empty(0, np.uint8)
+        self._used = self._needed = 0
+
+    def clear(self) -> None:
+        """Make all memory free, as much as the last step needed."""
+        if not self._octets.size // 4 <= self._needed <= self._octets.size:
+            self._octets = np.empty(self._needed, np.uint8)
+        self._used = self._needed = 0
+
+    def array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return a vector whose content is undefined."""
+        octets = -(-size * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self._needed += octets
+        if self._used + octets > self._octets.size:
+            return np.empty(size, dtype)
+        begin, self._used = self._used, self._used + octets
+        return self._octets[begin : begin + size * dtype.itemsize].view(dtype)
+
+
+def copy_finite(pieces: Sequence[NDArray[Any]], values: NDArray[Any]) -> bool:
+    """Copy pieces into a vector, one behind the other; returns whether they are finite."""
+    begin, finite = 0, True
+    for piece in pieces:
+        end = begin + piece.size
+        values[begin:end] = piece
+        finite = is_finite(piece) and finite
+        begin = end
+    return finite
 
 
 class ForwardProducts:
@@ -61,17 +104,29 @@ class ForwardProducts:
     shared : (k, r) ndarray
         W as it is sent.
     answers : RowAnswers
+    memory : AnswerMemory
     """
 
-    def __init__(self, product: Product, shared: NDArray[Any], answers: RowAnswers) -> None:
+    def __init__(
+        self, product: Product, shared: NDArray[Any], answers: RowAnswers, memory: AnswerMemory
+    ) -> None:
         self.product, self._shared, self._answers = product, shared, answers
+        self._memory, self._not_finite = memory, NonfiniteChecker(product.columns)
 
     def content(self, request: Request) -> NDArray[Any]:
         """See `Products.content`."""
         return self._shared
 
-    def take(self, request: Request, values: NDArray[Any]) -> bool:
+    def take(
+        self, requests: Sequence[Request], pieces: list[NDArray[Any]]
+    ) -> bool | NonfiniteAnswer:
         """See `Products.take`; rows are checked by comparing them."""
+        (request,) = requests
+        values = self._memory.array(sum([piece.size for piece in pieces]), pieces[0].dtype)
+        if not copy_finite(pieces, values):
+            found = self._not_finite.take(request.machine, request.intervals, values)
+            assert found is not None
+            return found
         self._answers.take(request.machine, request.intervals, values)
         return True
 
@@ -120,23 +175,31 @@ class AdjointProducts:
             Term, NDArray[Any]
         ] = {}  # coefficients of terms that replace others
         self._weights: dict[tuple[int, tuple[int, ...]], dict[int, float]] = {}
-        self._values: dict[Term, Floats] = {}
+        self._not_finite = NonfiniteChecker(product.columns, adjoint=True)
+        self._pieces: dict[Term, list[NDArray[Any]]] = {}
 
     def content(self, request: Request) -> NDArray[Any]:
         """See `Products.content`."""
         assert request.term is not None
         return self._coefficients(request.term)
 
-    def take(self, request: Request, values: NDArray[Any]) -> bool:
+    def take(
+        self, requests: Sequence[Request], pieces: list[NDArray[Any]]
+    ) -> bool | NonfiniteAnswer:
         """See `Products.take`; a term is checked with the probe."""
-        term = request.term
-        assert term is not None
+        terms = [request.term for request in requests if request.term is not None]
+        if not all(is_finite(piece) for piece in pieces):
+            request = requests[0]
+            given = request.machine, request.intervals, np.concatenate(pieces)
+            found = self._not_finite.take(*given)
+            assert found is not None
+            return found
         if self._checks is not None:
-            given = term.machine, term.intervals, self._coefficients(term), values
-            if self._checks.fails(*given):
+            (term,), values = terms, np.concatenate(pieces)
+            if self._checks.fails(term.machine, term.intervals, self._coefficients(term), values):
                 del self._checks.products[term.machine]  # it may be the product that was wrong
                 return False
-        self._values[term] = values
+        self._pieces |= dict.fromkeys(terms, pieces)
         return True
 
     def execute(self, instruction: Compare | IdentifyFaulty | Decode) -> Outcome | None:
@@ -146,8 +209,11 @@ class AdjointProducts:
     def sum(self, terms: list[Term], size: int) -> Floats:
         """Return the sum of these terms, of this size; some have one array, which is their sum."""
         total = np.zeros(size)
-        for values in distinct(self._values[term] for term in terms):
-            total += values
+        for pieces in {id(pieces := self._pieces[term]): pieces for term in terms}.values():
+            begin = 0
+            for piece in pieces:
+                total[begin : begin + piece.size] += piece
+                begin += piece.size
         return total
 
     def _coefficients(self, term: Term) -> NDArray[Any]:
@@ -202,6 +268,7 @@ class ProbeProducts:
     def __init__(self, checks: TermChecks, checker: ParityChecker, rows: int) -> None:
         self.product = Product(False, 1)
         self._checks, self._checker, self._rows = checks, checker, rows
+        self._not_finite = NonfiniteChecker(1)
         self._new: dict[int, Floats] = {}
 
     def content(self, request: Request) -> NDArray[Any]:
@@ -209,8 +276,14 @@ class ProbeProducts:
         probe: NDArray[Any] = self._checks.probe
         return probe
 
-    def take(self, request: Request, values: NDArray[Any]) -> bool:
+    def take(
+        self, requests: Sequence[Request], pieces: list[NDArray[Any]]
+    ) -> bool | NonfiniteAnswer:
         """See `Products.take`."""
+        (request,), values = requests, np.concatenate(pieces)
+        found = self._not_finite.take(request.machine, request.intervals, values)
+        if found is not None:
+            return found
         products, position = np.full(self._rows, np.nan), 0
         for start, stop in request.intervals:
             products[start:stop] = values[position : position + stop - start]

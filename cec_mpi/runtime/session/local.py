@@ -16,7 +16,7 @@ from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError, ShortageError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.machine.machine import Machine
-from cec_mpi.runtime.processes.waiting import Clock
+from cec_mpi.runtime.processes.waiting import Clock, sleep_at_most
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import State
 from cec_mpi.runtime.session.serving import (
@@ -26,6 +26,7 @@ from cec_mpi.runtime.session.serving import (
     join_problems,
     open_machine,
 )
+from cec_mpi.runtime.times import ANSWER_SLEEP
 from cec_mpi.runtime.wire.answers import AnswerBuffers, Answers
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, Part, pack_report
@@ -133,8 +134,8 @@ class LocalHub(StaticHub):
         """See `ElasticHub.expected_machines`."""
         return self.roster.opening
 
-    def events(self) -> Iterator[Event]:
-        """See `Hub.events`; machines compute in this call."""
+    def events(self, until: float = -math.inf) -> Iterator[Event]:
+        """See `ElasticHub.events`; machines compute in this call."""
         for host in self.roster.processes if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
@@ -149,7 +150,8 @@ class LocalHub(StaticHub):
                 job.is_held = False
                 self.roster.mark_answered(rank, job.machine)
                 self._events.append(JobsAnswered((job,)))
-            yield from super().events()
+        if not self._events and (left := until - self.clock.monotonic()) > 0:
+            sleep_at_most(self.clock, left, ANSWER_SLEEP)
         yield from super().events()
 
     def compute(self, rank: int, job: Job) -> bool:
@@ -161,8 +163,8 @@ class LocalHub(StaticHub):
             content = content.reshape(job.count, job.product.columns)
         with Machine.ignore_fp_warnings():
             (values,), (report,) = answer({job.machine: machine}, order, content)
-        job.values[:] = values
-        job.report[:] = pack_report(report, job.machine)
+        job.pieces = [values.copy()]
+        job.report_fields = pack_report(report, job.machine)
         self._problems[rank] = report.problem
         return True
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,13 +18,10 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.orders import Opening, ReportFields
 
-_REPORT = ReportFields.size()  # numbers of a report
-# Bytes of buffers that are kept: 4 times those of a step, at least 16 MiB.
-_STEPS, _MIN_KEPT_BYTES = 4, 16 << 20
-_OVERHEAD = 1024  # bytes of a buffer beside its numbers
+_NO_REPORT = ReportFields(0, *(7 * [math.nan]))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Job:
     """A job of a machine: the rows of a request.
 
@@ -34,13 +32,14 @@ class Job:
     product : Product
     content : ndarray
         What the rows are multiplied with: W, shape (k, r), or coefficients, (count, k).
-    values : ndarray
-        Receives the answers to X W, (count * k,), or the part of the sum X' V, (r * k,) of
-        float64, which is that of several jobs if a host sums their parts.
     sent_at : float
         When the job was sent, in seconds of the hub's clock.
-    report : (8,) ndarray of float64
-        Receives the report; NaN counts as failed.
+    report_fields : ReportFields
+        The report of the machine, once it has answered.
+    pieces : list of ndarray
+        The answer, in one or more vectors: count * k numbers of X W, or the r * k numbers of
+        float64 of the part of the sum X' V, which is that of several jobs if a host sums their
+        parts.
     tracker : zmq.MessageTracker or None
         Whether ZeroMQ has released `content`.
     is_held : bool
@@ -51,9 +50,9 @@ class Job:
     step: int
     product: Product
     content: NDArray[Any]
-    values: NDArray[Any]
     sent_at: float
-    report: NDArray[np.float64] = field(default_factory=lambda: np.full(_REPORT, np.nan))
+    report_fields: ReportFields[float] = _NO_REPORT
+    pieces: list[NDArray[Any]] = field(default_factory=list)
     tracker: Any = None
     is_held: bool = False
 
@@ -72,39 +71,10 @@ class Job:
         return count_rows(self.request.intervals)
 
     @property
-    def report_fields(self) -> ReportFields[float]:
-        """The report of the machine."""
-        return ReportFields(*self.report.tolist())
-
-    @property
     def failed(self) -> bool:
         """Whether the machine raised an exception, or answered for another machine."""
         fields = self.report_fields
         return bool(fields.failed) or fields.shard != self.machine
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the host must leave soon."""
-        return bool(self.report_fields.leaving)
-
-    def bound_report(self, seconds: float, size: int) -> None:
-        """Bound the reported times and bytes by what is possible.
-
-        Parameters
-        ----------
-        seconds : float
-            Since the job was sent.
-        size : int
-            Bytes of the shard.
-        """
-        found = self.report_fields
-        for place, number, most in (
-            (1, found.seconds, seconds),
-            (2, found.load_seconds, seconds),
-            (3, found.load_bytes, size),
-        ):
-            if not 0.0 <= number <= most:
-                self.report[place] = most if number > most else 0.0
 
     @property
     def is_sending(self) -> bool:
@@ -114,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsAnswered:
-    """Jobs that a host was sent together, in this step or an earlier one, were answered."""
+    """Jobs that a host was sent in one message, in this step or an earlier one, were answered."""
 
     jobs: tuple[Job, ...]
 
@@ -137,8 +107,12 @@ class ElasticHub(Protocol):
     roster: Roster
     is_poisoned: bool
 
-    def events(self) -> Iterator[Event]:
-        """Yield what has happened since the last call; never waits."""
+    def events(self, until: float = -math.inf) -> Iterator[Event]:
+        """Yield what has happened since the last call.
+
+        Waits for it until this moment of the clock at most, and for a fraction of a second, after
+        which the caller looks at other things.
+        """
 
     def expected_machines(self) -> set[int]:
         """Return the machines that are expected: they open their shards, or may still join."""
@@ -185,11 +159,7 @@ class JobsEnd:
     def __init__(self, hub: ElasticHub, opening: Opening) -> None:
         self.hub = hub
         self.path = opening.store
-        self._manifest = opening.manifest
-        self._arithmetic = opening.arithmetic
-        self._buffers: dict[tuple[int, np.dtype[Any]], list[NDArray[Any]]] = {}
-        self._kept = 0  # bytes of these
-        self._sent: list[Job] = []
+        self._sent: list[Job] = []  # jobs whose content may still be sent
 
     def send_jobs(
         self, step: int, product: Product, contents: Mapping[Request, NDArray[Any]]
@@ -219,14 +189,12 @@ class JobsEnd:
             groups.setdefault((rank, replaced), []).append(request)
         found = []
         for (rank, _), requests in groups.items():
-            values = self._values(product, requests)
             now = self.hub.clock.monotonic()
             jobs = tuple(
-                Job(request, step, product, contents[request], array, now)
-                for request, array in zip(requests, values, strict=True)
+                Job(request, step, product, contents[request], now) for request in requests
             )
             self.hub.send_jobs(rank, jobs)
-            self._sent += [job for job in jobs if job.is_sending]
+            self._sent += [job for job in jobs if job.is_held]
             found.append(jobs)
         return found
 
@@ -234,40 +202,3 @@ class JobsEnd:
         """Whether an array shares memory with what may still be sent, to lost machines too."""
         self._sent = [job for job in self._sent if job.is_sending]
         return any(np.may_share_memory(job.content, content) for job in self._sent)
-
-    def release(self, jobs: Iterable[Job]) -> None:
-        """Reuse the arrays of these jobs, which have been answered."""
-        released = distinct(job.values for job in jobs)
-        size = sum(map(_size_of, released))
-        if self._kept + size > max(_MIN_KEPT_BYTES, _STEPS * size):  # of earlier plans
-            self._buffers.clear()
-            self._kept = 0
-        self._kept += size
-        for values in released:
-            self._buffers.setdefault((values.size, values.dtype), []).append(values)
-
-    def _values(self, product: Product, requests: Sequence[Request]) -> list[NDArray[Any]]:
-        """Return arrays for the answers to requests; terms that are summed have one."""
-        if product.adjoint:
-            size = self._manifest.columns * product.columns
-            return [self._array(size, np.dtype(np.float64))] * len(requests)
-        counts = (count_rows(request.intervals) for request in requests)
-        return [self._array(count * product.columns, self._arithmetic) for count in counts]
-
-    def _array(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        kept = self._buffers.get((size, dtype))
-        if not kept:
-            return np.full(size, np.nan, dtype)
-        values = kept.pop()
-        self._kept -= _size_of(values)
-        values.fill(np.nan)  # so that a short answer is not taken for a whole one
-        return values
-
-
-def distinct(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return arrays without repetitions of the same one."""
-    return list({id(array): array for array in arrays}.values())
-
-
-def _size_of(values: NDArray[Any]) -> int:
-    return int(values.nbytes) + _OVERHEAD

@@ -113,6 +113,35 @@ class ReportFields(NamedTuple, Generic[Number]):
         return len(cls._fields)
 
 
+def bound_report(report: ReportFields[float], seconds: float, size: int) -> ReportFields[float]:
+    """Bound the times and bytes of a report by what is possible.
+
+    Parameters
+    ----------
+    report : Reported
+    seconds : float
+        Since the job was sent.
+    size : int
+        Bytes of the shard.
+
+    Examples
+    --------
+    >>> bound_report(Reported(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
+    (2.0, 0.0, 0.0)
+    """
+    if 0.0 <= report.seconds <= seconds and report.load_seconds == report.load_bytes == 0.0:
+        return report  # as in nearly every step
+    return report._replace(
+        seconds=_bounded(report.seconds, seconds),
+        load_seconds=_bounded(report.load_seconds, seconds),
+        load_bytes=_bounded(report.load_bytes, size),
+    )
+
+
+def _bounded(number: float, most: float) -> float:
+    return min(number, most) if number >= 0.0 else 0.0
+
+
 class Part(NamedTuple):
     """What a machine computes in a step.
 

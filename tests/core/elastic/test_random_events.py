@@ -403,7 +403,7 @@ class World(RuleBasedStateMachine):
                 process.request = instruction
                 replaced = instruction.term and instruction.term.replaces
                 process.message = process.host, self.turn, replaced
-                self.step.take(Sent(instruction), self.now)
+                self.step.take(Sent([instruction]), self.now)
             case Compare(start, stop, machines):
                 rows = start, stop, machines
                 self.step.take(

@@ -56,8 +56,7 @@ def step_of(machines, planned, *, compares=False, deadline=None, predicted=None,
     step.begin(ledger, MACHINES, predicted, 0.0)
     requests = step.instructions(0.0)
     assert [type(each) for each in requests] == [Request] * len(planned)
-    for request in requests:
-        step.take(Sent(request), 0.0)
+    step.take(Sent(requests), 0.0)
     return step, requests
 
 
@@ -84,7 +83,7 @@ def test_rows_of_a_late_machine_are_shared_and_its_answer_counts_if_it_is_first(
     assert step.instructions(0.5) == [WaitUntil(pytest.approx(1.0, abs=1e-3))]
     late, other = step.instructions(1.1)
     assert (late, other.machine, other.intervals) == (MarkLate(2), 3, ALL)
-    step.take(Sent(other), 1.1)
+    step.take(Sent([other]), 1.1)
     step.take(Answered(second), 1.2)
     assert step.instructions(1.2) == [Decode(0, ROWS, (1, 2))]
     assert step.instructions(1.2) == [Done((other.machine,))]

@@ -1,7 +1,6 @@
-"""Arrays for answers: those of the last steps are used again, and no more are kept."""
+"""Jobs: what goes in one message, and what must not change until it is sent."""
 
 import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.roster import Roster
 from cec_mpi.runtime.wire.jobs import JobsEnd
 from cec_mpi.runtime.wire.orders import Opening
-
-ROWS, MIB = 1 << 18, 1 << 20  # 2 MiB of answers
 
 
 class SilentHub:
@@ -58,36 +55,12 @@ def send(end, *requests, adjoint=False, content=None):
     return [job for jobs in sent for job in jobs]
 
 
-def step(end, *rows):
-    jobs = send(end, *(Request(n, ((0, count),)) for n, count in enumerate(rows, start=1)))
-    end.release(jobs)
-    return [job.values for job in jobs]
-
-
-def test_jobs_of_a_host_are_one_message_and_terms_of_one_sum_have_one_array(end):
+def test_jobs_of_a_host_go_in_one_message_unless_they_are_of_different_sums(end):
     rows, lost = ((0, 2),), Term(9, ((0, 2),))
     terms = [Term(1, rows), Term(2, rows), Term(3, rows, lost), Term(4, rows, lost)]
-    jobs = send(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
-    assert end.hub.sent == [[1, 2], [3, 4]]
-    assert [job.values is jobs[0].values for job in jobs] == [True, True, False, False]
-    assert jobs[2].values is jobs[3].values
-    end.release(jobs)
-    step(end, 3, 4)
-    assert end.hub.sent[2:] == [[1, 2]]
-
-
-def test_the_same_rows_are_answered_into_the_same_arrays(end):
-    first = step(end, ROWS, ROWS // 2, 3)
-    for _ in range(5):
-        again = step(end, 3, ROWS, ROWS // 2)
-        assert {id(values) for values in again} == {id(values) for values in first}
-        assert all(np.isnan(values).all() for values in again)
-
-
-def test_two_plans_in_turn_have_their_arrays(end):
-    first, second = step(end, 8 * ROWS), step(end, 9 * ROWS)
-    assert step(end, 8 * ROWS)[0] is first[0]
-    assert step(end, 9 * ROWS)[0] is second[0]
+    send(end, *(Request(term.machine, rows, term) for term in terms), adjoint=True)
+    send(end, Request(1, rows), Request(2, rows))
+    assert end.hub.sent == [[1, 2], [3, 4], [1, 2]]
 
 
 def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
@@ -103,14 +76,3 @@ def test_what_is_sent_must_not_change_until_the_hub_has_released_it(end):
     assert end.is_sending(other)
     jobs[1].tracker.done = True
     assert not end.is_sending(other)
-
-
-@pytest.mark.parametrize(("rows", "most"), [(ROWS, 17 * MIB), (8 * ROWS, 70 * MIB)])
-def test_rows_that_change_each_step_take_no_more_than_some_steps(end, rows, most):
-    tracemalloc.start()
-    try:
-        for count in range(100):
-            step(end, rows + count)
-            assert tracemalloc.get_traced_memory()[0] < most
-    finally:
-        tracemalloc.stop()

@@ -24,6 +24,7 @@ from cec_mpi.runtime.wire.orders import (
     OrderKind,
     ReportFields,
     Stop,
+    bound_report,
     pack_report,
     parse_order,
 )
@@ -103,15 +104,15 @@ def test_an_opening_comes_as_it_was_sent(tmp_path):
 
 
 def job_of(*intervals):
-    return Job(Request(3, intervals), 7, Product(), np.ones(1), np.empty(0), 0.0)
+    return Job(Request(3, intervals), 7, Product(), np.ones(1), 0.0)
 
 
 def test_a_report_comes_as_it_was_sent():
     report = Report(1.5, Loaded(0.5, 80), "no memory", leaving=True, damaged=True)
     job = job_of((0, 4), (6, 9))
-    job.report[:] = pack_report(report, shard=3, finite=False)
+    job.report_fields = pack_report(report, shard=3, finite=False)
     assert job.report_fields == ReportFields(3, 1.5, 0.5, 80, 1, 1, 1, 1)
-    assert (job.count, job.failed, job.leaving) == (7, True, True)
+    assert (job.count, job.failed) == (7, True)
 
 
 @pytest.mark.parametrize(
@@ -124,17 +125,16 @@ def test_a_report_comes_as_it_was_sent():
     ],
 )
 def test_what_a_machine_reports_is_bounded_by_what_is_possible(reported, bounded):
-    job = job_of((0, 4))
     seconds, load_seconds, size = reported
-    job.report[:] = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
-    job.bound_report(2.0, 100)
-    assert job.report_fields[:4] == (3, *bounded)
+    report = pack_report(Report(seconds, Loaded(load_seconds, size)), shard=3)
+    assert bound_report(report, 2.0, 100)[:4] == (3, *bounded)
 
 
 @pytest.mark.parametrize("answered", [0, 2, np.nan])
 def test_an_answer_for_another_shard_is_none(answered):
     job = job_of((0, 4))
-    job.report[:] = pack_report(Report(), shard=3)
+    assert job.failed  # before it is answered
+    job.report_fields = pack_report(Report(), shard=3)
     assert not job.failed
-    job.report[0] = answered
+    job.report_fields = job.report_fields._replace(shard=answered)
     assert job.failed

@@ -9,6 +9,7 @@ answer.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from collections import deque
@@ -27,9 +28,11 @@ from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
 from cec_mpi.runtime.processes.places import Place, combine_places, detect_place
 from cec_mpi.runtime.processes.start import version_mismatch
-from cec_mpi.runtime.processes.waiting import Clock, PollTimer
+from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.roster import WARNED, Host, Roster, State
 from cec_mpi.runtime.times import (
+    ANSWER_SECONDS,
+    DISCONNECT_POLL_SECONDS,
     LEAVING_SECONDS,
     MAX_BACKOFF_SECONDS,
     OPEN_SECONDS,
@@ -38,7 +41,7 @@ from cec_mpi.runtime.times import (
     SHORTAGE_SECONDS,
     SLOW_OPEN_SECONDS,
 )
-from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd, distinct
+from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
     Opening,
@@ -47,6 +50,7 @@ from cec_mpi.runtime.wire.orders import (
     OrderKind,
     Stop,
     Verdict,
+    bound_report,
 )
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES, make_tracker, to_frames
@@ -64,10 +68,10 @@ from cec_mpi.runtime.wire.sockets.messages import (
     REFUSED,
     STATUS,
     Hello,
-    copy_frames,
     kind_and_head,
     pack_jobs,
     package_fingerprint,
+    unpack_answer,
     unpack_status,
 )
 from cec_mpi.store.format.manifest import Manifest
@@ -187,6 +191,9 @@ class SocketHub:
         self._shortage = ShortageReporter(self.roster, spare)
         self._paused = True  # no process becomes a machine now
         self._stop_message: bytes | None = None  # to all, and to those who still come
+        self._answering: list[Peer] = []  # peers with answers, in order
+        self._has_news = False  # messages that are not answers, or hosts that open machines
+        self._next_round = 0.0  # when all hosts are looked at
         self._invalid_messages = 0  # messages that no machine sends
         self._backoffs: dict[tuple[str, int], Backoff] = {}  # by host and process
         self._reported_problems: set[str] = set()  # why processes could not join
@@ -237,12 +244,12 @@ class SocketHub:
             Called again and again; an exception ends the wait.
         """
         assert self._pending_hellos is not None
-        timer, due = PollTimer(), time.monotonic() + seconds
+        due = time.monotonic() + seconds
         settled = False
         while (
             missing := expected() - sum(hello.rank > 0 for _, hello in self._pending_hellos)
         ) > 0:
-            self._listen()
+            self._listen(POLL_SECONDS)
             for name in self._listener.disconnected([name for name, _ in self._pending_hellos]):
                 self._pending_hellos = [pair for pair in self._pending_hellos if pair[0] != name]
             if not settled and len(self._pending_hellos) >= enough:
@@ -252,7 +259,6 @@ class SocketHub:
                 print_note(f"{missing} of {total} have not joined yet, but can still join")
                 break
             check_cancelled()
-            timer.pause()
         found, self._pending_hellos = sorted(self._pending_hellos, key=_launch_order), None
         for name, hello in found:
             self._register(name, hello)
@@ -362,12 +368,11 @@ class SocketHub:
             self._stop_message = Stop(error).packed()
             for peer in self._connected_peers():
                 peer.order(Order(OrderKind.STOP), self._stop_message)
-            timer, due = PollTimer(), time.monotonic() + seconds
+            due = time.monotonic() + seconds
             while self._peers and time.monotonic() < due:
-                self._listen()
-                for name in self._listener.disconnected(list(self._peers)):
+                self._listen(DISCONNECT_POLL_SECONDS)
+                for name in self._listener.disconnected(self._peers):
                     del self._peers[name]
-                timer.pause()
             self.stuck_ranks = [
                 peer.hello.rank for peer in self._connected_peers() if peer.hello.rank
             ]
@@ -388,13 +393,14 @@ class SocketHub:
             self.roster.mark_computing(job.machine)
         peer.sent.append(jobs)
         order, contents = pack_jobs(jobs)
+        frames: list[zmq.Frame] = []
         for content in contents:
             if id(content) not in self._outgoing:
-                frames = to_frames(content)
-                self._outgoing[id(content)] = frames, make_tracker(frames)
+                made = to_frames(content)
+                self._outgoing[id(content)] = made, make_tracker(made)
+            frames += self._outgoing[id(content)][0]
         for job in jobs if contents else ():
             job.is_held, job.tracker = True, self._outgoing[id(job.content)][1]
-        frames = [frame for content in contents for frame in self._outgoing[id(content)][0]]
         peer.send(ORDER, order, frames)
 
     def busy(self) -> dict[int, Job]:
@@ -410,25 +416,39 @@ class SocketHub:
         """Return the machines that are expected: they open their shards, or may still join."""
         return self.roster.opening | (self.roster.missing if self.waits else set())
 
-    def events(self) -> Iterator[Event]:
-        """Yield what has happened since the last call; never waits."""
+    def events(self, until: float = -math.inf) -> Iterator[Event]:
+        """See `ElasticHub.events`."""
         self._outgoing.clear()
-        self._listen()
+        self._listen(min(until - time.monotonic(), ANSWER_SECONDS))
         self._handle_disconnects()
+        if self._has_news or time.monotonic() > self._next_round:
+            self._look_round()
+        yield from self._pop_events()
+        while self._answering:
+            peer = self._answering.pop(0)
+            if peer.rank in self.roster:
+                self._take_answer(peer)
+                self._let_go(peer)
+            yield from self._pop_events()
+
+    def _look_round(self) -> None:
+        """Look at all hosts: after a message that is not an answer, and from time to time."""
+        self._next_round = time.monotonic() + POLL_SECONDS
         for peer in self._connected_peers():
             if peer.opening:
                 self._take_open_report(peer)
+        self._has_news = any(peer.opening for peer in self._peers.values())
         self._fill_vacant()
         if not self._paused:
             self._shortage.update(self._manifest)
-        yield from self._pop_events()
         for peer in self._connected_peers():
-            while peer.answers:
-                self._take_answer(peer)
-            if peer.has_left and not peer.sent:
-                peer.send(FAREWELL)
-                self._lose(peer, "it has said good-bye")
-            yield from self._pop_events()
+            self._let_go(peer)
+
+    def _let_go(self, peer: Peer) -> None:
+        """Let a host leave that has said good-bye, once it has answered."""
+        if peer.has_left and not peer.sent:
+            peer.send(FAREWELL)
+            self._lose(peer, "it has said good-bye")
 
     def mark_late(self, machine: int) -> None:
         """Note that the step does not wait for a machine any longer."""
@@ -487,12 +507,13 @@ class SocketHub:
     def _peer_of(self, host: Host) -> Peer:
         return self._by_rank[host.rank]
 
-    def _listen(self) -> None:
-        """Receive messages of machines, and new machines."""
+    def _listen(self, seconds: float = 0.0) -> None:
+        """Receive messages of machines, and new machines; waits so long for the first at most."""
         for _ in range(_SHARE * (_SHARE + len(self._peers))):
-            message = self._listener.receive()
+            message = self._listener.receive(max(0.0, seconds))
             if message is None:
                 return
+            seconds = 0.0
             self._handle_message(*message)
 
     def _handle_message(self, name: bytes, frames: list[Any]) -> None:
@@ -503,11 +524,14 @@ class SocketHub:
             return
         try:
             kind, head = kind_and_head(frames[0])
+            self._has_news |= kind != ANSWER
             if peer is None:
                 if kind == HELLO and (hello := self._read_hello(name, head)) is not None:
                     self._handle_hello(name, hello)
             elif kind == ANSWER and len(peer.answers) < len(peer.sent):
                 peer.answers.append([head, *frames[1:]])
+                self._answering.append(peer)
+                return
             elif kind == PROGRESS and peer.note_progress():
                 pass
             elif self._count_unsolicited(peer):
@@ -620,12 +644,13 @@ class SocketHub:
 
     def _handle_disconnects(self) -> None:
         """Notice connections that have ended."""
-        gone = self._listener.disconnected(list(self._peers))
+        gone = self._listener.disconnected(self._peers)
         if gone:
             self._listen()  # to what they have sent before
         for peer in [self._peers[name] for name in gone]:
             while peer.answers:
                 self._take_answer(peer)
+            self._answering = [each for each in self._answering if each is not peer]
             self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
@@ -672,29 +697,27 @@ class SocketHub:
         self._fill_vacant()
 
     def _take_answer(self, peer: Peer) -> None:
-        jobs, (head, *frames) = peer.sent.popleft(), peer.answers.popleft()
+        jobs, frames = peer.sent.popleft(), peer.answers.popleft()
         for job in jobs:
             job.is_held = False
-        size = sum(job.report.nbytes for job in jobs)
-        values = distinct(job.values for job in jobs)
-        if not (
-            copy_frames([head[:size]], *(job.report for job in jobs))
-            and copy_frames([head[size:], *frames], *values)
-        ):
+        columns = self._manifest.columns * jobs[0].product.columns
+        try:
+            answers = unpack_answer(frames, jobs, columns, self._current_opening.arithmetic)
+        except ValueError:
             self._exclude(peer, "its answer has the wrong length")
             return
         seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(peer.host.machines))
-        for job in jobs:
-            job.bound_report(seconds, self._manifest.shard_bytes)
+        for job, reported, job.pieces in zip(jobs, *answers, strict=True):
+            job.report_fields = bound_report(reported, seconds, self._manifest.shard_bytes)
         peer.unsolicited = 0
         self._events.append(JobsAnswered(jobs))
         if peer.host.is_excluded:
             return
-        if any(job.leaving for job in jobs):
+        if any(job.report_fields.leaving for job in jobs):
             self._exclude(peer, WARNED, Left)
             return
-        unanswered = {job.machine for job in peer.jobs}
-        for machine in {job.machine for job in jobs}.union(peer.host.machines) - unanswered:
+        answered = {job.machine for job in jobs}.union(peer.host.machines)
+        for machine in answered.difference(job.machine for job in peer.jobs):
             self.roster.mark_answered(peer.rank, machine)
 
     # Hosts take machines.
@@ -731,6 +754,7 @@ class SocketHub:
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
         log.info("rank %d is to become machine %d", peer.rank, machine)
+        self._has_news = True
         options, is_new = self._current_opening.options, machine not in self._last_hosts
         before = self.roster.carrier(machine)
         if before is not None and before.is_silent:
@@ -777,10 +801,10 @@ class SocketHub:
 
     def _wait_until(self, done: Callable[[Peer], bool]) -> None:
         """Wait for the machines that open their shards, for slow ones only if they are needed."""
-        manifest, timer = self._manifest, PollTimer()
+        manifest = self._manifest
         last, before = time.monotonic(), -1
         while waited := [peer for peer in self._openers if not done(peer)]:
-            self._listen()
+            self._listen(POLL_SECONDS)
             self._handle_disconnects()
             self._openers = [peer for peer in self._openers if peer.rank in self.roster]
             finished = [peer.opening for peer in self._openers if done(peer)]
@@ -794,7 +818,6 @@ class SocketHub:
             if time.monotonic() > due:
                 log.warning("slow to open: machines %s", [peer.opening for peer in waited])
                 return
-            timer.pause()
 
     def _threads(self) -> dict[int, int]:
         """Return the BLAS threads of each process: its share of the cores of its node."""

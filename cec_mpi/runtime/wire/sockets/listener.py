@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import socket
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,7 @@ from cec_mpi.store.files.regular import check_descriptors, raise_file_limit
 log = logging.getLogger(__name__)
 _DOMAIN = "cec_mpi"  # of the keys
 _NEVER_WAIT = 1  # ZMQ_DONTWAIT
+_SOCKETS = b"\0", b"\1"  # TCP and Unix: the first byte of the name of a connection
 _DESCRIPTORS = 26  # that ZeroMQ needs to listen, and a few more for modules and records
 _NULL_LOGGER = logging.Logger("zmq.auth", logging.CRITICAL)  # pyzmq would log passwords
 
@@ -244,8 +246,11 @@ class Listener:
         # Until when each connection that has ended must show to which machine it belonged.
         self._expected_until: list[float] = []
         self._next_check = self._next_sweep = 0.0
-        self._last: Any = None  # the frame that names the last sender
-        self._turn = 0  # which socket was read last
+        self._last: Any = None  # a frame of the last message
+        self._poller = zmq.Poller()
+        for each in (*self._sockets, *self._monitors):
+            self._poller.register(each, zmq.POLLIN)
+        self._readable: list[int] = []  # numbers of sockets that may have messages, in turn
 
     def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:
         """Begin to send a message; whether the caller is still connected.
@@ -267,26 +272,33 @@ class Listener:
             raise
         return True
 
-    def receive(self) -> tuple[bytes, list[Any]] | None:
-        """Return the next message and its sender; None if there is no message. Never waits.
+    def receive(self, seconds: float = 0.0) -> tuple[bytes, list[memoryview]] | None:
+        """Return the next message and its sender; None if there is none for this time.
 
-        The end of a sender's connection shows at once only after `track_disconnect`.
+        The end of a sender's connection shows at once only after `track_disconnect`, and ends the
+        wait.
         """
-        for _ in self._sockets:
-            self._turn = number = (self._turn + 1) % len(self._sockets)  # none delays the other
-            if is_readable(self._sockets[number]):
-                caller, *frames = self._sockets[number].recv_multipart(copy=False)
-                self._last = caller
-                return bytes([number]) + caller.bytes, [frame.buffer for frame in frames]
+        if not self._readable:
+            self._poll(seconds)
+        while self._readable:
+            number = self._readable.pop(0)
+            router = self._sockets[number]
+            if is_readable(router):
+                self._readable.append(number)  # many messages on one do not delay the other's
+                caller = router.recv()
+                frames = [router.recv(copy=False)]
+                while frames[-1].more:
+                    frames.append(router.recv(copy=False))
+                self._last = frames[0]
+                return _SOCKETS[number] + caller, [frame.buffer for frame in frames]
         return None
 
     def track_disconnect(self) -> None:
         """Look for the end of the last sender's connection from now on."""
         self._tracked[self._last.get(self._zmq.SRCFD)] += 1
 
-    def disconnected(self, callers: Sequence[bytes]) -> list[bytes]:
-        """Return those of some callers whose connections have ended; never waits."""
-        self._read_monitors()
+    def disconnected(self, callers: Collection[bytes]) -> list[bytes]:
+        """Return those of some callers whose connections have ended, as far as is known."""
         now = time.monotonic()
         if now < (self._next_check if self._expected_until else self._next_sweep):
             return []
@@ -332,14 +344,23 @@ class Listener:
             tcp.plain_server = True
         tcp.zap_domain = _DOMAIN.encode()
 
-    def _read_monitors(self) -> None:
-        """Notice that connections of machines have ended."""
+    def _poll(self, seconds: float) -> None:
+        """Wait for messages or the end of a connection, at most for this time."""
+        if self._expected_until:
+            seconds = min(seconds, DISCONNECT_POLL_SECONDS)
+        readable = dict(self._poller.poll(math.ceil(1e3 * seconds)))
+        self._readable = [n for n, router in enumerate(self._sockets) if router in readable]
         for monitor in self._monitors:
-            while is_readable(monitor):
-                descriptor = read_event(monitor)["value"]
-                if descriptor in self._tracked:
-                    self._tracked -= Counter([descriptor])
-                    self._expected_until.append(time.monotonic() + DISCONNECT_GRACE)
+            if monitor in readable:
+                self._read_monitor(monitor)
+
+    def _read_monitor(self, monitor: Any) -> None:
+        """Notice that connections of machines have ended."""
+        while is_readable(monitor):
+            descriptor = read_event(monitor)["value"]
+            if descriptor in self._tracked:
+                self._tracked -= Counter([descriptor])
+                self._expected_until.append(time.monotonic() + DISCONNECT_GRACE)
 
     def _bind(
         self, tcp: Any, at: Sequence[str], ports: tuple[int, int] | None

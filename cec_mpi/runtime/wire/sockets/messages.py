@@ -28,9 +28,9 @@ each. A long vector is not copied, but sent in frames of its own.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
@@ -43,7 +43,15 @@ from cec_mpi.runtime.processes.packing import unpack
 from cec_mpi.runtime.processes.places import Count, Place
 from cec_mpi.runtime.processes.start import fingerprint
 from cec_mpi.runtime.wire.jobs import Job
-from cec_mpi.runtime.wire.orders import SHORT_VECTOR, Multiply, Opening, OpenReport, Order, Part
+from cec_mpi.runtime.wire.orders import (
+    SHORT_VECTOR,
+    Multiply,
+    Opening,
+    OpenReport,
+    Order,
+    Part,
+    ReportFields,
+)
 from cec_mpi.text import printable
 
 ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
@@ -55,6 +63,8 @@ _KIND = 8  # bytes, so that numbers behind it lie as they should
 _MAX_TEXT_LENGTH = 1 << 16  # characters of what went wrong
 _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
+_REPORT = struct.Struct(f"={ReportFields.size()}d")
+_FLOAT64 = np.dtype(np.float64)
 _MAX_NAME = 255  # characters of a name
 _MAX_RATE = 1e15  # rows per second
 
@@ -69,20 +79,17 @@ def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
     return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
 
 
-def copy_frames(frames: Sequence[Any], *arrays: NDArray[Any]) -> bool:
-    """Copy the bytes of frames into arrays, one after the other; False if they do not fit."""
-    free = [octets for a in arrays if (octets := a.reshape(-1).view(np.uint8)).size]
-    for frame in filter(len, frames):
-        octets = np.frombuffer(frame, np.uint8)
-        while octets.size:
-            if not free:
-                return False
-            size = min(octets.size, free[0].size)
-            free[0][:size], octets = octets[:size], octets[size:]
-            free[0] = free[0][size:]
-            if not free[0].size:
-                del free[0]
-    return not free
+def copy_frames(frames: Sequence[Any], array: NDArray[Any]) -> bool:
+    """Copy the bytes of frames into an array; False if they do not fill it exactly."""
+    octets = array.reshape(-1).view(np.uint8)
+    if sum(map(len, frames)) != octets.size:
+        return False
+    begin = 0
+    for frame in frames:
+        end = begin + len(frame)
+        octets[begin:end] = np.frombuffer(frame, np.uint8)
+        begin = end
+    return True
 
 
 def unpack_status(frame: Any) -> OpenReport | str | None:
@@ -105,7 +112,7 @@ def _text(content: str) -> str:
     return printable(content[:_MAX_TEXT_LENGTH], kept="\n")
 
 
-def pack_jobs(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
+def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     """Return the order for jobs of one host, and the vectors that are sent behind it.
 
     An order has the number of rows of each machine, then the rows, then short vectors; its `length`
@@ -113,21 +120,68 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[NDArray[np.int64], list[NDArray[Any]
     """
     first = jobs[0]
     contents = [job.content for job in jobs] if first.product.adjoint else [first.content]
-    size = sum(content.nbytes for content in contents)
+    size = sum([content.nbytes for content in contents])
     length = size if size <= SHORT_VECTOR else 0
-    header = Order.of(first.product, len(jobs), first.step, length)
-    parts = chain.from_iterable((job.machine, len(job.intervals)) for job in jobs)
-    rows = chain.from_iterable(chain(*job.intervals) for job in jobs)
-    head = [*header, *parts, *rows]
+    numbers: list[int] = [*Order.of(first.product, len(jobs), first.step, length)]
+    for job in jobs:
+        numbers += job.machine, len(job.intervals)
+    for job in jobs:
+        for interval in job.intervals:
+            numbers += interval
+    head = struct.pack(f"={len(numbers)}q", *numbers)
     if not length:
-        return np.array(head, dtype=np.int64), contents
-    numbers = np.zeros(len(head) + -(-length // _NUMBER), dtype=np.int64)
-    numbers[: len(head)] = head
-    octets = numbers[len(head) :].view(np.uint8)
-    for content in contents:
-        octets[: content.nbytes] = content.reshape(-1).view(np.uint8)
-        octets = octets[content.nbytes :]
-    return numbers, []
+        return head, contents
+    padding = bytes(-length % _NUMBER)
+    return b"".join([head, *[content.tobytes() for content in contents], padding]), []
+
+
+def unpack_answer(
+    frames: Sequence[memoryview], jobs: Sequence[Job], size: int, dtype: np.dtype[Any]
+) -> tuple[list[ReportFields[float]], list[list[NDArray[Any]]]]:
+    """Return the reports and the answers of jobs of one host, each in pieces that are not copied.
+
+    Parameters
+    ----------
+    frames : sequence of memoryview
+        Reports and values in the first one, values in the others.
+    jobs : sequence of Job
+    size : int
+        Numbers of the sum X' V.
+    dtype : dtype
+        Of answers to X W.
+
+    Raises
+    ------
+    ValueError
+        They have another length than the answers to these jobs.
+    """
+    head, *others = frames
+    end = _REPORT.size * len(jobs)
+    if len(head) < end:
+        raise ValueError("an answer without its reports")
+    reports = [ReportFields(*numbers) for numbers in _REPORT.iter_unpack(head[:end])]
+    adjoint, columns = jobs[0].product
+    kind = _FLOAT64 if adjoint else dtype
+    pieces = [np.frombuffer(frame, kind) for frame in (head[end:], *others) if len(frame)]
+    sizes = [size] if adjoint else [job.count * columns for job in jobs]
+    if sum([piece.size for piece in pieces]) != sum(sizes):
+        raise ValueError("an answer of the wrong length")
+    if len(sizes) == 1:
+        return reports, [pieces] * len(jobs)
+    return reports, [_take_numbers(pieces, count) for count in sizes]
+
+
+def _take_numbers(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
+    """Remove so many numbers from the beginning of pieces, and return them in pieces."""
+    found = []
+    while count:
+        piece = pieces[0][:count]
+        found.append(piece)
+        count -= piece.size
+        pieces[0] = pieces[0][piece.size :]
+        if not pieces[0].size:
+            del pieces[0]
+    return found
 
 
 def unpack_order(numbers: NDArray[np.int64]) -> tuple[Order, Multiply | None, NDArray[np.uint8]]:

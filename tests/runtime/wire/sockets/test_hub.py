@@ -179,6 +179,11 @@ def ask(end, *machines, step=0):
     return jobs if len(machines) > 1 else jobs[0]
 
 
+def numbers_of(job):
+    """The numbers of an answer; none if there was no answer."""
+    return [number for piece in job.pieces for number in piece.tolist()]
+
+
 def happened(hub, *kinds):
     """The events until one of each kind has come."""
     events = []
@@ -285,7 +290,7 @@ def test_unknown_messages_are_dropped_and_harm_nobody(gathered, caplog):
     first.order(OrderKind.MULTIPLY)
     first.answer(1)
     assert happened(hub, JobsAnswered)[-1].jobs == (job,)
-    assert job.values.tolist() == [1.0] * ROWS
+    assert numbers_of(job) == [1.0] * ROWS
 
 
 def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
@@ -297,7 +302,7 @@ def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
     second.answer(2)
     found = []
     until(lambda: found.extend(hub.events()) or any(isinstance(e, JobsAnswered) for e in found))
-    assert job.values.tolist() == [1.0] * ROWS
+    assert numbers_of(job) == [1.0] * ROWS
     until(lambda: found.extend(hub.events()) or any(isinstance(e, Lost) for e in found))
     lost = next(event for event in found if isinstance(event, Lost))
     assert lost == Lost(1, "it sends messages that nobody has asked for")
@@ -498,7 +503,7 @@ def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
     else:
         first.answer(1, numbers)
     assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
-    assert np.isnan(job.values).any() or numbers > ROWS
+    assert numbers_of(job) == []
     with pytest.raises(MachineError, match="its answer has the wrong length"):
         first.connection.receive(LIMIT)
     assert spare.opens() == 1
@@ -512,7 +517,7 @@ def test_an_answer_that_was_sent_before_the_end_counts(gathered):
     first.close()
     time.sleep(0.3)  # so that the master finds both at once
     assert [type(event) for event in happened(hub, Lost)] == [JobsAnswered, Lost]
-    assert job.values.tolist() == [1.0] * ROWS
+    assert numbers_of(job) == [1.0] * ROWS
 
 
 def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
@@ -530,7 +535,7 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     first.answer(1)  # at last
     (answered,) = happened(hub, JobsAnswered)
     assert answered.jobs == (old,)
-    assert np.isnan(new.values).all()
+    assert numbers_of(new) == []
     assert [each.rank for each in hub.roster.spares()] == [1]
     assert hub.busy() == {1: new}
 
@@ -577,7 +582,7 @@ def test_a_host_gets_w_once_and_answers_for_all_of_its_machines(host):
     reports = [pack_report(Report(0.5), machine) for machine in (2, 3)]
     second.say(ANSWER, np.array(reports).tobytes() + np.arange(2.0 * ROWS).tobytes())
     assert happened(hub, JobsAnswered) == [JobsAnswered(tuple(jobs))]
-    assert [job.values.tolist() for job in jobs] == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
+    assert list(map(numbers_of, jobs)) == [[*range(ROWS)], [*range(ROWS, 2 * ROWS)]]
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
 
 
@@ -781,7 +786,7 @@ def test_a_process_that_leaves_with_a_job_answers_first(gathered):
     first.answer(1)
     kinds = [type(event) for event in happened(hub, Left)]
     assert kinds == [JobsAnswered, Left]
-    assert job.values.tolist() == [1.0] * ROWS
+    assert numbers_of(job) == [1.0] * ROWS
 
 
 def test_the_end_of_the_hub_ends_all_and_removes_the_file(make, come, tmp_path, capsys, meanwhile):
