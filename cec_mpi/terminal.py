@@ -156,7 +156,7 @@ def format_table(
 
     Examples
     --------
-    >>> print(*aligned(["machine", "rows"], [["1", "10"], ["12", "9"]], ["machine"]), sep="\n")
+    >>> print(*format_table(["machine", "rows"], [["1", "10"], ["12", "9"]], ["machine"]), sep="\n")
     machine  rows
           1  10
          12  9

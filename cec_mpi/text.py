@@ -25,9 +25,9 @@ def join_names(names: Iterable[object], most: int = 3) -> str:
 
     Examples
     --------
-    >>> listed(["n1", "n1", "n2"])
+    >>> join_names(["n1", "n1", "n2"])
     'n1 and n2'
-    >>> listed(f"n{i}" for i in range(1, 21))
+    >>> join_names(f"n{i}" for i in range(1, 21))
     'n1, n2, n3 and 17 more'
     """
     words = [str(name) for name in dict.fromkeys(names)]
@@ -52,7 +52,7 @@ def truncate(names: Sequence[object], most: int) -> str:
 
     Examples
     --------
-    >>> few(range(9), 9), few(range(10), 3)
+    >>> truncate(range(9), 9), truncate(range(10), 3)
     ('0, 1, 2, 3, 4, 5, 6, 7, 8', '0, 1, 2, ... (10)')
     """
     more = f", ... ({len(names)})" if len(names) > most else ""
@@ -101,7 +101,7 @@ def format_count(count: int, word: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "step"), counted(2000, "step")
+    >>> format_count(1, "step"), format_count(2000, "step")
     ('1 step', '2,000 steps')
     """
     return f"{count:,} {plural(count, word).partition(' ')[2]}"
@@ -112,9 +112,9 @@ def format_duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> duration(0.00123), duration(0.026), duration(12.34), duration(150), duration(7300)
-    ('1.23 ms', '26.0 ms', '12.3 s', '2 min 30 s', '2 h 1 min')
-    >>> duration(-2.4e-13), duration(0.99999)
+    >>> [format_duration(seconds) for seconds in (0.00123, 0.026, 12.34, 150, 7300)]
+    ['1.23 ms', '26.0 ms', '12.3 s', '2 min 30 s', '2 h 1 min']
+    >>> format_duration(-2.4e-13), format_duration(0.99999)
     ('0 s', '1.00 s')
     """
     if seconds < 5e-10:
@@ -133,7 +133,7 @@ def shorten(value: object) -> str:
 
     Examples
     --------
-    >>> shown("two"), shown(range(3)), len(shown("x" * 1000))
+    >>> shorten("two"), shorten(range(3)), len(shorten("x" * 1000))
     ("'two'", 'range(0, 3)', 80)
     """
     return _repr.repr(value)
@@ -152,9 +152,9 @@ def suggest(word: str, words: Iterable[str], before: str = "") -> str:
 
     Examples
     --------
-    >>> closest("machine", ["memory", "machines"], "--")
+    >>> suggest("machine", ["memory", "machines"], "--")
     ' (did you mean --machines?)'
-    >>> closest("nothing", ["like", "it"])
+    >>> suggest("nothing", ["like", "it"])
     ''
     """
     found = closest_match(word, words)

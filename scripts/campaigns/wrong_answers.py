@@ -46,7 +46,8 @@ from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.checks.terms import TermChecks
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.store.reader import open_store
-from helpers.elastic_here import Kept, master_of
+from helpers.elastic_here import master_of
+from helpers.recording import Kept
 
 Floats = NDArray[np.float64]
 Spoils = Callable[[Any, Floats], Floats]

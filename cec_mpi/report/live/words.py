@@ -14,7 +14,7 @@ def format_clock(seconds: float) -> str:
 
     Examples
     --------
-    >>> clock(7.9), clock(75), clock(3 * 3600 + 62), clock(50 * 3600)
+    >>> format_clock(7.9), format_clock(75), format_clock(3 * 3600 + 62), format_clock(50 * 3600)
     ('0:07', '1:15', '3:01:02', '50:00:00')
     """
     minutes, rest = divmod(int(seconds), 60)
@@ -27,9 +27,9 @@ def format_rate(rate: float, what: str) -> str:
 
     Examples
     --------
-    >>> frequency(1234.6, "steps"), frequency(2.5, "steps"), frequency(0.05, "steps")
+    >>> format_rate(1234.6, "steps"), format_rate(2.5, "steps"), format_rate(0.05, "steps")
     ('1235 steps/s', '2.5 steps/s', '3.0 steps/min')
-    >>> frequency(1 / 1800, "steps")
+    >>> format_rate(1 / 1800, "steps")
     '2.0 steps/h'
     """
     for seconds, unit in ((1, "s"), (60, "min"), (3600, "h")):

@@ -151,7 +151,7 @@ def read_faults(text: str, machines: int, seed: int = 0) -> Faults:
 
     Examples
     --------
-    >>> read_faults("kill:3@10,slow:5@30x4", 6).ordered[1]
+    >>> read_faults("kill:3@10,slow:5@30x4", 6).scheduled[1]
     Fault(kind='slow', machine=5, step=30, factor=4.0)
     """
     scheduled, rate, kinds = [], 0.0, FAULTS

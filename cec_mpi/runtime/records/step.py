@@ -309,7 +309,7 @@ def parse_timestamp(text: str) -> float:
 
     Examples
     --------
-    >>> moment("1970-01-01T00:01:00.500+00:00")
+    >>> parse_timestamp("1970-01-01T00:01:00.500+00:00")
     60.5
     """
     try:

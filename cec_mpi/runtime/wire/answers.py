@@ -55,7 +55,7 @@ def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> credible(np.array([0.5, -1.0, np.nan, np.inf]))
+    >>> zero_invalid_reports(np.array([0.5, -1.0, np.nan, np.inf]))
     array([0.5, 0. , 0. , 0. ])
     """
     if not (values.min() >= 0 and values.max() < _MAX_REPORTED):  # as in hardly any step
