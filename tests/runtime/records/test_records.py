@@ -191,7 +191,7 @@ def test_a_directory_without_results_is_made_or_taken(tmp_path, name, overwrite)
 def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     (tmp_path / name).write_text("results")
     with pytest.raises(InputError, match=rf"holds .*\({name}\).*--overwrite"):
-        prepare_directory(tmp_path, used=False)
+        prepare_directory(tmp_path, allow_existing=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "results"
 
@@ -209,13 +209,13 @@ def test_a_run_that_was_interrupted_differs_from_one_that_is_done(tmp_path, name
     for name in names:
         (tmp_path / name).write_text('{"kind": "header"}\n{"kind": "step"}\n')
     with pytest.raises(InputError, match=says):
-        prepare_directory(tmp_path, used=False)
+        prepare_directory(tmp_path, allow_existing=False)
 
 
 def test_overwrite_removes_results_and_nothing_else(tmp_path):
     for name in [*RESULTS, "notes.txt"]:
         (tmp_path / name).write_text("old")
-    prepare_directory(tmp_path, used=True)
+    prepare_directory(tmp_path, allow_existing=True)
     set_results_aside(tmp_path)
     discard_earlier(tmp_path)
     assert not (tmp_path / ".earlier").exists()
@@ -228,18 +228,18 @@ def test_a_run_that_was_killed_before_its_first_step_is_in_nobodys_way(tmp_path,
     (tmp_path / "steps.jsonl").write_text(text)
     (tmp_path / "result.npy").write_text("of no step")
     (tmp_path / ".lock").touch()
-    prepare_directory(tmp_path, used=False)
+    prepare_directory(tmp_path, allow_existing=False)
     with locked(tmp_path, "busy"), pytest.raises(InputError, match="did not come to its end"):
-        prepare_directory(tmp_path, used=False)
+        prepare_directory(tmp_path, allow_existing=False)
     for name in ("summary.json", "checkpoint.npz", ".earlier"):
         (tmp_path / name).mkdir() if name == ".earlier" else (tmp_path / name).touch()
         with pytest.raises(InputError, match="holds"):
-            prepare_directory(tmp_path, used=False)
+            prepare_directory(tmp_path, allow_existing=False)
         (tmp_path / name).rmdir() if name == ".earlier" else (tmp_path / name).unlink()
     with (tmp_path / "steps.jsonl").open("a") as file:
         file.write('\n{"kind": "step"')
     with pytest.raises(InputError, match="did not come to its end"):
-        prepare_directory(tmp_path, used=False)
+        prepare_directory(tmp_path, allow_existing=False)
 
 
 def test_a_run_that_came_to_nothing_gives_the_earlier_results_back(tmp_path):
@@ -284,7 +284,7 @@ def test_a_run_killed_while_it_overwrites_leaves_no_checkpoint_without_records(
 def test_a_store_is_no_directory_for_results(tmp_path, mark, name):
     (tmp_path / mark).write_text("{}")
     with pytest.raises(InputError, match="is a store, or in one"):
-        prepare_directory(tmp_path / name, used=True)
+        prepare_directory(tmp_path / name, allow_existing=True)
     assert [path.name for path in tmp_path.iterdir()] == [mark]
 
 
@@ -292,7 +292,7 @@ def test_a_store_is_no_directory_for_results(tmp_path, mark, name):
 def test_a_file_in_the_place_of_the_directory(tmp_path, name):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match=rf"{name} cannot be used for results"):
-        prepare_directory(tmp_path / name, used=True)
+        prepare_directory(tmp_path / name, allow_existing=True)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -316,7 +316,7 @@ def test_damage_of_the_store_is_reported_as_without_a_cache(tmp_path, cache):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cache": 3}, "expected a path"),
+        ({"cache": 3}, "expected a str or os.PathLike"),
         ({"cache": ""}, "expected the name of a file or directory"),
         ({"cache_limit": 5}, "cache_limit=SIZE needs cache=DIR"),
         ({"cache": "{tmp}/store/c"}, "is inside the store .*: expected a directory elsewhere"),
