@@ -134,11 +134,10 @@ def size(text: str) -> int:
 
 def size_with_unit(text: str) -> int:
     """Parse a number of bytes that has a unit, because ``64`` is rarely meant to be 64 bytes."""
-    if text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a size with its unit, such as {text.strip()}G"
-        )
-    return size(text)
+    found = size(text)
+    if not text.strip()[-1].isalpha():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size with its unit, such as 64G")
+    return found
 
 
 def memory(text: str) -> float:

@@ -18,7 +18,7 @@ TOO = "this option needs an elastic run (--elastic)"
     [
         (["--accept", "W.npy"], "W.npy: expected a new name, or an earlier connection file"),
         (["--accept", "no/conn"], "no is not a directory"),
-        (["--accept", ""], "argument --accept: '': expected the name of a file or directory"),
+        (["--accept", ""], "--accept: '': expected the name of a file or directory"),
         ([*ACCEPT, "--serial"], f"{SERIAL}--accept"),
         (["--elastic", "--serial"], f"{SERIAL}--elastic"),
         ([*ACCEPT, "--ports", "9-3"], "'9-3': expected ports, such as 50000-50100"),
