@@ -40,7 +40,8 @@ __all__ = [
     "verify",
 ]
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless asked
+# no output unless the program configures logging
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME = {
     "add_machine": "cec_mpi.store",
@@ -62,7 +63,7 @@ if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in __all__ or name == "sklearn":  # which not everybody has
+    if name in __all__ or name == "sklearn":  # an optional dependency
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

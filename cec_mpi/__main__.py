@@ -1,7 +1,7 @@
 """``python -m cec_mpi``, and ``cec-mpi``.
 
-Ctrl-C ends a process that still reads its modules as any other program: an exception amid an
-import would come out as something else, or as a traceback. So it does when all is done.
+Until all modules are imported, and after the command, Ctrl-C ends the process by its default
+action: a KeyboardInterrupt during an import would become another error or a traceback.
 """
 
 import os
@@ -45,7 +45,7 @@ def _has_address_space() -> bool:
 
 
 def main() -> int:
-    """Run one command, as its words say; returns its exit code."""
+    """Run the command line; returns the exit code."""
     import signal
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup

@@ -19,8 +19,8 @@
     ├── SlowWarning             a run is correct, but slower than it could be
     └── ToleranceWarning        a tolerance is below what products with X can show
 
-Each message says in one sentence what was checked, what was found and what was expected. The
-command line prints it unchanged.
+Each message states what was checked, what was found and what was expected. The command line prints
+it unchanged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class InputError(CecError, ValueError):
 
 
 class ShortageError(CecError):
-    """The process or the computer lacks a resource, and no file is to blame."""
+    """The process or the computer lacks a resource, such as memory or file descriptors."""
 
     exit_code = 2
 

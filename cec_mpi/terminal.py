@@ -88,7 +88,7 @@ def _note(error: OSError) -> None:
 def print_error_line(line: str) -> None:
     """Write one or several lines to standard error in one call, so that they stay together.
 
-    What the terminal would interpret is escaped.
+    Control characters are escaped.
     """
     if sys.stderr is None:  # standard error was closed before Python started
         return
@@ -124,9 +124,9 @@ def warn(text: object) -> None:
 
 
 def remove_error_filters() -> None:
-    """Print warnings in this process that ``-W error`` or PYTHONWARNINGS would make exceptions.
+    """Ignore ``-W error`` and PYTHONWARNINGS=error in this process.
 
-    In a process of a run, an exception between two messages would end the run.
+    A warning that raises between two messages would end the run.
     """
     warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
     warnings.simplefilter("default", append=True)  # makes Python read the filters again

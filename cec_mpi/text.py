@@ -37,7 +37,7 @@ def join_names(names: Iterable[object], most: int = 3) -> str:
 
 
 def as_text(value: object) -> str:
-    """Return the text that a file holds, which some programs write as bytes.
+    """Decode text that some programs store as bytes.
 
     Examples
     --------

@@ -77,7 +77,7 @@ def foreign(request):
 def test_the_mpirun_of_another_mpi(run, words, foreign):
     printed = the_error(run([foreign, "-n", 4, *words]))
     assert "started 4 processes, but " in printed
-    assert "runs each of them alone: start them with /" in printed
+    assert "runs each of them as a separate job of one rank: start them with /" in printed
     own = Path(printed.rpartition(" with ")[2])
     assert own.samefile(mpirun()) or own.parent == Path(mpirun()).parent
 

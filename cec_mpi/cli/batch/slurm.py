@@ -1,4 +1,4 @@
-"""Slurm batch scripts, filled into the templates beside this module."""
+"""Slurm batch scripts, from the templates in this package."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LAUNCHERS = {
     "pmi2": 'srun --mpi=pmi2 --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
-# Variables of a step of srun, which sbatch gives to its job, and the option of sbatch that sets
-# them for the job; the memory of a step without them is that of its job.
+# Variables of an srun step that sbatch passes on to the job, each with the sbatch option that sets
+# it. Scripts unset them, so that steps get the memory of the job.
 _STEP_VARIABLES = {
     "${!SLURM_CPU_BIND*}": "",
     "${!SLURM_DIST*}": "distribution",
@@ -80,8 +80,8 @@ def batch_script(
     _check_printable(*words, out, file, *setup)
     if (time := options.get("time")) is not None and seconds_of(str(time)) <= _WARNING:
         raise InputError(
-            f"--time {time}: expected more than {_WARNING // 60} minutes, because a job is warned "
-            "so long before its end"
+            f"--time {time}: expected more than {_WARNING // 60} minutes, because Slurm warns a job"
+            f" {_WARNING} seconds before its end"
         )
     launch = LAUNCHERS[launcher]
     if launcher == "mpirun" and options.get("cpus-per-task", 1) != 1:

@@ -35,7 +35,8 @@ def add_advise(p: Parser) -> None:
         "--machines COUNT:SPEED:MEMORY:PRICE",
         "a group of equal computers, such as 16 or 4:2:64G:0.30: their number, relative speed "
         "(default: 1), memory of each with its unit (default: enough), price of each per hour; "
-        "repeat for other groups; one with three times the least memory may carry three machines",
+        "repeat for other groups; a computer with three times the smallest memory may carry three"
+        " machines",
         default=(),
         required=True,
     )

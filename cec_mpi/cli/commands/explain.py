@@ -21,7 +21,7 @@ from cec_mpi.core.replicas.planner import ReplicaPlanner
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-_MAX_MACHINES = 1000  # whose loads are listed in each of as many iterations
+_MAX_MACHINES = 1000  # limit of machines, because each iteration lists the loads of all
 
 
 def explain_plan(

@@ -91,7 +91,7 @@ class _WatchView:
 
 
 def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) -> None:
-    """Write the files until the runs end, and show it as --progress says."""
+    """Update the files until the runs end, with progress as set by --progress."""
     from cec_mpi.report.live.display import show
 
     runs = join_names(arguments.runs, 5)
@@ -155,7 +155,7 @@ def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
 
 
 def _is_run_file(name: str) -> bool:
-    """Whether a file in a directory of results has such a name as a run gives its own."""
+    """Whether a name in a directory of results is one that runs use."""
     return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 

@@ -56,7 +56,7 @@ def _verify(arguments: argparse.Namespace) -> int:
                 lost = " and ".join(condition.lost)
                 after = f"{lost} cannot be restored: copy one back from a backup, or encode X again"
             raise DamagedStoreError(
-                f"{arguments.store}: all shards are good, but not all other files: "
+                f"{arguments.store}: all shards are intact, but other files are damaged: "
                 f"{', '.join(condition.other_problems)} ({after})"
             )
         return 0

@@ -127,7 +127,7 @@ def _check_shards(
 
 
 def _compare_shard(store: str, shard_checks: ShardCheck) -> ShardCheck:
-    """Return whether rank 0 has a file that a machine misses."""
+    """Set `only_here` if rank 0 has the file and the machine does not."""
     here = "{host}" not in store and (Path(store) / Path(shard_checks.path).name).exists()
     return replace(shard_checks, only_here=shard_checks.problem == "missing" and here)
 

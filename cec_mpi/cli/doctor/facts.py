@@ -55,7 +55,7 @@ class Facts:
     store : str
         Name of the store; empty if none was given.
     manifest : Manifest or None
-    shard_checks : list of Seen
+    shard_checks : list of ShardCheck
     srun_problem : str
         Why this Slurm cannot load the type that the library needs, though srun lists it.
     continuity : Continuity or None

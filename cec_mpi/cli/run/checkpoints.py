@@ -34,10 +34,10 @@ from cec_mpi.text import shorten
 log = logging.getLogger(__name__)
 
 _VERSION = 2
-_ABOUT = "about"  # beside the task's arrays: version, task, options, shape of X
+_ABOUT = "about"  # key of the description: version, task, options, shape of X
 _CHECKSUM = "checksum"  # xxh3_128 of the arrays and of the text `about`
 _ARRAY = "state."  # before their names
-_SHARDS = "shards"  # checksums of the store's shards, and of what their rows were divided by
+_SHARDS = "shards"  # key of the checksums of shards and of row exponents
 _DIGITS = 16  # of a checksum
 
 

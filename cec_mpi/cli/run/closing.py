@@ -127,7 +127,7 @@ def closing_lines(ending: RunEnd) -> list[str]:
             how += f" in {plural(ending.iterations, 'iteration')}"
     steps = f"{plural(ending.steps, 'step')} on {plural(ending.machines, 'machine')}"
     if ending.earlier:
-        steps += f" ({ending.earlier + ending.steps} with those before --resume)"
+        steps += f" ({ending.earlier + ending.steps} including earlier runs)"
     lines = [f"{ending.task} {how}: {steps}, {ending.seconds:.1f} s"]
     if what := _event_words(ending.events):
         lines.append(f"machines: {what}")

@@ -57,7 +57,7 @@ class RunOptions:
     every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
-        "write a checkpoint every T steps, such as 50, or every so often, such as 60s or 5m "
+        "write a checkpoint every T steps, such as 50, or after each such time, such as 60s or 5m "
         "(default: 60s in an elastic run or with a time limit; otherwise only when the run ends "
         "early)",
         values.interval,
@@ -120,8 +120,8 @@ class JoinOptions(CacheOptions):
     memory: float = option(
         DEFAULT_MEMORY,
         "--memory SIZE",
-        "carry only as many machines as have shards that fit into this size, such as 64G, or 0.5 "
-        "of the memory that is free (default: 0.9)",
+        "largest total size of the shards that this process carries, such as 64G, or a fraction "
+        "of free memory (default: 0.9)",
         values.memory,
     )
     machine: int | None = option(

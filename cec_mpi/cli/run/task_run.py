@@ -289,8 +289,8 @@ class TaskRun:
     def default_machines(self) -> int:
         """Return how many machines to start on this computer by default.
 
-        One for each core, and at least one more than a step needs, so that one can be lost; with a
-        check as many as name a wrong one.
+        One for each core, and at least one more than a step needs, so that one can be lost; with
+        --check enough to identify a wrong machine.
         """
         wanted, enough = self.options, self.manifest.enough
         needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
@@ -352,7 +352,7 @@ class TaskRun:
                 outcome = self._run_task(self._operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
-            with suppress(ResultsError):  # what ended the run says more
+            with suppress(ResultsError):  # the first error matters more
                 recorder.end()
         try:
             seconds = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Availability given by users: values, and files of all formats, which their content tells."""
+"""Availability from values and files; the format is detected from the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.regular import read_file_or_pipe
 from cec_mpi.text import plural
 
-EXAMPLE = "example"  # stands for a trace that the package has
+EXAMPLE = "example"  # name of the included trace
 _EXAMPLE_FILE = Path(__file__).parent / "traces" / "example.csv"
 
 
@@ -39,8 +39,8 @@ def as_availability(given: Any, machines: int) -> Availability:
     ----------
     given : Availability, path, callable, iterable of int, sequence of sets, or None
         A path is read by `read_availability`. A callable takes the tick and returns machine
-        numbers. Machine numbers are available until others are set. A sequence of sets has one set
-        per tick, the last of which remains. None stands for all machines.
+        numbers. A set of machine numbers stays available until it is replaced. A sequence of sets
+        has one set for each tick, and the last one remains. None stands for all machines.
     machines : int
         Number of machines of the store, N.
 

@@ -99,7 +99,7 @@ def _scale(where: str, header: str) -> tuple[float, bool]:
 
 
 def _check_milliseconds(where: str, time: float) -> None:
-    """Raise if the first time of a trace that names no unit is one of today in another unit."""
+    """Raise if a trace without a unit begins with the current time in another unit."""
     first, last = _EPOCH_RANGE
     if first <= time <= last or time >= _MICROSECONDS_OF_NOW:
         unit = "seconds" if time <= last else "micro- or nanoseconds"
@@ -150,7 +150,9 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
                 )
         interval = UpInterval("", _seconds(begins), _seconds(ends))
         if interval.end < interval.begin:
-            advice = "" if has_offset else " (TZ=UTC sacct prints times of a clock that is not set)"
+            advice = (
+                "" if has_offset else " (TZ=UTC sacct prints times without daylight saving changes)"
+            )
             raise InputError(f"{where}: End {end} is before Start {start}{advice}")
         intervals += [interval._replace(node=name) for name in names]
     if not intervals:
@@ -201,9 +203,9 @@ def _assign_numbers(
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield ticks at which other machines are available, and these machines.
 
-    A node takes the number that it had before if that is free, else the lowest that no node has
-    had, else the one that is free for longest. If none is free, it waits for one. A number is free
-    for at least one tick before another node takes it, as another computer has to read the shard.
+    A node gets its earlier number if that is free, else the lowest unused number, else the number
+    that has been free longest. If no number is free, the node waits. A number stays free for at
+    least one tick before another node takes it, because that node must read the shard.
     """
     arrivals, departures = defaultdict(list), defaultdict(list)
     for node, stays_of_node in intervals.items():

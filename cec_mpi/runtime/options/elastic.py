@@ -295,12 +295,13 @@ class ElasticOptions(Group):
             too_few = placement.could_spare(recovery, self.local) < 0
             if too_few and detect_launcher() is None:
                 raise InfeasibleError(
-                    f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more, "
-                    "let others join (--accept FILE, or --wait), or carry more (--adopt)"
+                    f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more "
+                    "machines, let machines join (--accept FILE or --wait), or let processes "
+                    "carry several (--adopt)"
                 )
 
     def check_listening(self) -> None:
-        """Raise if the options do not say clearly where rank 0 listens, and for how many machines.
+        """Raise if options for listening or local machines are invalid, or contradict each other.
 
         Raises
         ------

@@ -26,7 +26,8 @@ class EmulationOptions(Group):
         Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds. Rows of
         a sparse X count by their nonzeros, such that the mean row counts as one.
     emulate_base : float, optional
-        Rows per second of speed 1. By default measured, such that half of each node suffices.
+        Rows per second of speed 1. By default measured, so that the emulated machines use half of
+        each node.
     emulate_noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     emulate_changes : iterable of SpeedChange

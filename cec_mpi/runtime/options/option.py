@@ -133,7 +133,7 @@ def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
 
 
 def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> None:
-    """Add the flags of all options of a group, but some, to a command, under the group's title."""
+    """Add the flags of a group to a parser under its title, except those in `exclude`."""
     alone = None
     for entry in own_options(group):
         if entry.name in exclude:
@@ -149,7 +149,7 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
 
 
 def _argument_group(parser: Any, title: str) -> Any:
-    """Return the section of a command's help with this title, or the command for an empty title."""
+    """Return the argument group with this title, or the parser if the title is empty."""
     found = [part for part in parser._action_groups if part.title == title]
     return found[0] if found else parser.add_argument_group(title) if title else parser
 

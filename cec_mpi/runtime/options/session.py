@@ -148,7 +148,7 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
         f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
-        f"the answers of some {recovery + 1} machines hide {missed}, expected at most "
+        f"wrong answers among some {recovery + 1} machines can hide {missed}, expected at most "
         f"{_UNDETECTED:g}: {'; or '.join(remedies)}"
     )
 

@@ -66,8 +66,8 @@ class AssignmentOptions(Group):
         check_choices(AssignmentOptions, self)
         if self.scheme not in manifest.placement.schemes:
             raise InputError(
-                f"scheme {self.scheme} is only for a code: rows of a sparse X go to machines that "
-                "hold them"
+                f"scheme {self.scheme} needs a coded store: rows of a sparse X can be assigned "
+                "only to machines that store them"
             )
         if self.threads is not None and as_int("threads", self.threads) < 1:
             raise InputError(f"threads {self.threads}: expected at least 1")

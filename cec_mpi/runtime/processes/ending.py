@@ -1,14 +1,14 @@
-"""How processes end: in order, or by an exception.
+"""How processes end: normally, or by an exception.
 
-**In order**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks know the outcome. They
-leave with 0, and rank 0, which leaves last, prints one message and gives the launcher its code
-(`leave_in_order`). An error that all ranks raise is marked by `mark_shared_error`.
+**Normally**, with exit code 0, 4, 5, 6 or 8, or 2 for bad input: all ranks have the outcome. They
+exit with 0; rank 0 exits last, prints one message, and returns the exit code (`leave_in_order`).
+An error that all ranks raise is marked by `mark_shared_error`.
 
-**By an exception** that other ranks do not know of: they would wait for this rank forever, and so
-would MPI_Finalize. So it prints, waits until the launcher has read that, and ends the whole job
-(`abort_job`). A rank other than 0 waits for its turn before it prints: if several raise, rank 0's
-message and exit code win. Commands do so in `ending_the_job`, programs in the excepthook that is
-set when a launcher has started the process (`abort_job_on_exceptions`).
+**By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever. So the
+rank prints the error, waits until the launcher has read it, and aborts the job (`abort_job`). A
+rank other than 0 waits for its turn before it prints: if several raise, rank 0's message and exit
+code win. Commands do so in `ending_the_job`, programs in the excepthook that is set when a launcher
+has started the process (`abort_job_on_exceptions`).
 
 =====================================  ========  ==================================================
 what happens                           code      where
@@ -88,7 +88,7 @@ log = logging.getLogger(__name__)
 
 Error = TypeVar("Error", bound=BaseException)
 
-FAILED_MACHINE = 3  # the exit code of a job in which one fails
+FAILED_MACHINE = 3  # exit code if a machine fails
 INTERRUPTED = 128 + signal.SIGINT
 _WARNINGS = (signal.SIGTERM, signal.SIGUSR1)
 _SHARED = "_raised_on_all_ranks"  # with this rank
@@ -271,7 +271,7 @@ def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
         if continuity(launcher).continues:
             end_ranks(set(range(launcher.size)) - {launcher.rank})
         os._exit(code)
-    time.sleep(ENDING_SECONDS)  # MPICH's Abort returns after it has told the launcher
+    time.sleep(ENDING_SECONDS)  # MPICH's Abort returns after it has notified the launcher
     os._exit(code)
 
 
@@ -338,9 +338,9 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
             started = f"{ranks} ranks have not met within {seconds:g} s"
         if rank <= MAX_TURNS:
             print_error(
-                f"{started}: one has died, was stopped or does something else, or hosts cannot "
-                "reach each other; --start-timeout SECONDS (start_timeout in Python) allows more "
-                "time"
+                f"{started}: a rank may have died or stopped, may not have reached this call, or "
+                "hosts cannot connect to each other; --start-timeout SECONDS (start_timeout in "
+                "Python) allows more time"
             )
         abort_job(FAILED_MACHINE, by_mpi=False)
 
@@ -484,7 +484,7 @@ atexit.register(_exit_fork)  # handlers that are registered first are called las
 
 
 def leave_fork(error: BaseException) -> NoReturn:
-    """End a process that was forked in a task, whose exception is not that of the run."""
+    """Exit a process that a task has forked; its exception must not end the run."""
     if not isinstance(error, SystemExit):
         print_error_line(_traceback_of(error))
     leave_now(exit_code_of(error))
@@ -515,7 +515,7 @@ def flush() -> OSError | None:
 
 
 def as_shortage_error(error: BaseException) -> ShortageError | None:
-    """Return the error to raise instead if it comes of too little memory, else None."""
+    """Return a `ShortageError` if the error was caused by too little memory, else None."""
     if isinstance(error, MemoryError) or error_suffix(error).endswith(_MEMORY_ERRORS):
         return ShortageError(f"too little memory{error_suffix(error)}")
     return None
@@ -562,7 +562,7 @@ def _has_working_directory() -> bool:
 
 
 def print_unexpected_error(error: BaseException) -> None:
-    """Print the traceback of an unexpected error, and one message."""
+    """Print the traceback of an unexpected error, then a one-line error."""
     print_error_line(_traceback_of(error))
     print_error(f"unexpected {type(error).__name__}{error_suffix(error)}")
 

@@ -154,8 +154,8 @@ class Continuity:
         if self.continues:
             return "if a process is killed, the others continue"
         if self.continues is None:
-            return f"cannot tell whether the others continue if a process is killed: {self.remedy}"
-        return f"if a process is killed, all end: {self.remedy}"
+            return f"unknown whether the others continue if a process is killed: {self.remedy}"
+        return f"if a process is killed, the launcher ends all processes: {self.remedy}"
 
 
 def continuity(

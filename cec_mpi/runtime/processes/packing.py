@@ -1,6 +1,6 @@
 """Typed messages between processes: JSON that msgspec validates.
 
-Whoever can send a message to a process must not be able to run code in it.
+A process that can send a message must not be able to run code in the receiver.
 """
 
 from __future__ import annotations

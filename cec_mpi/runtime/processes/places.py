@@ -38,7 +38,7 @@ class Place:
     own_cores : int
         Number of cores that this rank may use.
     domains, own_domains : int
-        Number of NUMA domains of the node without binding, and of those that this rank may use.
+        Number of NUMA domains of the node, and of the domains that this rank may use.
     node : int
         The first rank of this node, because several nodes may have the same host name.
     unbound_cores : int
@@ -157,7 +157,7 @@ def unbound_processors() -> set[int]:
 def core_numbers(processors: Set[int], system: Path = _SYSTEM) -> tuple[int, ...]:
     """Return the cores of these processors: of each the first of its hardware threads.
 
-    If the system does not tell, each processor counts as a core.
+    If the topology is unknown, each processor counts as a core.
     """
     cores = set()
     for number in processors:
@@ -298,8 +298,8 @@ def find_oversubscription(
         (
             "machines",
             ranks,
-            "this is fine for a trial, but measured speeds mean little: use more nodes, or fewer "
-            "machines on each",
+            "fine for a trial, but measured speeds are unreliable: use more nodes, or fewer "
+            "machines per node",
         ),
         (
             "threads",

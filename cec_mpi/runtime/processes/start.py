@@ -209,12 +209,12 @@ def launcher_mismatch(launcher: Launcher, library: Library, problem: str = "") -
     remedy = f"start them with {own}"
     if launcher.is_srun:
         by_srun, by_own = f"srun --mpi={library.srun_kind}", f"{own} in the batch script"
-        remedy = f"use {by_srun} (srun --mpi=list says what this Slurm has), or {by_own}"
+        remedy = f"use {by_srun} (srun --mpi=list lists the types of this Slurm), or {by_own}"
         if problem:
             remedy = f"use {by_own}, or {by_srun} once Slurm can load it: {problem}"
     return (
         f"{launcher.name} started {launcher.size} processes, but {library.name}, the MPI of this "
-        f"Python, runs each of them alone: {remedy}"
+        f"Python, runs each of them as a separate job of one rank: {remedy}"
     )
 
 
@@ -310,8 +310,8 @@ def zeroed_malloc() -> Iterator[None]:
     other bytes lines are often longer than the 1,024 bytes that the server reads at once, and
     MPI_Init aborts or hangs.
 
-    In other cases malloc is not changed: a library would write to all memory that it reserves,
-    which takes a single process of Intel MPI 1.2 s, and gigabytes of memory.
+    Otherwise malloc is unchanged, because a library would touch all memory that it reserves: with
+    Intel MPI this costs 1.2 s and gigabytes per process.
     """
     launcher, libc = detect_launcher(), ctypes.CDLL(None)
     wanted = library().implementation == MPICH or (launcher is not None and launcher.is_srun)
@@ -436,7 +436,7 @@ def start_limit_seconds(seconds: object, ranks: int) -> float:
 
 
 def start_barrier(comm: MPI.Intracomm) -> None:
-    """Collective: wait until all ranks have called this, which ends the time limit of a start."""
+    """Collective: barrier that ends the time limit of the start."""
     wait_for([comm.Ibarrier()])
     end_start_limit()
 

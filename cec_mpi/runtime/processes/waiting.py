@@ -1,9 +1,9 @@
 """Waiting for MPI without using a whole core.
 
-A rank that waits in a blocking call of MPI uses its core completely, or wakes late if ranks share
-cores. Testing a request between short sleeps takes a few per cent of a core, and wakes a fraction
-of a millisecond late. If the last wait was shorter than a millisecond, the process stays awake in a
-loop that yields the core to others.
+A blocking MPI call keeps its core busy, or returns late if ranks share cores. Testing a request
+between short sleeps takes a few per cent of a core, and wakes a fraction of a millisecond late. If
+the last wait was shorter than a millisecond, the process stays awake in a loop that yields the core
+to others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CONTENTION_GAP, _CONTENTION_SECONDS = (
     0.7e-3,
     0.1,
 )  # seconds without the core, after which so many are slept
-_SHORT_WAIT = 1e-3  # seconds that a wait may take for the next one to be expected as short
+_SHORT_WAIT = 1e-3  # waits below this many seconds predict another short wait
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 50e-6, 600e-6
 _SLEEP_FRACTION = 0.02  # a sleep is at most this part of the time waited so far
-_BYTES_PER_SECOND = 1e9  # a slow wire; a transfer is helped along for at least this time
+_BYTES_PER_SECOND = 1e9  # a slow network: no sleep before a transfer at this rate could be complete
 
 _SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of Linux
 _TIMER_SLACK = 1000  # ns; by default sleeps end up to 50 us late
@@ -93,7 +93,7 @@ class WaitHistory:
 
 
 class PollTimer:
-    """Pauses between two looks at something.
+    """Polls with growing sleeps.
 
     Sleeps grow with the time waited: a wait is prolonged by at most 2 % (or a shortest sleep), and
     a long wait takes hardly any time of the core.

@@ -125,7 +125,10 @@ def test_a_slurm_that_cannot_load_what_it_lists():
     ("continuity", "said"),
     [
         (Continuity(True), "if a process is killed, the others continue"),
-        (Continuity(False, "use srun"), "if a process is killed, all end: use srun"),
+        (
+            Continuity(False, "use srun"),
+            "if a process is killed, the launcher ends all processes: use srun",
+        ),
         (None, None),
     ],
 )

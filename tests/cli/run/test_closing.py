@@ -62,7 +62,7 @@ def test_a_run_without_a_step_has_nothing_to_report():
     [
         ({"converged": True, "iterations": 20}, "cg converged in 20 iterations: 40 steps on"),
         ({"converged": False, "iterations": 1}, "cg did not converge in 1 iteration: 40 steps on"),
-        ({"earlier": 25}, "40 steps on 6 machines (65 with those before --resume), 12.3 s"),
+        ({"earlier": 25}, "40 steps on 6 machines (65 including earlier runs), 12.3 s"),
         ({"steps": 1, "machines": 1}, "1 step on 1 machine, "),
         ({"finished": False}, "cg ended early: 40 steps"),
     ],
@@ -196,7 +196,7 @@ def test_a_run_that_ended_early_says_whether_it_can_go_on(run, tmp_path):
     )
     code, out, err = run("--resume", task="matvec")
     assert (code, err) == (0, [])
-    assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 with those before --resume")
+    assert out[0].startswith("matvec is done: 8 steps on 3 machines (10 including earlier runs")
 
 
 def test_a_run_that_overwrites_says_how_it_goes_on(run, tmp_path):

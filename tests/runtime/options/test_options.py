@@ -274,7 +274,7 @@ def test_options_that_do_not_go_together_are_refused(given, expected, store):
     ("given", "expected"),
     [
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (each row is on 2 machines)"),
-        ({"scheme": "cyclic"}, "scheme cyclic is only for a code"),
+        ({"scheme": "cyclic"}, "scheme cyclic needs a coded store"),
         ({"machines": (1,)}, "1 machine takes part, but rows "),
     ],
 )

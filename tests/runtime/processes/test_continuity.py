@@ -77,9 +77,11 @@ def test_what_srun_shows(variables, settings, continues):
 
 def test_it_is_one_sentence():
     assert str(of(INTEL)) == "if a process is killed, the others continue"
-    assert str(of(HYDRA)).startswith("if a process is killed, all end: MPICH's mpiexec has ")
+    assert str(of(HYDRA)).startswith(
+        "if a process is killed, the launcher ends all processes: MPICH's mpiexec has "
+    )
     text = str(of(OPEN_MPI_5))
-    assert text.startswith("cannot tell whether the others continue if a process is killed: start ")
+    assert text.startswith("unknown whether the others continue if a process is killed: start ")
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def test_a_core_for_each_machine_is_enough_since_the_master_waits():
 
 def test_more_ranks_than_cores():
     assert crowds(nodes(7, cores=2)) == [
-        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); this is fine for "
-        "a trial, but measured speeds mean little: use more nodes, or fewer machines on each"
+        "oversubscribed: more machines than cores on n1 (6 machines on 2 cores); fine for a "
+        "trial, but measured speeds are unreliable: use more nodes, or fewer machines per node"
     ]
 
 
