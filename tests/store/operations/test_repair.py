@@ -395,6 +395,19 @@ def test_a_shard_that_is_wrong_with_right_checksums_is_named_and_rebuilt(path, X
     assert repair(path).rebuilt == {}
 
 
+@pytest.mark.parametrize("row", [0, 199])
+def test_a_wrong_number_at_either_end_of_a_large_block_is_named(tmp_path, row):
+    X = np.random.default_rng(0).standard_normal((600, 512)).astype(np.float32)
+    path = tmp_path / "store"
+    assert encode(X, path, MACHINES, RECOVERY).block_bytes == 200 * 512 * 4
+    shard = np.load(path / name_of(2))
+    forge(path, 2, row)
+    done = repair(path)
+    assert (done.named, done.rebuilt) == ((2,), {2: "rows 0..199"})
+    np.testing.assert_allclose(np.load(path / name_of(2)), shard, atol=1e-5)
+    check_decodes(path, X)
+
+
 def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(path, X):
     forge(path, 4, 30)
     (path / name_of(1)).unlink()
