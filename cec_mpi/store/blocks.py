@@ -17,6 +17,7 @@ from cec_mpi.store.files.regular import open_regular, raise_if_shortage
 from cec_mpi.store.format.checksums import block_sum
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.format.shard_files import read_block
+from cec_mpi.store.limits import count_processors
 from cec_mpi.store.products.scratch import Scratch
 from cec_mpi.store.work import fit_memory
 
@@ -196,8 +197,8 @@ class Blocks(Generic[M]):
         return [chosen[k : k + step] for k in range(0, len(chosen), step)]
 
     def threads(self, memory: int, most: int) -> int:
-        """Return how many threads can hold a block at a time."""
-        largest = self.manifest.block_bytes
+        """Return how many threads can hold a block at a time; more than cores would not help."""
+        largest, most = self.manifest.block_bytes, min(most, count_processors())
         return fit_memory(memory, most, 1, self.bytes_of_thread, largest, 1)[0]
 
 
