@@ -236,16 +236,17 @@ class Campaign:
         adjoint = bool(rng.random() < 0.35)
         V = world.vectors(rng, adjoint)
         lengths = np.zeros((world.code.machines, V.shape[1]))
-        ask = type(hub).send_jobs
+        send_jobs = type(hub).send_jobs
 
-        def asked(job: Any, content: Any) -> None:
-            if job.product.adjoint:
-                lengths[job.machine - 1] += np.abs(
-                    np.asarray(content, dtype=float).reshape(-1, V.shape[1])
-                ).sum(axis=0)
-            ask(hub, job, content)
+        def send_and_measure(rank: int, jobs: tuple[Any, ...]) -> None:
+            for job in jobs:
+                if job.product.adjoint:
+                    lengths[job.machine - 1] += np.abs(
+                        np.asarray(job.content, dtype=float).reshape(-1, V.shape[1])
+                    ).sum(axis=0)
+            send_jobs(hub, rank, jobs)
 
-        hub.send_jobs = asked
+        hub.send_jobs = send_and_measure
         before = len(recorder.happened)
         self.counts[row, "steps"] += 1
         try:
