@@ -68,7 +68,7 @@ class Assignments:
     first_steps : list of int
         Index of the first step of each assignment.
     too_large : int
-        Number of assignments that are left out because one would fill a page.
+        Number of assignments that are omitted because they are too large.
     """
 
     def __init__(self, requested: frozenset[int] = frozenset()) -> None:
@@ -236,7 +236,7 @@ def assignment_data(held: RecordedAssignment, until: int, given: Floats | None) 
 
     Parameters
     ----------
-    held : Held
+    held : RecordedAssignment
     until : int
         Number of its last step.
     given : (N,) ndarray or None

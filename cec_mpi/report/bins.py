@@ -39,7 +39,7 @@ class MachineBins:
     present : (B, N) ndarray
         Number of steps of the bin in which a machine was available.
     away_states : (B, N) ndarray
-        Why it was away; the most important state of the bin.
+        State of an unavailable machine; of several states in a bin the first in `STATES`.
     """
 
     def __init__(self, most: int = MAX_BINS) -> None:

@@ -20,7 +20,7 @@ _PARTS = {
     "talk": ("Communication", "announcing, sharing, collecting and decoding"),
     "stall": ("Stalls", "machines were lost, given up, wrong or late"),
     "waiting": ("Waiting for machines", ""),
-    "outside": ("Outside of steps", "start, the task's own work, checkpoints"),
+    "outside": ("Outside steps", "start, the task's own work, checkpoints"),
 }
 _COMMUNICATION = ("announce", "share", "collect", "decode")
 

@@ -1,11 +1,11 @@
-"""Time that steps took, would have taken with the cyclic assignment, and lost to each machine.
+"""Time of steps: measured, with the cyclic assignment, and lost to each machine.
 
 Each step measures the seconds per row of machine n. At these rates the *cyclic* assignment takes
 the time of the slowest machine with equal loads. With stragglers this is unknown, because the
 records lack the answers that were not used.
 
-A step exceeds its makespan if reading delays it, or a machine that is lost, given up, late or
-wrong; the records contain this delay. Later steps take longer without a lost machine.
+Reading, and machines that are lost, given up, late or wrong, delay a step beyond its makespan; the
+records contain this delay. Later steps take longer without a lost machine.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Costs:
         self.shortage_seconds: Floats = np.zeros(0)
         self._waited_steps: set[int] = set()  # steps before or in which the run waited
         self._last_seconds_per_row = np.zeros(0)  # NaN if not measured yet
-        self._no_reads: Floats | None = None  # the last array of reads without any
+        self._no_reads: Floats | None = None  # the last array of load seconds that was all zero
         self.seconds_per_row: list[Floats] = []
 
     def add(self, chunk: Chunk, recovery: int, rows_per_shard: int) -> None:

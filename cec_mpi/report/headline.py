@@ -224,7 +224,7 @@ def available_steps(run: Run) -> Floats:
 
 
 def _simulated(header: Mapping[str, Any]) -> str:
-    """Return what a simulated run represents; empty if the run was not simulated."""
+    """Return the note of a simulated run; empty for a real one."""
     stands_for = header.get("simulated")
     if not isinstance(stands_for, dict):
         return ""

@@ -161,7 +161,7 @@ def _cyclic(comparison: Mapping[str, Any]) -> Html:
     )
     row = tag("tr", tag("th", "Cyclic", scope="row"), *times, tag("td", comparison["text"]))
     rows = [row, tag("tr", tag("td", note, colspan=4), class_="note")]
-    names = "Assignment", "Its time", "This run", "Difference"
+    names = "Assignment", "Cyclic time", "Measured time", "Difference"
     return _table("Time with the cyclic assignment", names, rows, "otherwise")
 
 

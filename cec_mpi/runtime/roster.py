@@ -4,9 +4,9 @@ A host is a process. How a machine of an elastic run is lost, in the order in wh
 
 1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` whose it was.
    The hub also excludes a host that cannot open its shard or sends an answer of the
-   wrong length. Of a machine that is silent, `core.elastic.step` decides that a step does not
-   wait for it any longer (it is late), and later that it counts as lost. It also has machines
-   excluded that report a failure or answer wrong numbers.
+   wrong length. If a machine is unresponsive, `core.elastic.step` first stops waiting for it
+   (late), then gives it up. It also excludes machines that report a failure or return wrong
+   numbers.
 2. The roster changes the states of all machines of the host, and reports each change: `Lost`,
    `GivenUp`, `Left` or `Excluded`. Only the roster says which machines can be asked. The hub makes
    spares carry the machines.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
-WARNED = "it was warned that it has to leave"  # why it has `Left`
+WARNED = "it received a shutdown signal"  # why it has `Left`
 
 
 class State(Enum):
@@ -63,13 +63,13 @@ class Host:
     slots : int
         How many machines it takes.
     name : str
-        Where it runs; empty until it has said so.
+        Name of its computer; empty until its hello has arrived.
     machines : dict of int to State
         The machines that it carries or is opening, in the order in which it took them.
     capacity : int
-        How many machines it can carry, if more are missing than steps can miss.
+        How many machines it can carry when too few remain for a step.
     is_excluded : bool
-        It lives, and gets no more jobs.
+        It is running, but gets no more jobs.
     is_silent : bool
         It was given up, and has not answered since.
     is_slow : bool
@@ -216,7 +216,8 @@ class Roster:
     def adoption_hosts(self, machine: int) -> list[Host]:
         """Return the hosts that can carry a missing machine as well, the best first.
 
-        The best has memory for the most machines more, then carries the fewest, then came first.
+        The best has memory for the most further machines; then the fewest machines; then the lowest
+        rank.
         """
         able = [
             host
@@ -320,7 +321,7 @@ class Roster:
             self._end(host, change(machine, reason))
 
     def lose(self, rank: int, reason: str) -> None:
-        """Note that a host is gone; its rank does not exist any longer."""
+        """Remove a host and its rank."""
         host = self._by_rank.pop(rank)
         for machine in list(host.machines):
             self._end(host, Lost(machine, reason))

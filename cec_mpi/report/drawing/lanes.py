@@ -35,7 +35,7 @@ def draw(
 
     Parameters
     ----------
-    panels : sequence of Shares
+    panels : sequence of DrawnAssignment
     heading : str
     steps : sequence of mapping
         The iterations of `explain_plan` for the last panel.

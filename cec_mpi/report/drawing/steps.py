@@ -79,7 +79,7 @@ def _fitting_columns(left: Sequence[int], right: Sequence[int], width: int | Non
 
 
 def _reason(iteration: Mapping[str, Any], machines_per_row: int) -> str:
-    """Return which bound alpha_f equals, and the value of the other one."""
+    """Return which bound determines alpha_f, and the other bound."""
     load = f"m[{iteration['smallest']}] = {iteration['load']}"
     if iteration["next_largest"] is None:
         return (

@@ -45,7 +45,7 @@ class _Console(Console):
 
 
 class _SafeStream:
-    """A stream that ignores what is written after its terminal has disappeared."""
+    """A stream that discards output after its terminal has disappeared."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

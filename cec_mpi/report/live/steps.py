@@ -76,7 +76,7 @@ class RunView:
 
     Parameters
     ----------
-    state : Seen
+    state : RunState
     """
 
     def __init__(self, state: RunState) -> None:
@@ -198,7 +198,7 @@ def makespan_line(state: RunState, width: int) -> RenderableType:
 
 
 def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
-    """Yield a line with the time of the next step so far, if steps are slow."""
+    """Yield a line with the elapsed time of the current step, if steps are slow."""
     from rich.text import Text
 
     if state.is_slow and not state.is_over:

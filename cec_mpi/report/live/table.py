@@ -27,7 +27,7 @@ _WIDTH_WITH_HOSTS, _WIDTH_WITH_SPEEDS, _WIDTH_WITH_EVENTS = (
     48,
     64,
     100,
-)  # columns from which there is room
+)  # terminal widths from which columns fit
 _TROUBLE = "lost", "given up", "excluded", "late", "wrong"
 _MIN_NAME_WIDTH, _MAX_NAME_LENGTH = 8, 24
 

@@ -53,7 +53,7 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
 
 
 def describe_host(rank: int, name: str, carried: int) -> str:
-    """Return where a machine is: the name of its computer, and which process if it has several.
+    """Return the host of a machine, and its rank if the process carries several machines.
 
     Parameters
     ----------

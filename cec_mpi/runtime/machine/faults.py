@@ -1,4 +1,4 @@
-"""Injected faults, so that users can see what a run does about them.
+"""Injected faults, for testing how a run handles them.
 
 A text such as ``kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40`` names the fault, the machine and the
 step. ``random:0.01`` injects any fault with a probability of 1 % per machine and step, and

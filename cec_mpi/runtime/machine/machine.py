@@ -222,7 +222,7 @@ class Machine:
             return 0.0
         shard = self._shard
         if shard is None:
-            raise MachineError(f"machine {self.number} has no shard, but was asked for rows")
+            raise MachineError(f"machine {self.number} has no shard, but received a job")
         faults = self.faults if self.faults else None
         if faults is not None:
             faults.before(self.number, step)

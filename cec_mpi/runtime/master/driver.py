@@ -68,7 +68,7 @@ def states_of(roster: Roster) -> dict[int, State]:
 
 @contextmanager
 def poison_hub_on_interrupt(hub: ElasticHub) -> Iterator[None]:
-    """Mark the hub as poisoned if the block is interrupted: messages may be sent half."""
+    """Mark the hub as unusable if the block is interrupted, because a message may be incomplete."""
     hub.is_poisoned = True
     try:
         yield
@@ -79,7 +79,7 @@ def poison_hub_on_interrupt(hub: ElasticHub) -> Iterator[None]:
 
 
 class StepDriver:
-    """Tells a state machine what happens, and follows its instructions.
+    """Feeds events to the state machine, and executes its instructions.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class StepDriver:
         self.measured: Measurements
 
     def poll_hub(self, until: float = -math.inf) -> bool:
-        """Take what has happened; whether there was anything. See `ElasticHub.events`."""
+        """Process pending events; return whether there were any. See `ElasticHub.events`."""
         with poison_hub_on_interrupt(self._hub):
             events = list(self._hub.events(until))
             for event in events:
@@ -278,7 +278,7 @@ class StepDriver:
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
                 self._has_changed = True
-                self._update_expected()  # a spare may be the machine
+                self._update_expected()  # a spare may have taken the machine
             case Exclude(machine, kind):
                 self._hub.exclude(machine, self._reasons[machine], kind)
                 self._has_changed = True

@@ -1,4 +1,4 @@
-"""Elastic steps: machines are asked one by one, and a step does not wait for late or lost ones."""
+"""Elastic steps: each machine gets its own job, and a step ends without late and lost machines."""
 
 from __future__ import annotations
 
@@ -313,10 +313,10 @@ class ElasticExecutor:
         )
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
-        """Return the error for answers that disagree where it is not certain who is wrong."""
+        """Return the error for answers that disagree, if the wrong machine cannot be identified."""
         found, recovery = cause.found, self._manifest.code.recovery
         enough = recovery + 3
-        hint = f" ({enough} answers tell which)" if len(found.machines) < enough else ""
+        hint = f" ({enough} answers would identify it)" if len(found.machines) < enough else ""
         if hint and (option := self._manifest.placement.option_for(enough)):
             hint = f" ({enough} answers tell which: encode with {option})"
         names = " or ".join(" and ".join(map(str, candidate)) for candidate in found.candidates)

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 _HUGE = 1e150  # squares of larger numbers overflow
 _SAFE = 100  # exponent of a power of two: encoding smaller numbers does not overflow
 _OUTSTANDING = 1e-3  # of the largest answer: those of good machines are far smaller
-_FEW_DIGITS = 1e-3  # errors relative to a result of which a run is warned
+_FEW_DIGITS = 1e-3  # relative error above which a warning is issued
 _SUM_EPSILONS = 8.0  # errors of sums of products, in machine epsilons of the arithmetic
 
 
@@ -86,7 +86,7 @@ class Master:
         self.manifest = manifest
         self.arithmetic = store.arithmetic
         self._warnings = PostponedWarnings()
-        self._may_warn = code.recovery > 1  # of few digits: otherwise nothing is decoded
+        self._may_warn = code.recovery > 1  # with L = 1 nothing is decoded, so no digits are lost
         rows, largest = store.scaling.exponents, store.scaling.largest
         exponents = None if rows is None else rows.reshape(-1)
         self.scales = Scales(largest, store.arithmetic, exponents, manifest.rounded)
@@ -313,7 +313,7 @@ class Master:
             raise InputError("this operator is closed: its machines have left")
 
     def _record_step(self, step: Step, done: ProductResult, lost: float | None) -> None:
-        """Learn from a step whose terms are so much larger than its result, and record it."""
+        """Update speeds from a step, record it, and warn of cancellation."""
         seconds = done.answers.seconds
         self._condition = done.condition
         known = self.steps.learn(step, done.rows, seconds)

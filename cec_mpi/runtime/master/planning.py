@@ -73,7 +73,7 @@ class StepPlanner:
         self.uses_all_answers = True
         self.placement, self._recovery, self._scheme = placement, recovery, scheme
         self._planners: dict[int, Planner] = {}
-        self._hosts: Mapping[int, str] | None = None  # of which the speeds know
+        self._hosts: Mapping[int, str] | None = None  # that were passed to `speeds`
         self._last: Plan | None = None  # of a step that has begun
         self._learned: tuple[Plan | None, Sequence[int], NDArray[np.number]] = None, (), np.zeros(0)
 
@@ -133,7 +133,7 @@ class StepPlanner:
         return step
 
     def begin(self, step: Step) -> None:
-        """Note that machines hear of a step: from now on it counts."""
+        """Commit a step, because its order is being sent."""
         if not step.has_begun:
             step.has_begun = True
             self.schedule.commit(step, self.placement.machines)

@@ -8,8 +8,8 @@ import warnings
 class PostponedWarnings:
     """Collects warnings during a step, and issues them after it.
 
-    The program may turn warnings into exceptions, and one amid a step would leave machines that
-    wait for the rest of it.
+    The program may turn warnings into exceptions, and an exception during a step would leave
+    machines waiting.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What machines are sent in an elastic step, and what becomes of their answers."""
+"""Operands and answers of an elastic step."""
 
 from __future__ import annotations
 

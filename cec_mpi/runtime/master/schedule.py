@@ -149,7 +149,7 @@ class Schedule:
         placement : CodedPlacement or ReplicaPlacement
             Which machines are enough.
         spare : int
-            Number of machines, whichever they are, that the step must be able to miss.
+            Number of arbitrary machines that the step must tolerate losing.
         may_join : bool
             Whether the caller waits for machines that join if these are too few.
 

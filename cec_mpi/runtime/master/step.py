@@ -195,7 +195,7 @@ class ProductResult(NamedTuple):
     Attributes
     ----------
     answers : Answers
-        What the machines did; for X' V with the result.
+        Reports of the machines; for X' V also the result.
     condition : float
         The largest condition number of the decoders.
     rows : list of int

@@ -64,7 +64,7 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
             )
         raise InputError(
             f"{path} holds a run that did not come to its end ({what}): --resume "
-            f"{'continues it' if goes_on else 'begins again, because there is no checkpoint'}, "
+            f"{'continues it' if goes_on else 'restarts it, because there is no checkpoint'}, "
             "--overwrite starts from the beginning, or use a new DIR"
         )
     for directory in (path, path.absolute().parent):
@@ -89,7 +89,7 @@ def earlier_results(path: Path) -> list[str]:
 def removed_if_refused(path: Path) -> Iterator[None]:
     """Remove the directory of a run and its logs at the end if the run was refused.
 
-    They are removed if this block made them, it raises an error of input, and there are no results.
+    They are removed if this context created them, raises an input error, and leaves no results.
     """
     made = [
         directory
@@ -129,8 +129,8 @@ def has_checkpoint(path: Path) -> bool:
 def set_results_aside(path: Path) -> None:
     """Set the results of an earlier run aside.
 
-    Checkpoints are moved before records and the summary: a run that is killed meanwhile leaves no
-    checkpoint without them, from which ``--resume`` would continue.
+    Checkpoints are moved first: otherwise a killed run could leave a checkpoint without records,
+    and ``--resume`` would continue from it.
 
     Raises
     ------

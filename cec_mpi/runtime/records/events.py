@@ -17,10 +17,10 @@ MAX_MACHINES = 100_000
 Count = Annotated[int, Meta(ge=0, lt=MAX_COUNT)]
 Machine = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 Seconds = Annotated[float, Meta(ge=0, le=1e30)]
-"""A time that is counted with: one that adds up to finite numbers."""
+"""Seconds; sums of them stay finite."""
 
 Size = Annotated[float, Meta(ge=0, le=1e300)]
-"""How large something is."""
+"""A nonnegative magnitude."""
 
 
 class EventKind(NamedTuple):

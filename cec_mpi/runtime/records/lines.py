@@ -21,7 +21,7 @@ _TYPES = {field.name: field.type for field in fields(StepRecord)}
 _LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
 _TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
 _KEPT = [name for name in FIELDS if name not in DEFAULTS]
-_NUMPY_LENGTH = 64  # numbers: with fewer, NumPy takes longer to begin than to round
+_NUMPY_LENGTH = 64  # list length from which NumPy is faster
 _MAX_NANOSECOND_TIME = 2.0**20  # seconds: of longer ones a float has no nanoseconds
 
 
@@ -57,7 +57,7 @@ class LineWriter:
 def _line(content: Any) -> str:
     try:
         text = msgspec.json.encode(content)
-    except UnicodeEncodeError:  # paths need not be UTF-8, and what is not is written as escapes
+    except UnicodeEncodeError:  # bytes of paths that are not UTF-8 are escaped
         text = msgspec.json.encode(_escape(msgspec.to_builtins(content)))
     return f"{text.decode()}\n"
 

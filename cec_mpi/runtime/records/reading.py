@@ -125,7 +125,7 @@ class LineReader:
         Raises
         ------
         InvalidLineError
-            No run writes such a line here; the message has its number.
+            The line is invalid at this point; the message has its number.
         """
         self._number += 1
         try:
@@ -186,7 +186,7 @@ class Lines:
     header : dict
         The first one.
     steps : list of StepRecord
-        What is as in the step before is the same object.
+        Unchanged fields are the same objects as in the previous step.
     unfinished : list of Event
         What happened in steps that did not end.
     end : int
@@ -203,7 +203,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> Lines:
-    """Read and check all lines but a last one that was cut off.
+    """Read and check all lines; an incomplete last line is skipped.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def read_lines(path: Path) -> Lines:
 
 
 def iterate_lines(path: Path) -> Iterator[Line]:
-    """Yield what each line says, without a last one that was cut off.
+    """Yield the content of each line; an incomplete last line is skipped.
 
     Raises
     ------

@@ -50,8 +50,8 @@ _OCTAVES = 40  # to both sides of 1
 class RunningMedian:
     """The median of numbers: exact for up to 10,000, within 0.3 % for more.
 
-    More numbers are counted in bins, each 0.54 % wider than the last. Those below 1e-12 and above
-    1e12 count as these. Their order makes no difference.
+    More numbers are counted in bins, each 0.54 % wider than the last. Numbers outside 1e-12 to 1e12
+    are clipped. The result does not depend on their order.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Recorder:
     Attributes
     ----------
     common : dict
-        What the steps have in common: the header.
+        The header of the records.
     steps : int
         Steps so far, including earlier runs.
     next_step, next_tick : int
@@ -232,7 +232,7 @@ class Recorder:
         self.flush()
 
     def flush_due(self) -> None:
-        """Pass on lines that have waited for long enough; called while a step waits."""
+        """Flush lines that are older than `RECORDS_SECONDS`; called while a step waits."""
         if self._unflushed and self._clock.monotonic() >= self._flush_at:
             self.flush()
 
@@ -280,7 +280,7 @@ class Recorder:
             self.events[kind_and_machine(event)] += 1
 
     def progress(self, **numbers: float) -> None:
-        """Record numbers that the task tells after the last step."""
+        """Record numbers that the task reports after the last step."""
         if self._stream is not None:
             known = {name: float(value) for name, value in numbers.items()}
             known = {name: value for name, value in known.items() if math.isfinite(value)}
@@ -327,8 +327,8 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
 def resume_steps(path: str | os.PathLike[str]) -> Lines:
     """Read the records of a run to continue, and remove an incomplete last line.
 
-    Steps after the checkpoint are among them: their numbers are taken, and what they computed is
-    computed again in steps with numbers of their own. All other lines are checked first.
+    Steps after the checkpoint are included: they are computed again, with new step numbers. All
+    other lines are checked first.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The schema by which lines of records are written, read and checked.
 
-A step's line holds the changed fields. A field that is left out has its default, because nothing
-happened, or its value of the line before if it has no default. A new field is a line here.
+A step's line holds the changed fields. An omitted field has its default, or, without a default, its
+value of the previous line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "exclud
 """Why a machine is away."""
 
 AbsenceTable = dict[AbsenceReason, dict[Machine, Count]]
-"""Machines, and since which step they are away, by why."""
+"""By reason: the unavailable machines, and the step since which each is away."""
 
 Machines = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 """How many machines."""
@@ -145,22 +145,21 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
     measured_makespan : float
         The largest of `seconds`.
     bound : float or None
-        What no assignment could beat at the speeds that were expected, in seconds.
+        Lower bound on the makespan of any assignment at the expected speeds, in seconds.
     hindsight_makespan : float or None
-        What no assignment could beat at the speeds that the machines had in this step;
-        the regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with
-        stragglers, since machines whose answers did not count have shown no speed.
+        Lower bound on the makespan of any assignment at the speeds measured in this step; the
+        regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with stragglers,
+        since machines whose answers did not count have shown no speed.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
         Time of each part of the step on the master; collect includes the computation, and
-        decode is the transposed decoder, before share, when the step is an adjoint one. What is
-        shared goes with what is announced where it is short.
+        decode is the transposed decoder, before share, when the step is an adjoint one. Short
+        vectors are sent with the announcement.
     bytes : dict of str to int
         Payload of the master's part in announce, share and collect.
     plan_changed : bool
         Whether the assignment was sent.
     condition : float
-        The largest condition number (1-norm) that the step was decoded with; null in the file
-        where it is infinite.
+        The largest condition number (1-norm) of the decoding; null in the file if infinite.
     cancellation : float or None
         The size of the terms over the size of the result, ``norm(c * w) / max(abs(y))`` with c the
         largest entry of each column of X; of a block the worst column. None where w or the result
@@ -176,11 +175,12 @@ class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
         ``"late"`` (it still computes for an earlier step), ``"lost"``, ``"given up"``,
         ``"left"``, ``"excluded"``, or has ``"not joined"`` yet.
     unanswered : list of int
-        Machines that were asked, and whose answer the step did not wait for.
+        Machines with a job whose answer the step did not use.
     delays : dict of int to float
-        Machines that delayed the step, and for how many seconds. Where all answered, it is the
-        last one: so long after all others. Where machines were lost, late or wrong, it is these:
-        the time from when all others had answered until their rows were there, in equal parts.
+        Machines that delayed the step, and for how many seconds. If all machines answered, only the
+        last one is listed, with its time after all others. If machines were lost, late or wrong,
+        these are listed: each with an equal share of the time from the last answer of the others to
+        the end of the step.
     waited_seconds : float
         How long the master waited before the step, since too few machines were available.
     assignment : list of list of int
@@ -226,7 +226,7 @@ DEFAULTS: dict[str, Any] = {
     for field in fields(StepRecord)
     if not field.required
 }
-"""What a field is that a line leaves out, where nothing happened; all others are as before."""
+"""Defaults of fields that a line may omit; other omitted fields keep their last value."""
 
 PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
@@ -297,7 +297,7 @@ class Bounds:
 
 
 def check_events(events: Sequence[Event]) -> None:
-    """Raise ValueError if an event does not begin with its kind, or lacks what it must say."""
+    """Raise ValueError if the first key of an event is not its kind."""
     for event in events:
         kind = kind_and_machine(event)[0] if event else ""
         if kind not in KIND_OF:

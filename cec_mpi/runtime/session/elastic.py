@@ -50,10 +50,10 @@ from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.store.files.durable import locked
 from cec_mpi.terminal import warn
 
-# What a machine of this computer runs: the package of this process, whatever else of this name
-# there is, and with -P no module of the working directory. If this process is killed the machine
-# gets SIGTERM, which ends it while it loads modules, and makes it leave later; one that computes
-# ends 4 s later. Its connection does not show that: processes forked from this one keep it open.
+# The program of a local machine. It imports this copy of the package; -P keeps modules of the
+# working directory out. If this process is killed the machine gets SIGTERM, which ends it while it
+# loads modules, and makes it leave later; one that computes ends 4 s later. Its connection does not
+# show that: processes forked from this one keep it open.
 _MACHINE = """
 import os, signal, sys, threading, time
 def end_with_parent():
@@ -102,8 +102,8 @@ def elastic(
     ----------
     options : SessionOptions
     file : Path
-        The connection file. With `listen` it is not written, but notes for late ranks are beside
-        it.
+        The connection file. With `listen` it is not written, but notes for late ranks are created
+        in its directory.
     logs : Path, optional
         Directory for a log of each machine.
     check_cancelled : callable
@@ -165,7 +165,7 @@ def elastic(
 def notify_late_ranks(
     file: Path, error: BaseException | None, came: Collection[int] = ()
 ) -> Iterator[None]:
-    """Tell ranks that have not come, if there are some, that the run has ended.
+    """Notify ranks that have not joined that the run has ended.
 
     They leave with exit code 0. Those of this computer that do not, because they are stopped for
     example, are ended after the ``with``: a launcher that lets the others continue would wait for
@@ -183,7 +183,7 @@ def notify_late_ranks(
 
 
 def _open_hub(options: SessionOptions, file: Path) -> SocketHub:
-    """Listen, and write the connection file; of several runs that do so at once one succeeds."""
+    """Listen, and write the connection file; if several runs do this at once, one succeeds."""
     if options.listen is not None:
         return _make_hub(options, file)
     check_connection_path(file)

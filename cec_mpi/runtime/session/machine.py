@@ -59,7 +59,7 @@ from cec_mpi.text import shorten
 
 Source = Path | ConnectionFile
 
-_PRINTING_RANKS = 2  # ranks: a thousand do not say the same, and one of these may be gone as well
+_PRINTING_RANKS = 2  # ranks that print the message: two, in case one of them is lost
 
 
 def source_of(text: str, encryption: bool = True) -> Source:
@@ -112,8 +112,8 @@ def join(
         The connection file of the run, or ``HOST:PORT`` with the key of the run in the environment
         variable CEC_MPI_KEY.
     machines : int, default 1
-        How many machines this process carries, K; fewer if the store has no more that are missing.
-        With `check` or `stragglers` the run accepts 1 only.
+        Largest number of machines that this process carries, K. It carries fewer if fewer are
+        missing. With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
         Upper bound of the bytes of their shards. Up to 1 it is a fraction of the memory that is
         free now.
@@ -124,9 +124,9 @@ def join(
     threads : int, optional
         Number of BLAS threads. By default its share of the cores of the computer.
     cache : str or path, optional
-        Directory for copies of its shards, and
+        Directory for copies of its shards.
     cache_limit : int, optional
-        their size in bytes. By default as the run says.
+        Size limit of these copies in bytes. By default that of the run.
     encryption : bool, default True
         False with ``HOST:PORT`` if the run is not encrypted.
 
@@ -245,7 +245,7 @@ def serve_as_rank(
             if isinstance(source, Path) and search.file is None:
                 end_ranks([0])  # if it is stopped here: the launcher would wait for it
             return gone.exit_code
-        except CecError:  # the master has said why
+        except CecError:  # the master has already printed the reason
             return 0
         finally:
             if has_ended or search.is_orphan:
@@ -295,9 +295,9 @@ class _MasterFinder:
     def serve(
         self, connection: Connection, hello: Hello, end: SocketMachineEnd
     ) -> BaseException | None:
-        """Serve on a connection; returns the exception with which the master left, or lost it.
+        """Serve on a connection; returns the exception of the master, or of the lost connection.
 
-        After connections that have ended soon it waits before it says who it is.
+        After short connections it waits before it sends its hello.
         """
         try:
             self._wait(self._backoff.pause)
@@ -332,7 +332,7 @@ class _MasterFinder:
             except InputError:
                 break
             self._pause()
-        self._check_cancelled()  # whether the run has ended before this rank was heard
+        self._check_cancelled()  # the run may have ended before the hello of this rank arrived
         raise error
 
     def await_cleanup(self) -> None:

@@ -76,8 +76,7 @@ def answer(
 ) -> tuple[list[NDArray[Any]], list[Report]]:
     """Answer a step with one machine after the other.
 
-    Each of them reports its part of the seconds as if it had computed all the time, at an equal
-    part of the speed of this process.
+    Each machine reports times as if it had an equal share of the speed of this process.
 
     Returns
     -------
@@ -221,7 +220,7 @@ def is_damaged(problems: list[CecError]) -> bool:
 def _open_shard(
     store: Store, number: int, options: MachineOptions, check_cancelled: Callable[[], None]
 ) -> tuple[Shard, str]:
-    """Return the shard, from the cache if there is one, and why it is not from the cache."""
+    """Return the shard, and why the cache was not used (empty if it was)."""
     cache_problem = ""
     if options.cache:
         try:

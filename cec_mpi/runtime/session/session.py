@@ -169,7 +169,7 @@ class Session:
 
     @property
     def has_processes(self) -> bool:
-        """Whether the machines are processes of their own, which leave when they are told to."""
+        """Whether the machines are separate processes."""
         return self._running is not ExecutionMode.SERIAL
 
     @property
@@ -190,7 +190,7 @@ class Session:
         KeyboardInterrupt
             Ctrl-C was pressed. Machines that still compute take part in later steps.
         """
-        if not self.has_processes:  # any moment is as good as another
+        if not self.has_processes:  # an interrupt cannot leave half a message
             return self.turns.run(product, factor)
         return self.turns.run(self._interrupts.run, product, factor)
 
@@ -311,7 +311,7 @@ def opening_error(
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
     if any(report.shard_missing for report in opened):
-        remedy = "; --machines leaves its machine out"
+        remedy = "; --machines runs without that machine"
     kind = DamagedStoreError if any(report.damaged for report in opened) else MachineError
     return kind(f"{problems[0]}{more}{remedy}")
 

@@ -136,7 +136,7 @@ class ElasticHub(Protocol):
         """Give a machine no more jobs, and its host none if its answers were wrong."""
 
     def carry(self, rank: int, machine: int) -> None:
-        """Have a host carry a machine as well that has no host, or a silent one."""
+        """Make a host also carry a machine whose host is lost or unresponsive."""
 
     def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""

@@ -1,6 +1,6 @@
 """The messages between the master and machines.
 
-An order is five integers, and data that they announce. The report of an answer is eight numbers.
+An order is five integers, followed by a payload. The report of an answer is eight numbers.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ OrderContent = Multiply | Open | Close | Stop
 
 
 def parse_order(order: Order, content: bytes, rank: int = 0) -> Open | Close | Stop:
-    """Return what an order means that is not a step, with the bytes that follow it.
+    """Parse an order other than a step, and its payload.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the master makes of the reports on a store.
+    """The master's decision after the reports on a store.
 
     Attributes
     ----------
@@ -339,7 +339,7 @@ class OpenReport:
     log_problem : str
         Why it has no log; empty if it has one.
     cache_problem : str
-        Why it does not read its shard from the cache; empty if it does, or if there is none.
+        Why the cache is not used; empty if it is used, or not configured.
     """
 
     problem: str = ""

@@ -1,11 +1,11 @@
 """The interfaces of a wire: the master's end and a machine's end.
 
-A `Hub` is the master's end of a session. Its roster and its events say which machines can be asked,
-and it returns an end for the steps, once the machines have opened their shards. There are two kinds
-of ends. In *lockstep* all machines make a step together with three verbs: *announce* the
-step, *share* what is multiplied, *collect* the answers. The master and all machines, also preempted
-ones, call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and
-may answer or not; their hub (`jobs.ElasticHub`) reports what happens as events.
+A `Hub` is the master's end of a session. Its roster and its events tell which machines can get
+jobs. When the machines have opened their shards, it returns the end for steps. There are two kinds
+of ends. In *lockstep* all machines make a step together with three verbs: *announce* the step,
+*share* what is multiplied, *collect* the answers. The master and all machines, also preempted ones,
+call each verb in the same order. *Elastic* machines get jobs one by one (`jobs.JobsEnd`), and may
+answer or not; their hub (`jobs.ElasticHub`) reports what happens as events.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class StaticHub:
                 self.roster.mark_joined(rank, machine, silent=True)
 
     def exclude_leaving(self, answers: Answers) -> Answers:
-        """Exclude the machines that say in their answers that they leave; returns the answers."""
+        """Exclude the machines whose reports have the leaving flag; returns the answers."""
         for machine in answers.leaving:
             host = self.roster.carrier(machine)
             if host is not None:

@@ -104,7 +104,7 @@ class CollectiveHub(StaticHub):
     def stop(self, error: BaseException | None) -> None:
         """Bcast the order to leave; ends the job if a step was interrupted."""
         if self.is_mid_step:
-            # Without an error, what cut the step off was caught, as an interrupt in a loop.
+            # Without an error, the program caught the exception that interrupted the step.
             abort_job_with(self._comm, error or MachineError(HUB_POISONED))
         self.broadcast_order(Order(OrderKind.STOP), Stop(error).packed())
         self.is_mid_step = False

@@ -144,7 +144,7 @@ class Layout:
     parts : tuple of (P,) ndarray of int
         Number of values of each rank, and where they begin.
     last_indices : ndarray of int
-        Where the last value of each rank is that has some.
+        Index of the last value of each rank that has values.
     """
 
     def __init__(self, rows: NDArray[np.int64], columns: int, dtype: np.dtype[Any]) -> None:
@@ -174,7 +174,7 @@ class Layout:
 
 
 class GatherBuffer:
-    """The buffer for answers with their reports, rank after rank without the master.
+    """The buffer for answers and reports, ordered by rank, without the master.
 
     Parameters
     ----------

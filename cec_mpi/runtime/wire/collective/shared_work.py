@@ -1,8 +1,8 @@
 """Work on a store that ranks share: encode, verify, repair, decode, add-machine.
 
-Rank 0 runs the command; the others wait for works, without using a core. Each rank does an equal
-part of the pieces, and reports each to rank 0. If one fails, rank 0 tells all to stop, waits until
-they have stopped, and raises the first error.
+Rank 0 runs the command. The other ranks wait for tasks without using a core. Each rank processes an
+equal share of the pieces and reports every piece to rank 0. If one fails, rank 0 stops all ranks
+and raises the first error.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ def derive_keys(secret: str, encrypted: bool) -> Keys:
     ----------
     secret : str
     encrypted : bool
-        Keys of connections without encryption are others: a key that was sent as a password does
-        not decrypt anything.
+        Whether connections are encrypted. Unencrypted runs use different keys, because they send a
+        key as a password.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
         Raises
         ------
         InputError
-            It cannot be written.
+            The file cannot be written.
         """
         content = {"format": _MARK, "version": _VERSION, **to_builtins(self, enc_hook=bytes.decode)}
         try:
@@ -162,7 +162,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
 
 
 def remove_stale_files(file: ConnectionFile, path: Path) -> None:
-    """Remove what a master that was killed has left: its file and its socket."""
+    """Remove the connection file and the socket of a killed master."""
     file.remove(path)
     with suppress(OSError):
         if path.parent.name.startswith(SCRATCH_PREFIX):
@@ -181,7 +181,7 @@ def connection_from_key(host: str, port: int, secret: str, encrypted: bool) -> C
         The name or address at which the master listens.
     port : int
     secret : str
-        The text that the master has, too.
+        The same text as on the master.
     encrypted : bool
         Whether the master encrypts.
 
@@ -274,7 +274,7 @@ def _key(kind: type[Key], text: Any) -> Key:
 
 
 def own_addresses() -> list[str]:
-    """Return names and addresses that this host may be known by, and last 127.0.0.1."""
+    """Return the names and addresses of this host, ending with 127.0.0.1."""
     found = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):
         found += [str(info[4][0]) for info in socket.getaddrinfo(found[0], None)]

@@ -155,7 +155,7 @@ class SocketHub:
     joined_ranks : set of int
         Ranks of the launcher that have joined.
     stuck_ranks : list of int
-        Ranks of processes that did not leave when they were told to.
+        Ranks of processes that ignored the order to leave.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class SocketHub:
         self.roster = Roster(self._events.append)
         self._here = detect_place()
         self._pending_hellos: list[tuple[bytes, Hello]] | None = []  # until the store is opened
-        self._greeted: set[bytes] = set()  # that have said who they are, each once
+        self._greeted: set[bytes] = set()  # that have sent a hello
         self._peers: dict[bytes, Peer] = {}  # by the names of their connections
         self._by_rank: dict[int, Peer] = {}
         self._taking_part: tuple[int, ...] = ()
@@ -186,7 +186,7 @@ class SocketHub:
         self._opening: Opening | None = None
         self._emulation: Emulation | None = None
         self._openers: list[Peer] = []  # to open the store
-        # What was sent last, by `id`, in frames that further hosts get as well.
+        # The frames of arrays that were sent in this poll, by `id`, for further hosts.
         self._outgoing: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
         self._shortage = ShortageReporter(self.roster, spare)
         self._paused = True  # no process becomes a machine now
@@ -356,11 +356,12 @@ class SocketHub:
         seconds : float
             How long to wait for machines that have not left.
         closing : callable
-            Returns a context in which connections are closed: for machines that were not heard.
+            Returns a context in which connections are closed. It notifies machines whose hello has
+            not arrived.
         """
         self._paused = True
         try:
-            self._listen()  # who has come since the last step is told, too
+            self._listen()  # also processes that connected after the last step
             if self._pending_hellos is not None:
                 for name, hello in self._pending_hellos:
                     self._register(name, hello)
@@ -456,7 +457,7 @@ class SocketHub:
             self.roster.mark_late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
-        """Treat the host of a machine that does not answer as lost; spares replace it."""
+        """Treat the host of an unresponsive machine as lost; spares replace it."""
         host = self.roster.carrier(machine)
         if host is not None and host.machines[machine] in (State.COMPUTING, State.LATE):
             self.roster.give_up(host.rank, reason)
@@ -473,7 +474,7 @@ class SocketHub:
             self._exclude(self._peer_of(host), reason, change)
 
     def carry(self, rank: int, machine: int) -> None:
-        """Tell a host to carry a vacant machine as well."""
+        """Assign a vacant machine to a host that already carries others."""
         self._assign_machine(self._peer_of(self.roster[rank]), machine)
 
     def last_error(self, machine: int) -> str:
@@ -563,7 +564,7 @@ class SocketHub:
             self._exclude(peer, problem)
 
     def _read_hello(self, name: bytes, head: memoryview) -> Hello | None:
-        """Read who a process is; refuse one that says what no process is."""
+        """Decode a hello; refuse a process whose hello is not valid."""
         if name in self._greeted:
             raise ValueError("a second first message")
         self._greeted.add(name)
@@ -592,7 +593,7 @@ class SocketHub:
         send = partial(self._listener.send, name)
         host = self.roster.add(hello.count, hello.place.host)
         peer = self._peers[name] = self._by_rank[host.rank] = Peer(host, hello, send, eligible_from)
-        log.info("process %d on %s has come as rank %d", hello.pid, host.name, peer.rank)
+        log.info("process %d on %s has joined as rank %d", hello.pid, host.name, peer.rank)
         if self._stop_message is not None:
             peer.order(Order(OrderKind.STOP), self._stop_message)
         elif self._opening is not None:
@@ -668,14 +669,14 @@ class SocketHub:
         self._fill_vacant()
 
     def _note_end(self, peer: Peer) -> None:
-        """Note the end of a connection, so that its process has to wait if it comes again."""
+        """Record the end of a connection: its process must wait before it can connect again."""
         if len(self._backoffs) > _MAX_BACKOFFS:
             self._backoffs = {key: each for key, each in self._backoffs.items() if not each.is_over}
         key = peer.host.name, peer.hello.pid
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).note_end()
 
     def _exclude(self, peer: Peer, reason: str, change: type[MachineUnavailable] = Lost) -> None:
-        """Give a host no more jobs, and tell it to leave unless it has said that it does."""
+        """Send a host no more jobs, and dismiss it unless it is already leaving."""
         self.roster.exclude(peer.rank, reason, change)
         peer.opening = 0
         if peer in self._openers:
@@ -753,7 +754,7 @@ class SocketHub:
         return (self._taking_part[hello.rank - 1],)
 
     def _assign_machine(self, peer: Peer, machine: int) -> None:
-        log.info("rank %d is to become machine %d", peer.rank, machine)
+        log.info("rank %d becomes machine %d", peer.rank, machine)
         self._has_news = True
         options, is_new = self._current_opening.options, machine not in self._last_hosts
         before = self.roster.carrier(machine)

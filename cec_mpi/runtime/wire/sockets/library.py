@@ -19,8 +19,8 @@ USER = b"cec_mpi"  # name with the key as password, without encryption
 _HEARTBEATS = 5  # in the time of silence above
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
 PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
-MAX_FRAME_BYTES = 2 * PIECE  # and what may be around them: who sends more is told, and excluded
-MAX_READ_BYTES = 16 * PIECE  # of a frame; the connection of who sends more ends
+MAX_FRAME_BYTES = 2 * PIECE  # plus headers; a process that sends more is excluded with an error
+MAX_READ_BYTES = 16 * PIECE  # of a frame; ZeroMQ closes a connection that sends more
 
 _numbers = itertools.count()  # of monitors
 
@@ -34,7 +34,7 @@ def zeromq() -> Any:
         This ZeroMQ was built without encryption.
     """
     import zmq
-    import zmq.utils.garbage  # of its handlers at exit and ours, the last one is called first
+    import zmq.utils.garbage  # exit handlers run in reverse order of registration
 
     if not zmq.has("curve"):
         raise InputError(
@@ -78,7 +78,7 @@ def to_frames(content: NDArray[Any] | bytes) -> list[zmq.Frame]:
 
 
 def make_tracker(frames: Sequence[zmq.Frame]) -> zmq.MessageTracker:
-    """Return what says whether ZeroMQ has released all frames."""
+    """Return a tracker that is done when ZeroMQ has released all frames."""
     import zmq
 
     return zmq.MessageTracker(*frames)
@@ -101,7 +101,7 @@ def open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     socket.monitor(at, events)
     monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
     monitor.linger = 0
-    monitor.rcvhwm = 0  # a thread of ZeroMQ would wait for room
+    monitor.rcvhwm = 0  # a full queue would block a thread of ZeroMQ
     monitor.connect(at)
     return monitor
 

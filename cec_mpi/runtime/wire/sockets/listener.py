@@ -84,7 +84,7 @@ class Peer:
     opening : int
         The machine that it is opening; 0 for none.
     since : float
-        When it was told to open that, in seconds of `time.monotonic`.
+        When the order to open was sent, in seconds of `time.monotonic`.
     progressed : float
         When it last reported progress with that, at first `since`.
     progress_messages : int
@@ -164,7 +164,7 @@ class Peer:
 
 
 class Listener:
-    """Listens for machines, and distinguishes them by a name of each connection.
+    """Listens for machines, and identifies each by the name of its connection.
 
     Machines on this host can use a Unix socket in a directory that only this user can open, whose
     name is in the connection file. It has no heartbeats, because the end of a process shows at
@@ -181,8 +181,8 @@ class Listener:
         The first and the last port that may be taken; any free one by default.
     encrypted : bool
         Whether TCP is encrypted (CURVE). If not, machines send the key as a password (PLAIN):
-        anyone who can read the network learns it, and anyone who takes the master's port can be
-        the master of machines. Use it only in networks that nobody else can access.
+        anyone who can read the network traffic learns it, and anyone who binds the master's port
+        can impersonate the master. Use it only on trusted networks.
     secret : str
         The text from which the keys are derived, for machines without a connection file; by default
         they are random.
@@ -243,7 +243,7 @@ class Listener:
             self.close()
             raise
         self._tracked: Counter[int] = Counter()  # file descriptors of machines
-        # Until when each connection that has ended must show to which machine it belonged.
+        # Deadlines by which a send must reveal whose connection has ended.
         self._expected_until: list[float] = []
         self._next_check = self._next_sweep = 0.0
         self._last: Any = None  # a frame of the last message

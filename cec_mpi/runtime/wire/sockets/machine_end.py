@@ -237,14 +237,14 @@ class Connection:
             raise MasterLostError("the connection to the master has ended")
 
     def close(self) -> None:
-        """Send the last words, and end the connection."""
+        """Send pending messages, and close the connection."""
         if self._disconnected:
             self._socket.linger = 0
         self._end()
         self._context.term()
 
     def _handshake(self, family: int, address: Any, file: ConnectionFile) -> bool:
-        """Connect; whether the process there has the keys, and accepts these."""
+        """Connect, and return whether the handshake succeeded."""
         zmq = self._zmq
         self._socket = self._context.socket(zmq.DEALER)
         configure_socket(self._socket, 0 if family == socket.AF_UNIX else self._silence)
@@ -252,8 +252,8 @@ class Connection:
         # and then takes the master for dead.
         self._socket.rcvhwm = 0
         self._socket.ipv6 = family == socket.AF_INET6
-        # To the master, a second connection is another machine. (-1, for never, drops the last
-        # messages.)
+        # The master takes a reconnection for another machine, so the interval is a day. (-1, for
+        # never, would drop the last messages.)
         self._socket.reconnect_ivl = _NEVER_MS
         if family != socket.AF_UNIX:
             self._set_keys(file)
@@ -342,9 +342,9 @@ class ShutdownRequested(StoppedError):
 
 
 def signal_reason(*noted: SignalRecorder) -> str:
-    """Return which signal has told this process to leave; empty if it was not told."""
+    """Return the signal that requested shutdown, as text; empty without one."""
     received = next((each.received for each in noted if each.received), None)
-    return f"told to leave by the signal {received.name}" if received else ""
+    return f"shutdown requested by {received.name}" if received else ""
 
 
 class SocketMachineEnd:
@@ -354,7 +354,7 @@ class SocketMachineEnd:
     ----------
     connection : Connection
     threads : int or None
-        BLAS threads of this process; None for as many as the master says.
+        BLAS threads of this process; None for the number that the master sends.
     before : SignalRecorder
         Those that came before it serves.
     prints : bool

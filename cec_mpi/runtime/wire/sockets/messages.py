@@ -58,7 +58,7 @@ ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
 FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
 HELLO, ANSWER, STATUS, PROGRESS, GOOD_BYE = b"H", b"A", b"S", b"P", b"B"
 
-_KIND = 8  # bytes, so that numbers behind it lie as they should
+_KIND = 8  # bytes: keeps the numbers after it aligned
 
 _MAX_TEXT_LENGTH = 1 << 16  # characters of what went wrong
 _NUMBER = 8  # bytes
@@ -226,7 +226,7 @@ class Hello:
     memory : int
         Bytes that their shards may take; by default any number.
     is_limited : bool
-        Whether its user has said so; otherwise it is a part of what is free.
+        Whether the user set it; otherwise it is a fraction of the free memory.
     """
 
     package: tuple[str, str, str]
