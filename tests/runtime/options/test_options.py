@@ -260,6 +260,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
         ({"check": "parity"}, "check 'parity': it was removed; --check has no value and compares"),
         ({"check": "all"}, "check 'all': expected True or False"),
+        ({"wait": 1}, "wait 1: expected True or False"),
         ({"check": True, "stragglers": 1}, "stragglers 1: expected 0 to 0 (N - L, less 1 with"),
         ({"deadline": 0}, "deadline 0: expected "),
         ({"inject": "kill:4@1"}, "expected"),
