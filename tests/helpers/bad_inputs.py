@@ -54,11 +54,6 @@ class Case:
     def name(self) -> str:
         return " ".join(self.words)[:100] + self.about
 
-    @property
-    def is_run(self) -> bool:
-        """Whether it is a run in one process that several ranks could do too."""
-        return "--serial" in self.words
-
 
 def make_good_files(good: Path) -> None:
     """Make the files that the cases share."""

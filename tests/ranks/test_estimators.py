@@ -8,8 +8,6 @@ from cec_mpi import open_operator
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn import CodedLogisticRegression, CodedPCA, CodedRidge
 
-RNG = np.random.default_rng(0)
-
 
 @pytest.fixture
 def y(X):

@@ -12,8 +12,6 @@ from helpers.recording import Kept
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
-RNG = np.random.default_rng(3)
-
 
 def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
     recorder = Kept()

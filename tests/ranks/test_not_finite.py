@@ -10,8 +10,6 @@ from cec_mpi.errors import MachineError
 
 pytestmark = pytest.mark.mpi(min_size=4)
 
-RNG = np.random.default_rng(8)
-
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_the_machine_is_named(comm, store, X, adjoint):

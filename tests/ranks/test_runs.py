@@ -24,7 +24,6 @@ pytestmark = pytest.mark.mpi(min_size=4)
 
 MASK = ("--available-probability", 0.7, "--wait", "--seed", 5)
 NUMBERS = itertools.count(1)
-RNG = np.random.default_rng(11)  # the same numbers on all ranks
 
 
 @pytest.fixture
