@@ -41,10 +41,6 @@ from cec_mpi.runtime.wire.orders import (
     parse_order,
 )
 
-# Bytes that every MPI sends without the help of the sender. Open MPI completes even such a send
-# when the receiver has taken it: a machine that waited for that would wake twice in a step.
-_EAGER = 4000
-
 
 class CollectiveMachineEnd:
     """A machine's end in lockstep.
@@ -60,7 +56,6 @@ class CollectiveMachineEnd:
         self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(ReportFields.size())
         self._history = WaitHistory()
-        self._sent: list[MPI.Request] = []  # the last short answer
         self._store_buffers: _StoreBuffers | None = None
         self._opening: Open | None = None
         self._problem = ""  # the last error
@@ -69,7 +64,6 @@ class CollectiveMachineEnd:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is open, rank 0 may load libraries for a second.
         order = Order(*self._orders.receive(idle=self._store_buffers is None))
-        wait_for(self._sent)  # which rank 0 has received
         if order.kind > OrderKind.MULTIPLY_TRANSPOSED:
             return self._receive_payload(order, signals)
         served, intervals, product = self._buffers, None, order.product
@@ -155,9 +149,7 @@ class CollectiveMachineEnd:
         message = served.answer_buffer(packed_size(values.size, values.dtype))
         message[:size] = self._report
         message[size:].view(values.dtype)[: values.size] = values
-        self._sent = [self._comm.Isend(message, MASTER, ANSWER)]
-        if message.nbytes > _EAGER:
-            wait_for(self._sent)
+        wait_for([self._comm.Isend(message, MASTER, ANSWER)])
 
     def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""
