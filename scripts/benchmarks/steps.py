@@ -1,6 +1,7 @@
 """Steps of machines that are processes: beside the bare wire, another program, and each other.
 
     python scripts/benchmarks/steps.py lockstep [--rows 600] [--columns 600] [--machines 6]
+    python scripts/benchmarks/steps.py machines
     python scripts/benchmarks/steps.py elastic
     python scripts/benchmarks/steps.py idle
 
@@ -8,6 +9,8 @@
   without products; and over the published program, a plain one of mpi4py: a pickled dict to all, a
   Barrier before and after the products, pickled answers, and a decoder that goes from row to row.
   X'v, X W and X'V over X w and X'v. CPU time of rank 0 and of a machine above that of the first.
+- machines: X w of 6, 16, 32 and 64 machines over a blocking Bcast, the same products and a Gatherv;
+  CPU time of rank 0 and of a machine above that, and how much it grows with each machine.
 - elastic: X w and X'v of machines that are processes without MPI, over the same in lockstep. With
   many columns it is w that takes the time.
 - idle: machine 1 takes two seconds for each step. CPU seconds of each other process, of which rank
@@ -29,12 +32,16 @@ import measure
 from measure import Figure, ratio, taken_by
 
 SECONDS = 2.0  # of a step of machine 1, for idle
+MACHINES = 6, 16, 32, 64
+WHOSE = "CPU of rank 0", "CPU of a machine"
 TAKE = "--take"  # what this script is called with as a rank, or as an elastic master
 
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Start ranks, and compare what they took."""
     machines, part = options.machines, options.part
+    if part == "machines":
+        return figures_of_many(options, directory)
     recovery = 1 if part == "idle" else options.recovery
     store = measure.store_of(
         directory, options.rows, options.columns, machines, recovery, options.seed
@@ -60,10 +67,29 @@ def figures(options: Any, directory: Path) -> list[Figure]:
     return [figure for name in packages for figure in compared(times, part, options.block, name)]
 
 
+def figures_of_many(options: Any, directory: Path) -> list[Figure]:
+    """Start ranks for several numbers of machines, and compare their steps with bare ones."""
+    found: list[Figure] = []
+    cpu: dict[int, float] = {}
+    for machines in MACHINES:
+        size = options.rows, options.columns, machines, options.recovery, options.seed
+        told = {"part": "machines", "store": str(measure.store_of(directory, *size))}
+        told |= {"rows": options.rows, "machines": machines, "block": 1, "turns": options.turns}
+        words = TAKE, json.dumps(told | {"ranks": machines + 1, "steps": options.steps})
+        times = measure.again(__file__, machines + 1, *words)
+        rank, machine = (above(times, f"X w, {whose}", f"bare, {whose}", "") for whose in WHOSE)
+        step = ratio(times, "X w", "bare", over="a bare Bcast, products, Gatherv")
+        found += [each | {"name": f"{machines}: {each['name']}"} for each in (step, rank, machine)]
+        cpu[machines] = rank["quartiles"][1]
+    fewest, *_, most = MACHINES
+    growth = (cpu[most] - cpu[fewest]) / (most - fewest)
+    return [*found, measure.figure(f"X w, {WHOSE[0]}, for a machine more", [growth], "us", "bare")]
+
+
 def compared(times: measure.Times, part: str, block: int, before: str) -> list[Figure]:
     """The ratios of steps, and the CPU time above that of a bare step."""
     if part == "lockstep":
-        X_w, rank, machine = f"X w{before}", "CPU of rank 0", "CPU of a machine"
+        X_w = f"X w{before}"
         ratios = [
             ratio(times, X_w, f"bare{before}", over="a bare Bcast, products, Gatherv"),
             ratio(times, X_w, f"wire{before}", over="a bare Bcast, Gatherv"),
@@ -71,7 +97,7 @@ def compared(times: measure.Times, part: str, block: int, before: str) -> list[F
             ratio(times, f"X'v{before}", X_w),
             ratio(times, f"X W{before}", X_w, f"X W, {block} columns{before}"),
             ratio(times, f"X'V{before}", f"X'v{before}", f"X'V, {block} columns{before}"),
-            *(above(times, f"X w, {whose}", f"bare, {whose}", before) for whose in (rank, machine)),
+            *(above(times, f"X w, {whose}", f"bare, {whose}", before) for whose in WHOSE),
         ]
     else:
         pairs = [(f"{product}, elastic{before}", product) for product in ("X w", "X'v")]
@@ -93,7 +119,8 @@ def take(told: dict[str, Any]) -> None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    found = {"lockstep": lockstep, "elastic": products, "idle": idle}[told["part"]](comm, told)
+    parts = {"lockstep": lockstep, "machines": lockstep, "elastic": products, "idle": idle}
+    found = parts[told["part"]](comm, told)
     if found:
         print(json.dumps(found))
 
@@ -146,6 +173,8 @@ def lockstep(comm: Any, told: dict[str, Any]) -> measure.Times:
         "bare": lambda: taken_by(bare(comm, store, True), steps),
         "wire": lambda: taken_by(bare(comm, store, False), steps),
     }
+    if told["part"] == "machines":
+        ways = {name: ways[name] for name in ("X w", "bare")}
     times: measure.Times = {}
     for _ in range(told["turns"]):
         for name, way in ways.items():
@@ -220,7 +249,7 @@ def idle(comm: Any, told: dict[str, Any]) -> list[float]:
 
 
 def add_options(parser: Any) -> None:
-    parser.add_argument("part", choices=["lockstep", "elastic", "idle"])
+    parser.add_argument("part", choices=["lockstep", "machines", "elastic", "idle"])
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--columns", type=int, default=600)
     parser.add_argument("--machines", type=int, default=6)
