@@ -1,5 +1,5 @@
 """The mathematics of coded elastic computing: numbers in, values out.
 
-No files, no MPI, no clock, no logging. `step` uses `checks` and `plan`, `checks` uses `accuracy`
-and `plan`, `speeds` uses `plan`, and `plan` and `accuracy` use `code`.
+No files, no MPI, no clock, no logging. `step` uses `checks`, `plan` and `threads`, `checks` uses
+`accuracy` and `plan`, `speeds` uses `plan`, and `plan` and `accuracy` use `code`.
 """

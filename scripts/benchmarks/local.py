@@ -2,11 +2,14 @@
 
     python scripts/benchmarks/local.py steps [--rows 600] [--columns 600] [--machines 6]
     python scripts/benchmarks/local.py events --rows 4000 --columns 400 --machines 100 --recovery 10
+    python scripts/benchmarks/local.py vectors --rows 10000000
 
 - steps: X w and X'v, X w with records on disk, and with speeds that are learned, over the products
   of all machines by ``np.dot`` alone.
 - events: a step after ``--leave`` machines have left and others come, which were not there together
   before, or were two events ago, over a step without an event.
+- vectors: X w and X'v of the identity on two machines with a copy each, over SciPy's product. In
+  vectors: the memory that the process has taken by the end of a step, with the result.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import identity
 from threadpoolctl import threadpool_limits
 
 import cec_mpi
@@ -28,6 +32,8 @@ from measure import Figure, ratio, taken_by
 
 def figures(options: Any, directory: Path) -> list[Figure]:
     """Of steps or of events."""
+    if options.part == "vectors":
+        return vectors(options, directory)
     sizes = options.rows, options.columns, options.machines, options.recovery
     store = measure.store_of(directory, *sizes, options.seed)
     with threadpool_limits(1):
@@ -125,8 +131,36 @@ def events(options: Any, store: Path) -> list[Figure]:
     return found
 
 
+def vectors(options: Any, directory: Path) -> list[Figure]:
+    """Of the identity, whose products are copies: what is left is the way of the vectors."""
+    matrix = identity(options.rows, format="csr")
+    cec_mpi.encode(matrix, directory / "store", 2, copies=2)
+    v, found = np.random.default_rng(options.seed).random(options.rows), []
+    with threadpool_limits(1):
+        for name in ("matvec", "rmatvec"):
+            with cec_mpi.open_operator(directory / "store", None, speeds=(1.0, 1.0)) as X:
+                X.start()
+                begin = held()
+                results = [getattr(X, name)(v)]
+                results[0] = getattr(X, name)(v)
+                memory = (held() - begin) / v.nbytes
+                calls = {"ours": partial(getattr(X, name), v), "SciPy": lambda: matrix @ v}
+                ways = {way: measure.clocked(call) for way, call in calls.items()}
+                times = measure.in_turns(ways, options.turns)
+            product = {"matvec": "X w", "rmatvec": "X'v"}[name]
+            found.append(ratio(times, "ours", "SciPy", product))
+            found.append(measure.figure(f"{product}, memory", [memory], "vectors"))
+    return found
+
+
+def held() -> int:
+    """Bytes of memory of this process without files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+
 def add_options(parser: Any) -> None:
-    parser.add_argument("part", choices=["steps", "events"])
+    parser.add_argument("part", choices=["steps", "events", "vectors"])
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--columns", type=int, default=600)
     parser.add_argument("--machines", type=int, default=6)

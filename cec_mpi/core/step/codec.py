@@ -1,4 +1,4 @@
-"""Decoding the answers of a plan and the transposed decoding, block by block."""
+"""A fast version of `core.paper.decode` for all blocks of a plan, and its transpose."""
 
 from __future__ import annotations
 
