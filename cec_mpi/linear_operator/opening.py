@@ -299,11 +299,7 @@ def _check_machines(options: SessionOptions) -> None:
             "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
             "local=N too"
         )
-    if launcher_of_ranks() is None:
-        return
-    if not listens:
-        raise InputError("local needs accept=FILE too under a launcher")
-    if mpi_is_running():
+    if launcher_of_ranks() is not None and mpi_is_running():
         raise InputError(
             "an elastic operator under a launcher needs a program that has not started MPI "
             "(MPI_Finalize may hang after a loss): put `import mpi4py; mpi4py.rc.initialize = "

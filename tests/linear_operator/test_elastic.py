@@ -83,11 +83,11 @@ def test_options_for_machines_that_are_processes_need_some(option, small_store):
         cec_mpi.open_operator(small_store.path, None, **option)
 
 
-def test_under_a_launcher_its_processes_need_to_find_the_master(small_store, monkeypatch):
+def test_under_a_launcher_its_processes_are_the_machines(small_store, monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     with (
-        pytest.raises(InputError, match="local needs accept=FILE too under a launcher"),
+        pytest.raises(InputError, match="has started 2 ranks, which are the machines"),
         cec_mpi.open_operator(small_store.path, local=2),
     ):
         pass
