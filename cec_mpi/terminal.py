@@ -19,7 +19,7 @@ QUIET = -1  # only results and errors
 NORMAL = 0  # also remarks and warnings
 VERBOSE = 1  # also events as they happen
 _GAP = 2  # columns between those of a table
-WARNED = {"warned": True}  # ``extra`` of log records whose text has already been printed
+ALREADY_PRINTED = {"warned": True}  # ``extra`` of log records whose text has already been printed
 
 
 @dataclass
@@ -65,7 +65,7 @@ def print_note(text: str) -> None:
         print_result(one_message(text), at_once=True)
 
 
-def unwritten() -> OSError | None:
+def take_output_error() -> OSError | None:
     """Return why standard output could not be written, once, or None.
 
     A broken pipe is not an error: the reader has seen enough.

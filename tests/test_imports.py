@@ -77,7 +77,7 @@ def test_a_machine_of_a_run_loads_what_it_works_with_alone(program):
 
 def test_help_loads_no_numpy():
     """All commands together show their help in the time in which NumPy is imported."""
-    program = "from cec_mpi.cli import build_parser as b; [p.format_help() for _, p in b().named()]"
+    program = "from cec_mpi.cli import build_parser as b; [p.format_help() for _, p in b().walk()]"
     assert not loaded_after(program) & {"numpy", "scipy", "mpi4py", "msgspec", "rich", "asyncio"}
 
 

@@ -168,7 +168,7 @@ def test_each_exit_code_is_described():
     assert described == raised | {0: set(), 130: {"KeyboardInterrupt"}}
 
 
-PARSERS = dict(build_parser().named())
+PARSERS = dict(build_parser().walk())
 
 
 @pytest.mark.parametrize("command", PARSERS)

@@ -25,14 +25,14 @@ from cec_mpi.runtime.processes.ending import (
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.terminal import (
+    ALREADY_PRINTED,
     NORMAL,
     VERBOSE,
-    WARNED,
     discard_output,
     print_error_line,
     remove_error_filters,
     set_verbosity,
-    unwritten,
+    take_output_error,
     warn,
 )
 
@@ -98,7 +98,7 @@ def _main(argv: Sequence[str] | None) -> int:
             _raise_on_signals()
         with _verbosity(arguments.verbosity, first):
             code = perform(arguments)
-        problem = unwritten()
+        problem = take_output_error()
         if problem is not None and not code:
             raise InputError(f"standard output cannot be written: {problem.strerror}")
         return code
@@ -159,7 +159,7 @@ class _StderrHandler(logging.Handler):
     """Writes log records to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not WARNED.keys() & vars(record).keys():
+        if not ALREADY_PRINTED.keys() & vars(record).keys():
             print_error_line(f"cec-mpi: {self.format(record)}")
 
 

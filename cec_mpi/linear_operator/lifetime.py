@@ -149,7 +149,7 @@ class Lifetime:
         if kept is None:
             return
         if os.getpid() != self._process:
-            this_process.kept.append(kept)
+            this_process.keep_alive.append(kept)
             if isinstance(error, SystemExit):
                 this_process.code = exit_code_of(error)
             return

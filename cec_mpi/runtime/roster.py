@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Receives what a step waits for: see `Recorder.waiting`."""
 
-WARNED = "it received a shutdown signal"  # why it has `Left`
+LEAVE_REASON = "it received a shutdown signal"  # why it has `Left`
 
 
 class State(Enum):

@@ -19,7 +19,7 @@ from cec_mpi.runtime.machine.faults import Fault, read_faults
 from cec_mpi.runtime.machine.machine import Machine
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.roster import WARNED, Roster, State
+from cec_mpi.runtime.roster import LEAVE_REASON, Roster, State
 from cec_mpi.runtime.session.local import LocalHub, LocalMasterEnd
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, Job, JobsAnswered, JobsEnd
@@ -178,7 +178,7 @@ class SimulatedHub(LocalHub):
         if self.roster[rank].is_excluded:
             return
         if job.report_fields.leaving:
-            self.roster.exclude(rank, WARNED, Left)
+            self.roster.exclude(rank, LEAVE_REASON, Left)
         else:
             self.roster.mark_answered(rank, job.machine)
         self._assign_spares()

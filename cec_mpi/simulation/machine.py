@@ -45,5 +45,5 @@ class SimulatedMachine(Machine):
         seconds = self._call + self.count * self._row_scale / self.emulation.rate(self.number, step)
         if self.faults:
             given = self.number, step, self._answers, seconds
-            seconds = self.faults.after(*given, sleep=lambda seconds: None)
+            seconds = self.faults.inject_after(*given, sleep=lambda seconds: None)
         return seconds

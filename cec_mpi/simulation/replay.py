@@ -218,7 +218,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
     scenario, options = model.scenario, model.scenario.options
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
-    found = AvailabilityOptions.found(options, model.machines)
+    found = AvailabilityOptions.resolve_machines(options, model.machines)
     availability = found["availability"]
     if len(found["machines"]) < model.machines:
         availability = availability.among(found["machines"])

@@ -121,7 +121,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
                 )
             speeds[name] = share_speeds(given, carried)
     machines = machine_ranges(carried)
-    availability = AvailabilityOptions.found(options, computers)["availability"]
+    availability = AvailabilityOptions.resolve_machines(options, computers)["availability"]
     for event in scenario.machine_events:
         if event.machine > computers:
             raise InputError(f"computer {event.machine}: expected a computer from 1 to {computers}")
@@ -168,6 +168,6 @@ def _set_tick_length(options: SessionOptions, machines: int) -> SessionOptions:
     """Return options with the tick length of the trace, if it has one and none is given."""
     if options.tick_seconds is not None:
         return options
-    availability = AvailabilityOptions.found(options, machines)["availability"]
+    availability = AvailabilityOptions.resolve_machines(options, machines)["availability"]
     gap = availability.gap_seconds if isinstance(availability, ListedAvailability) else None
     return options if gap is None else replace(options, tick_seconds=gap)

@@ -29,7 +29,7 @@ class Commands(SphinxDirective):
             self._section(parser, "cec-mpi", str(parser.description)),
             *(
                 self._section(command, f"cec-mpi {words}", _about(parser, words, command))
-                for words, command in parser.named()
+                for words, command in parser.walk()
                 if words
             ),
         ]

@@ -109,7 +109,7 @@ def test_every_public_name_has_an_entry():
 
 def test_every_option_of_every_command_has_an_entry():
     described = page_of("reference/commands.html").names
-    for title, each in build_parser().named():
+    for title, each in build_parser().walk():
         for action in each._actions:
             for_all = title and {"-h", "-q", "-v"} & set(action.option_strings)
             if action.option_strings and not for_all:

@@ -89,11 +89,11 @@ class Parser(argparse.ArgumentParser):
             action.help = hidden
         return text
 
-    def named(self, name: str = "") -> Iterator[tuple[str, Parser]]:
+    def walk(self, name: str = "") -> Iterator[tuple[str, Parser]]:
         """Yield this parser and those of all commands below it, with their names."""
         yield name, self
         for word, command in self.commands.items():
-            yield from command.named(f"{name} {word}".strip())
+            yield from command.walk(f"{name} {word}".strip())
 
     def error(self, message: str) -> NoReturn:
         """Raise `InputError`, in the words of other messages of this package."""

@@ -16,7 +16,7 @@ import numpy as np
 from cec_mpi.runtime.records.directory import SUMMARY
 from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.recorder import Recorder, counts_of
-from cec_mpi.terminal import print_note, unwritten, warn
+from cec_mpi.terminal import print_note, take_output_error, warn
 from cec_mpi.text import join_names, plural, printable
 
 _MAX_NAMED = 5  # machines in a list
@@ -220,6 +220,6 @@ def print_closing(ending: RunEnd) -> None:
     """Print the closing lines; the run succeeds even if they cannot be written."""
     for line in closing_lines(ending):
         print_note(line)
-    problem = unwritten()
+    problem = take_output_error()
     if problem is not None:
         warn(f"standard output cannot be written: {problem.strerror}")

@@ -40,14 +40,14 @@ class RunOptions:
         is_common=True,
     )
     overwrite: bool = option(
-        False, "--overwrite", "replace the results in DIR", alone=True, is_common=True
+        False, "--overwrite", "replace the results in DIR", exclusive=True, is_common=True
     )
     resume: bool = option(
         False,
         "--resume",
         "continue from the checkpoint in DIR; if there is none, print a note and start from the "
         "beginning",
-        alone=True,
+        exclusive=True,
         is_common=True,
     )
     serial: bool = option(False, "--serial", "run all machines in this process, without MPI")

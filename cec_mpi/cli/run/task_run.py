@@ -80,7 +80,7 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
-from cec_mpi.terminal import WARNED, print_error_line, print_note, print_result, warn
+from cec_mpi.terminal import ALREADY_PRINTED, print_error_line, print_note, print_result, warn
 from cec_mpi.text import join_names, plural, printable
 
 log = logging.getLogger(__name__)
@@ -184,8 +184,8 @@ class TaskRun:
 
     def _read_earlier(self, run: RunOptions) -> None:
         """Read what `resume` continues."""
-        self.done = run.resume and self._is_done()
-        if run.resume and not self.done:
+        self.is_done = run.resume and self._is_done()
+        if run.resume and not self.is_done:
             self.found = read_checkpoint(self.out, self.about)
             if not self.found.state:
                 print_note(
@@ -199,7 +199,7 @@ class TaskRun:
 
         Results of an earlier run are deleted only after the first step.
         """
-        if self.done:
+        if self.is_done:
             print_note(f"{self.out} already holds the results of this task: nothing to resume")
             return
         try:
@@ -248,7 +248,7 @@ class TaskRun:
             ):
                 self._has_log = True
                 if self.found.problem:
-                    log.warning("%s", self.found.problem, extra=WARNED)
+                    log.warning("%s", self.found.problem, extra=ALREADY_PRINTED)
                 recorder.write_to(stream, watch)
                 if self.products is not None:
                     self.task_options["out"] = self.outputs.map_products(self.products, resumed)
@@ -326,7 +326,7 @@ class TaskRun:
                     checkpoint.steps(), written or has_checkpoint(self.out), self.resume_flag
                 )
                 raise StoppedError(f"{error}, {message}") from None
-            if isinstance(error, SystemExit) and not self.signals.end:
+            if isinstance(error, SystemExit) and not self.signals.must_end:
                 raise InputError(
                     f"task {self.task_name} called sys.exit({error.code!r}), expected it to "
                     "return its results"
@@ -387,7 +387,7 @@ class TaskRun:
         )
         for text in (*saved.warnings, *closing_warnings(ending)):
             warn(text)
-            log.warning("%s", text, extra=WARNED)
+            log.warning("%s", text, extra=ALREADY_PRINTED)
             self.warning_texts.append(text)
         if ending.converged is False:
             has_iterations = "iterations" in (options_of(self.task) or ())
@@ -412,7 +412,7 @@ def mark_task_error(name: str, error: Exception) -> Exception:
     """
     if isinstance(error, CecError | OSError) or as_shortage_error(error) is not None:
         return error
-    log.error("task %s raised", name, exc_info=error, extra=WARNED)
+    log.error("task %s raised", name, exc_info=error, extra=ALREADY_PRINTED)
     package = str(Path(__file__).parents[2])
     found = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in found if not frame.filename.startswith((package, "<frozen"))]

@@ -67,15 +67,15 @@ class WatchedRun:
 
     def read(self, most: int = 1 << 22) -> None:
         """Read about `most` bytes of new records."""
-        is_new, lines = self._steps.new(most)
+        is_new, lines = self._steps.read_new(most)
         if is_new:
             self.state = RunState({})
         for line in lines:
             self.state.read(line)
-        if self._steps.changed != self._changed:
+        if self._steps.modified_at != self._changed:
             now = time.monotonic()
-            age = max(0.0, time.time() - self._steps.changed) if not self._changed else 0.0
-            self._last_growth, self._changed = now - age, self._steps.changed
+            age = max(0.0, time.time() - self._steps.modified_at) if not self._changed else 0.0
+            self._last_growth, self._changed = now - age, self._steps.modified_at
 
     @property
     def seconds_since_growth(self) -> float:

@@ -89,7 +89,7 @@ class Faults:
                 found.append(Fault(kind, machine, step, _RANDOM_FACTOR))
         return sorted(found, key=lambda fault: fault.kind == "slow")
 
-    def before(self, machine: int, step: int) -> None:
+    def inject_before(self, machine: int, step: int) -> None:
         """Cause the faults that come before the answer."""
         for fault in self.at(machine, step):
             number = _SIGNALS.get(fault.kind)
@@ -97,7 +97,7 @@ class Faults:
                 log.warning("machine %d in step %d: %s, injected", machine, step, fault.kind)
                 os.kill(os.getpid(), number)
 
-    def after(
+    def inject_after(
         self,
         machine: int,
         step: int,

@@ -225,7 +225,7 @@ class Machine:
             raise MachineError(f"machine {self.number} has no shard, but received a job")
         faults = self.faults if self.faults else None
         if faults is not None:
-            faults.before(self.number, step)
+            faults.inject_before(self.number, step)
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:
@@ -237,7 +237,7 @@ class Machine:
         if shard.changed():  # rows that were overwritten meanwhile are refused
             shard.load(self._intervals)
         if faults is not None:
-            seconds = faults.after(self.number, step, self._answers, seconds)
+            seconds = faults.inject_after(self.number, step, self._answers, seconds)
         return seconds
 
     def _multiply(self, shard: Shard, product: Product, values: NDArray[Any]) -> None:

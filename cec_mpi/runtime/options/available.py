@@ -33,20 +33,20 @@ class AvailabilityFlags:
         "--availability FILE",
         "file that lists the available machines of each step (or tick), or a trace of nodes, spot "
         "instances or jobs; 'example' is one that is installed; counts of several files are added",
-        alone=True,
+        exclusive=True,
     )
     available_probability: float | None = option(
         None,
         "--available-probability P",
         "probability with which each machine is available in each step (or tick)",
         values.number,
-        alone=True,
+        exclusive=True,
     )
     availability_command: str | None = option(
         None,
         "--availability-command CMD",
         "command that prints the numbers of the machines that are available",
-        alone=True,
+        exclusive=True,
     )
     availability_every: float | None = option(
         None,
@@ -107,11 +107,11 @@ class AvailabilityOptions(Group):
         values.machines,
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
-        return self.found(manifest.code.machines)
+        return self.resolve_machines(manifest.code.machines)
 
-    def found(self, total: int) -> dict[str, Any]:
+    def resolve_machines(self, total: int) -> dict[str, Any]:
         """Return the availability of machines 1..total, and those that take part."""
         from cec_mpi.runtime.availability.reading import as_availability
 

@@ -244,7 +244,7 @@ class ElasticOptions(Group):
         """Whether all machines are started elsewhere."""
         return self.is_elastic and self.local is None and launcher_of_ranks() is None
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         from cec_mpi.runtime.processes.start import start_limit_seconds
 

@@ -68,7 +68,7 @@ class EmulationOptions(Group):
         "kill:3@10,stop:2@20,slow:5@30x4,corrupt:1@40,nan:1@45,leave:4@50",
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         from cec_mpi.runtime.machine.emulation import SpeedChange
         from cec_mpi.runtime.machine.faults import read_faults

@@ -36,7 +36,7 @@ def option(
     text: str = "",
     parse: Callable[[str], Any] | None = None,
     *,
-    alone: bool = False,
+    exclusive: bool = False,
     elastic: bool = False,
     is_common: bool = False,
     section: str = "",
@@ -51,8 +51,8 @@ def option(
         Default of the flag and of the keyword.
     flag, text, parse, **more
         As for `add_flag`. Choices also apply to the keyword.
-    alone : bool
-        Whether it excludes the other flags of its group that are `alone`.
+    exclusive : bool
+        Whether it excludes the other flags of its group that are `exclusive`.
     elastic : bool
         Whether a value other than the default makes a run elastic.
     is_common : bool
@@ -63,7 +63,7 @@ def option(
         Group of flags that together give the value of this keyword.
     """
     shorten = {"flag": flag, "text": text, "parse": parse, **more}
-    metadata: dict[str, Any] = {"alone": alone, "elastic": elastic, "flags_of": flags_of}
+    metadata: dict[str, Any] = {"exclusive": exclusive, "elastic": elastic, "flags_of": flags_of}
     metadata |= {"is_common": is_common, "below": section, "shown": shorten}
     return field(default=default, metadata=metadata)
 
@@ -73,7 +73,7 @@ class Group:
 
     title: ClassVar[str] = ""  # of its flags in the help
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store; return values to replace.
 
         Raises
@@ -134,16 +134,16 @@ def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
 
 def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> None:
     """Add the flags of a group to a parser under its title, except those in `exclude`."""
-    alone = None
+    exclusive_group = None
     for entry in own_options(group):
         if entry.name in exclude:
             continue
         section = _argument_group(parser, entry.metadata["below"] or getattr(group, "title", ""))
         if entry.metadata["flags_of"] is not None:
             add_options(section, entry.metadata["flags_of"])
-        elif entry.metadata["alone"]:
-            alone = alone or section.add_mutually_exclusive_group()
-            add_option(alone, group, entry.name)
+        elif entry.metadata["exclusive"]:
+            exclusive_group = exclusive_group or section.add_mutually_exclusive_group()
+            add_option(exclusive_group, group, entry.name)
         else:
             add_option(section, group, entry.name)
 

@@ -97,7 +97,7 @@ class SessionOptions(
                 raise InputError(f"seed {self.seed}: expected at least 0")
             found: dict[str, Any] = {}
             for group in GROUPS:
-                found |= group.completed(self, manifest)
+                found |= group.resolve(self, manifest)
             check_enough(found["machines"], manifest)
             if self.check:
                 check_sensitivity(self.precision, manifest)

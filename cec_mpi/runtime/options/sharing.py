@@ -61,7 +61,7 @@ class AssignmentOptions(Group):
         section=STUDIES,
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_choices(AssignmentOptions, self)
         if self.scheme not in manifest.placement.schemes:
@@ -112,7 +112,7 @@ class ReadOptions(Group):
         choices=("first-read", "never"),
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_choices(ReadOptions, self)
         return {}
@@ -149,7 +149,7 @@ class CacheOptions(Group):
         values.size,
     )
 
-    def completed(self, manifest: Manifest) -> dict[str, Any]:
+    def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options."""
         self.check_cache()
         return {}

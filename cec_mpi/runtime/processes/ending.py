@@ -78,7 +78,7 @@ from cec_mpi.runtime.times import (
     SRUN_SECONDS,
     TURN_SECONDS,
 )
-from cec_mpi.terminal import discard_output, print_error_line, unwritten
+from cec_mpi.terminal import discard_output, print_error_line, take_output_error
 from cec_mpi.text import one_message, plural, printable
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ class ThisProcess:
         Whether it has met the other processes, which then know how it ends.
     start_limit : threading.Timer or None
         The time limit of a start, until all ranks have met.
-    kept : list
+    keep_alive : list
         Objects that must live as long as the process: requests and buffers that MPI may still use,
         and in a forked process the operator of its parent.
-    serving : list of mpi4py.MPI.Group
+    operator_groups : list of mpi4py.MPI.Group
         Groups of processes that have an operator in lockstep.
-    over : list
+    finished_runs : list
         Connection files of elastic runs that it has served as a rank.
     """
 
@@ -125,9 +125,9 @@ class ThisProcess:
     code: int = 0
     has_met: bool = False
     start_limit: threading.Timer | None = None
-    kept: list[Any] = field(default_factory=list)
-    serving: list[MPI.Group] = field(default_factory=list)
-    over: list[Any] = field(default_factory=list)
+    keep_alive: list[Any] = field(default_factory=list)
+    operator_groups: list[MPI.Group] = field(default_factory=list)
+    finished_runs: list[Any] = field(default_factory=list)
 
 
 this_process = ThisProcess()
@@ -508,7 +508,7 @@ def flush() -> OSError | None:
             sys.stderr.flush()
     except OSError:  # no output is left for a message
         discard_output(sys.stderr)
-    return unwritten()
+    return take_output_error()
 
 
 # Messages.
@@ -590,7 +590,7 @@ class SignalRecorder:
     ----------
     received : signal.Signals or None
         The first signal.
-    end : bool
+    must_end : bool
         Whether a second SIGTERM ends the process.
 
     Examples
@@ -610,7 +610,7 @@ class SignalRecorder:
     ) -> None:
         self.received: signal.Signals | None = None
         self._at_first = on_first
-        self.end = False
+        self.must_end = False
         self._second_ends = second_ends
         self._noted: tuple[signal.Signals, ...] = _WARNINGS
         if with_hangup and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -645,6 +645,6 @@ class SignalRecorder:
                 self._at_first(self.received)
         self._terms += number == signal.SIGTERM
         if self._second_ends and self._terms > 1:
-            self.end = True
+            self.must_end = True
             self.__exit__()
             signal.raise_signal(number)

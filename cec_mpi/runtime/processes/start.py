@@ -87,7 +87,7 @@ class Library:
         Open MPI, MPICH or Intel MPI; empty for another one.
     major : int
         Major version; 0 if unknown.
-    over : frozenset of str
+    interfaces : frozenset of str
         Interfaces to launchers, "pmix" or "pmi", in addition to its usual one.
     program : Path or None
         Its own launcher, if that is installed with it.
@@ -96,13 +96,13 @@ class Library:
     name: str
     implementation: str
     major: int
-    over: frozenset[str] = frozenset()
+    interfaces: frozenset[str] = frozenset()
     program: Path | None = None
 
     @property
     def srun_kind(self) -> str:
         """The value of ``srun --mpi=`` for this library."""
-        return "pmix" if self.implementation == OPEN_MPI or "pmix" in self.over else "pmi2"
+        return "pmix" if self.implementation == OPEN_MPI or "pmix" in self.interfaces else "pmi2"
 
 
 def detect_implementation(text: str) -> str:
@@ -137,11 +137,11 @@ def read_library(text: str, path: Path | None) -> Library:
         (implementation for start, implementation in starts.items() if name.startswith(start)), ""
     )
     version = re.search(r"\d+", name)
-    over = {"pmix"} if implementation == MPICH and "pmix" in text.lower() else set()
+    interfaces = {"pmix"} if implementation == MPICH and "pmix" in text.lower() else set()
     program = None
     if path is not None:
         if any(path.parent.glob("openmpi/mca_pmix_s[12].so")):
-            over.add("pmi")
+            interfaces.add("pmi")
         # Not the root, because /bin belongs to /usr.
         roots = [parent.parent for parent in path.parents if parent.name in ("lib", "lib64")]
         roots = [root for root in roots if root.name]
@@ -150,7 +150,7 @@ def read_library(text: str, path: Path | None) -> Library:
         ]
         program = next((place for place in places if os.access(place, os.X_OK)), None)
     return Library(
-        name, implementation, int(version.group()) if version else 0, frozenset(over), program
+        name, implementation, int(version.group()) if version else 0, frozenset(interfaces), program
     )
 
 
@@ -187,9 +187,9 @@ def can_join(launcher: Launcher, library: Library, environ: Mapping[str, str] = 
     offers_pmi = bool({"PMI_FD", "PMI_PORT", "PMI_RANK"} & set(environ))
     if library.implementation == OPEN_MPI:
         too_new = library.major < 5 and "PRTE_LAUNCHED" in environ  # set by Open MPI 5's mpirun
-        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.over)
+        return (offers_pmix and not too_new) or (offers_pmi and "pmi" in library.interfaces)
     if library.implementation == MPICH:
-        return offers_pmi or not offers_pmix or "pmix" in library.over
+        return offers_pmi or not offers_pmix or "pmix" in library.interfaces
     if library.implementation == INTEL:
         return launcher.implementation not in (MPICH, OPEN_MPI)
     return True

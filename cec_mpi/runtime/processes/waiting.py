@@ -146,19 +146,19 @@ class PollTimer:
             _sleep_on_time()
         self._clock.sleep(min(max(_MIN_SLEEP_SECONDS, _SLEEP_FRACTION * waited), self._longest))
 
-    def waited(self) -> float:
+    def elapsed(self) -> float:
         """Return the seconds waited so far."""
         return self._clock.monotonic() - self._begin
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Start again, because something has arrived and more is expected."""
         now = self._note_poll()
         self._longest_wait = max(self._longest_wait, now - self._begin)
         self._begin = now
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """End the wait; the rhythm expects the longest part for the next wait."""
-        self.again()
+        self.restart()
         if self._history is not None:
             self._history.last = self._longest_wait
 
@@ -204,10 +204,10 @@ def wait_for(
                 timer.last_poll = now
                 yield_core()
                 continue
-            if timer.waited() > seconds:
+            if timer.elapsed() > seconds:
                 return False
             timer.pause()
-    timer.over()
+    timer.finish()
     return True
 
 

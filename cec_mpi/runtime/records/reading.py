@@ -277,7 +277,7 @@ class RecordFollower:
         Whether the file existed when it was read last.
     unread_bytes : int
         Bytes that are still to be read.
-    changed : float
+    modified_at : float
         When the file was written last, in seconds since the epoch; 0 without a file.
     """
 
@@ -292,9 +292,9 @@ class RecordFollower:
         self._read = 0
         self.exists = False
         self.unread_bytes = 0
-        self.changed = 0.0
+        self.modified_at = 0.0
 
-    def new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
+    def read_new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
         """Return the lines added since the last call.
 
         Parameters
@@ -332,7 +332,7 @@ class RecordFollower:
         except OSError as error:
             raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
         self._read += len(data)
-        self.unread_bytes, self.changed = max(0, found.st_size - self._read), found.st_mtime
+        self.unread_bytes, self.modified_at = max(0, found.st_size - self._read), found.st_mtime
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise InputError(

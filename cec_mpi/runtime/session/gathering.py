@@ -118,7 +118,7 @@ def has_operator(comm: MPI.Intracomm) -> bool:
     """Whether processes of this communicator have an operator."""
     group = comm.Get_group()
     try:
-        return any(_share_two_ranks(group, other) for other in this_process.serving)
+        return any(_share_two_ranks(group, other) for other in this_process.operator_groups)
     finally:
         group.Free()
 
@@ -144,11 +144,11 @@ def _reserve_ranks(comm: MPI.Intracomm) -> Iterator[None]:
                     "give each operator a communicator of other ranks"
                 ),
             )
-        this_process.serving.append(group)
+        this_process.operator_groups.append(group)
         try:
             yield
         finally:
-            this_process.serving.remove(group)
+            this_process.operator_groups.remove(group)
     finally:
         group.Free()
 

@@ -22,7 +22,7 @@ def run_header(
     opening: Opening,
     options: SessionOptions,
     speeds: Sequence[float] | None,
-    opened: Sequence[OpenReport],
+    reports: Sequence[OpenReport],
     emulation: Emulation | None,
     places: Sequence[Place],
     library: str,
@@ -35,7 +35,7 @@ def run_header(
     options : SessionOptions
     speeds : sequence of float or None
         Speeds of machines, if they were given.
-    opened : sequence of OpenReport
+    reports : sequence of OpenReport
         Reports of ranks from 1 on.
     emulation : Emulation or None
     places : sequence of Place
@@ -47,7 +47,7 @@ def run_header(
     import scipy
 
     manifest = opening.manifest
-    files = ["", *(report.shard for report in opened)]
+    files = ["", *(report.shard for report in reports)]
     machines = [0, *opening.machines]
     hosts = host_of_ranks(places, len(machines))
     copied = [

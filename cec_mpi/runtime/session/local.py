@@ -62,11 +62,11 @@ class LocalHub(StaticHub):
 
     def open(self, opening: Opening) -> list[OpenReport]:
         """Open the shards; one machine at a time is measured, because one at a time computes."""
-        opened = []
+        reports = []
         self._open_machines, self._opening = [], opening
         for number in opening.machines:
             if not number:
-                opened.append(OpenReport())
+                reports.append(OpenReport())
                 continue
             problems: list[CecError] = []
             file = cache_problem = ""
@@ -74,15 +74,15 @@ class LocalHub(StaticHub):
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.machine_of(number, opening)
                 file, cache_problem = machine.shard_file, machine.cache_problem
-                if opening.measured and not any(report.rate for report in opened):
+                if opening.measured and not any(report.rate for report in reports):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
             shard_missing = bool(problems and opening.is_shard_missing(number))
             problem, damaged = join_problems(problems), is_damaged(problems)
-            opened.append(
+            reports.append(
                 OpenReport(problem, file, rate, shard_missing, damaged, "", cache_problem)
             )
-        return opened
+        return reports
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
         """See `Hub.admit`."""

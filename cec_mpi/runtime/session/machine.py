@@ -230,7 +230,7 @@ def serve_as_rank(
                 end = SocketMachineEnd(connection, None, signals, prints=False)
                 error = search.serve(connection, hello, end)
                 if not isinstance(error, MasterLostError):
-                    this_process.over.append(search.file)
+                    this_process.finished_runs.append(search.file)
                     has_ended = not isinstance(error, ShutdownRequested)
                     return 0
                 hello = replace(hello, machines=end.machines or hello.machines)
@@ -352,7 +352,7 @@ class _MasterFinder:
         found = read_connection_file(self._source)
         if self._launch is not None and found.job != self._launch[1]:
             raise MasterLostError(f"{self._source} belongs to another job")
-        if self._launch is not None and found in this_process.over:
+        if self._launch is not None and found in this_process.finished_runs:
             raise MasterLostError(f"{self._source} belongs to a run that has ended")
         self.file = found
         return found

@@ -88,7 +88,7 @@ class FairLock:
             # The last ticket first: if it was withdrawn, those before it must be waited for.
             for before in reversed(earlier):
                 if not before.over:
-                    with before.until_over:
+                    with before.turn_lock:
                         pass
             while self._queue[0] is not ticket:
                 self._queue.popleft()
@@ -97,7 +97,7 @@ class FairLock:
             # Python runs handlers of signals when a function begins or has returned, and when
             # a loop goes back: not before the release. A context manager would have a gap.
             ticket.over = True
-            ticket.until_over.release()
+            ticket.turn_lock.release()
 
 
 class _Ticket:
@@ -109,18 +109,18 @@ class _Ticket:
         The thread of the ticket.
     over : bool
         Whether the turn is over or was withdrawn.
-    until_over : threading.Lock
+    turn_lock : threading.Lock
         Released when the turn is over. Only the next ticket waits for it; an interrupt may leave it
         locked, but not before the turn is over.
     """
 
-    __slots__ = ("over", "thread", "until_over")
+    __slots__ = ("over", "thread", "turn_lock")
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.over = False
-        self.until_over = threading.Lock()
-        self.until_over.acquire()
+        self.turn_lock = threading.Lock()
+        self.turn_lock.acquire()
 
 
 def mpi_lock() -> FairLock:

@@ -26,7 +26,7 @@ from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.roster import WARNED, Roster
+from cec_mpi.runtime.roster import LEAVE_REASON, Roster
 from cec_mpi.runtime.wire.answers import Answers
 from cec_mpi.runtime.wire.jobs import Event, JobsEnd
 from cec_mpi.runtime.wire.orders import Multiply, Opening, OpenReport, OrderContent, Verdict
@@ -152,7 +152,7 @@ class StaticHub:
         for machine in answers.leaving:
             host = self.roster.carrier(machine)
             if host is not None:
-                self.roster.exclude(host.rank, WARNED, Left)
+                self.roster.exclude(host.rank, LEAVE_REASON, Left)
         return answers
 
 

@@ -45,10 +45,10 @@ def test_a_second_sigterm_does_what_it_did_before(earlier):
         for number in (signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM):
             signal.raise_signal(number)
         assert earlier == []
-        assert not signals.end
+        assert not signals.must_end
         signal.raise_signal(signal.SIGTERM)
         assert earlier == [signal.SIGTERM]
-        assert signals.end
+        assert signals.must_end
         assert signals.received is signal.SIGUSR1
     signal.raise_signal(signal.SIGUSR1)
     assert earlier == [signal.SIGTERM, signal.SIGUSR1]

@@ -77,11 +77,11 @@ def test_where_things_come_one_by_one_the_longest_wait_is_expected(clock):
     history = WaitHistory()
     timer = PollTimer(history=history)
     clock.work(0.02)
-    timer.again()
-    assert timer.waited() == 0
-    timer.again()
+    timer.restart()
+    assert timer.elapsed() == 0
+    timer.restart()
     assert history.last == 0
-    timer.over()
+    timer.finish()
     assert history.last == pytest.approx(0.02)
 
 

@@ -202,7 +202,7 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
         (["steps.jsonl", "summary.json", "result.npy"], "holds results"),
         (["result.npy"], "holds results"),
         (["steps.jsonl", "checkpoint.npz"], "did not come to its end .*: --resume continues it, "),
-        (["steps.jsonl", "result.npy"], "did not come to its end .*: --resume begins again, "),
+        (["steps.jsonl", "result.npy"], "did not come to its end .*: --resume restarts it, "),
     ],
 )
 def test_a_run_that_was_interrupted_differs_from_one_that_is_done(tmp_path, names, says):

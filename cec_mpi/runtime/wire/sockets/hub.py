@@ -29,7 +29,7 @@ from cec_mpi.runtime.processes.packing import Failure, pack_fields
 from cec_mpi.runtime.processes.places import Place, combine_places, detect_place
 from cec_mpi.runtime.processes.start import version_mismatch
 from cec_mpi.runtime.processes.waiting import Clock
-from cec_mpi.runtime.roster import WARNED, Host, Roster, State
+from cec_mpi.runtime.roster import LEAVE_REASON, Host, Roster, State
 from cec_mpi.runtime.times import (
     ANSWER_SECONDS,
     DISCONNECT_POLL_SECONDS,
@@ -657,7 +657,7 @@ class SocketHub:
     def _lose(self, peer: Peer, how: str) -> None:
         """Note that a host is gone."""
         if peer.has_left and not peer.sent:
-            self.roster.exclude(peer.rank, WARNED, Left)
+            self.roster.exclude(peer.rank, LEAVE_REASON, Left)
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, how)
             self._note_end(peer)
@@ -715,7 +715,7 @@ class SocketHub:
         if peer.host.is_excluded:
             return
         if any(job.report_fields.leaving for job in jobs):
-            self._exclude(peer, WARNED, Left)
+            self._exclude(peer, LEAVE_REASON, Left)
             return
         answered = {job.machine for job in jobs}.union(peer.host.machines)
         for machine in answered.difference(job.machine for job in peer.jobs):
