@@ -208,5 +208,6 @@ def build_parser(*names: str) -> Parser:
         command = parser.commands[name] = commands.add_parser(name, help=text)
         if is_known:
             found = importlib.import_module(f"cec_mpi.cli.commands.{module}")
+            command.description = f"{text[0].upper()}{text[1:]}."
             getattr(found, f"add_{name.replace('-', '_')}")(command)
     return parser

@@ -12,7 +12,7 @@ from cec_mpi.runtime.options.option import option
 if TYPE_CHECKING:
     from cec_mpi.simulation.scenario import MachineEvent
 
-_X, _MODEL, _EVENTS = "X and its machines", "the model of times", "machines that join and leave"
+_X, _MODEL, _EVENTS = "X and its machines", "cost model", "machines that join and leave"
 STEPS = 100
 
 
@@ -76,7 +76,7 @@ class SimulateOptions:
         None,
         "--memory SIZE,...",
         "memory for shards of each computer, such as 16G,16G,64G: each carries as many machines as "
-        "fit. Availability, speeds, --lost and --joins are those of computers then",
+        "fit; then availability, speeds, --lost and --joins refer to computers",
         _sizes,
         section=_X,
     )
@@ -184,7 +184,7 @@ class SimulateOptions:
         None,
         "--decode TIME",
         "time of each of the L multiplications that decode a number of X w; reading and writing it "
-        "takes as long as 25 (default: 4e-11)",
+        "counts as 25 (default: 4e-11)",
         values.seconds,
         section=_MODEL,
     )

@@ -28,7 +28,7 @@ class Commands(SphinxDirective):
         return [
             self._section(parser, "cec-mpi", str(parser.description)),
             *(
-                self._section(command, f"cec-mpi {words}", _about(parser, words, command))
+                self._section(command, f"cec-mpi {words}", str(command.description))
                 for words, command in parser.walk()
                 if words
             ),
@@ -77,16 +77,6 @@ class Commands(SphinxDirective):
         content += _paragraph(" ".join(_facts(action, others)))
         described += content
         return described
-
-
-def _about(parser: Any, words: str, command: Any) -> str:
-    """What the command does: its own description, or its line in the list of commands."""
-    *before, name = words.split()
-    for word in before:
-        parser = parser.commands[word]
-    (listed,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    (line,) = (str(each.help) for each in listed._choices_actions if each.dest == name)
-    return _sentence(command.description or line)
 
 
 def _facts(action: argparse.Action, others: list[str]) -> Iterator[str]:

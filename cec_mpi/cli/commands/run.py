@@ -62,7 +62,7 @@ def add_join(p: Parser) -> None:
     """``cec-mpi join``."""
     p.description = (
         "Join an elastic run as one or more machines. The process ends when the run "
-        "ends (exit code 0), when SIGTERM or SIGUSR1 tells it to leave (6), when the run cannot be "
+        "ends (exit code 0), on SIGTERM or SIGUSR1 (6), when the run cannot be "
         "reached or this process cannot compute (3), or when its answers were wrong (7). MPI is "
         "not needed: srun -n K or mpiexec -n K starts K processes."
     )
@@ -71,8 +71,7 @@ def add_join(p: Parser) -> None:
         metavar="FILE",
         type=values.path,
         help="connection file of the run (DIR/connection.json, or its --accept FILE); or "
-        "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run was given "
-        "--listen",
+        "HOST:PORT, with the key in the environment variable CEC_MPI_KEY, if the run has --listen",
     )
     add_options(p, JoinOptions)
     add_options(p, CacheOptions)

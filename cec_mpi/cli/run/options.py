@@ -127,11 +127,11 @@ class JoinOptions(CacheOptions):
     machine: int | None = option(
         None,
         "--machine N",
-        "ask to be machine N, for example because its shard is on this computer",
+        "join as machine N, for example because its shard is on this computer",
         values.positive,
     )
     encryption: bool = option(
-        True, "--no-encryption", "with HOST:PORT, if the run was given --no-encryption"
+        True, "--no-encryption", "do not encrypt: needed with HOST:PORT if the run has it"
     )
     retry: float | None = option(
         None,

@@ -32,7 +32,7 @@ class AvailabilityFlags:
         (),
         "--availability FILE",
         "file that lists the available machines of each step (or tick), or a trace of nodes, spot "
-        "instances or jobs; 'example' is one that is installed; counts of several files are added",
+        "instances or jobs; 'example' is an included trace; counts of several files are added",
         exclusive=True,
     )
     available_probability: float | None = option(

@@ -144,8 +144,8 @@ class CacheOptions(Group):
     cache_limit: int | None = option(
         None,
         "--cache-limit SIZE",
-        "with --cache, keep at most this much of copies, such as 200G: the least recently used are "
-        "removed",
+        "largest total size of the copies in --cache DIR, such as 200G: the least recently used "
+        "are removed",
         values.size,
     )
 
