@@ -69,7 +69,7 @@ def test_strangers_cost_the_others_nothing(start, store, join, conn, endless_tas
     }
 
 
-@pytest.mark.parametrize(("adopt", "others"), [(None, 4), (0.2, 1)])
+@pytest.mark.parametrize(("adopt", "others"), [(None, 2), (0.2, 1)])
 def test_who_opens_no_shard_holds_up_no_step(
     adopt, others, accepting, store, join, conn, monkeypatch
 ):
