@@ -1,0 +1,134 @@
+"""CPU time of rank 0 for elastic steps of many machines, above that of a bare loop of ZeroMQ.
+
+    python scripts/benchmarks/machines.py [--machines 6 16 32 64] [--before ../another-clone]
+
+The bare loop sends as many bytes of w to each of as many processes, and receives as many bytes of
+answers, through the same kind of socket. X w of 600 x 600, L = 3. What is printed for N machines is
+the least that a step has taken in microseconds, and how much of it each machine more costs above
+the bare loop.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cec_mpi
+import measure
+from measure import Figure, figure
+
+TAKE, BARE, ECHO = "--take", "--bare", "--echo"  # what this script is called with again
+RECOVERY, PARTS = 3, 10
+
+
+def figures(options: Any, directory: Path) -> list[Figure]:
+    """Take the least CPU time of both, in turns."""
+    packages = {"": Path(), ", before": options.before} if options.before else {"": Path()}
+    least: dict[tuple[str, int], float] = {}
+    for _ in range(options.turns):
+        for machines in options.machines:
+            size = options.rows, options.columns, machines, RECOVERY, options.seed
+            store = measure.store_of(directory, *size)
+            ways = {f"ours{name}": (TAKE, package) for name, package in packages.items()}
+            for way, (word, package) in {**ways, "bare": (BARE, Path())}.items():
+                words = word, store, machines, options.steps, options.rows, options.columns
+                seconds = measure.again(__file__, 0, *words, package=package)
+                least[way, machines] = min(seconds, least.get((way, machines), seconds))
+    found = []
+    first = min(options.machines)
+    for way in dict.fromkeys(way for way, _ in least):
+        for machines in options.machines:
+            name = f"{machines} machines, {way}"
+            found.append(figure(name, [1e6 * least[way, machines]], "us"))
+            if way != "bare" and machines != first:
+                above = [least[way, n] - least["bare", n] for n in (first, machines)]
+                each = 1e6 * (above[1] - above[0]) / (machines - first)
+                found.append(figure(f"{name}, each machine more", [each], "us", "bare"))
+    return found
+
+
+def least_cpu(step: Any, steps: int) -> float:
+    """CPU seconds of this process for a step: the least of ten parts."""
+    found = []
+    for _ in range(PARTS):
+        begin = time.process_time()
+        for _ in range(steps):
+            step()
+        found.append((time.process_time() - begin) / steps)
+    return min(found)
+
+
+def take(store: str, machines: int, steps: int) -> float:
+    """CPU seconds of X w."""
+    options = {"local": machines, "threads": 1, "speeds": (1.0,) * machines}
+    with cec_mpi.open_operator(store, **options) as X:
+        w = np.ones(X.shape[1])
+        X.matvec(w)
+        return least_cpu(lambda: X.matvec(w), steps)
+
+
+def bare(machines: int, steps: int, rows: int, columns: int) -> float:
+    """CPU seconds of sending w to all, and receiving an answer of each."""
+    import zmq
+
+    with tempfile.TemporaryDirectory() as directory, zmq.Context() as context:
+        address = f"ipc://{directory}/bare"
+        router = context.socket(zmq.ROUTER)
+        router.bind(address)
+        words = [sys.executable, __file__, ECHO, address, str(8 * rows // machines)]
+        processes = [subprocess.Popen(words) for _ in range(machines)]
+        names = [router.recv_multipart()[0] for _ in processes]
+        message = bytes(8 * columns)
+
+        def step() -> None:
+            for name in names:
+                router.send(name, zmq.SNDMORE)
+                router.send(message)
+            for _ in names:
+                router.recv_multipart(copy=False)
+
+        step()
+        found = least_cpu(step, steps)
+        for name in names:
+            router.send_multipart([name, b""])
+        for process in processes:
+            process.wait()
+        router.close()
+    return found
+
+
+def echo(address: str, size: int) -> None:
+    """Answer each message, until an empty one comes."""
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.connect(address)
+        dealer.send(b"here")
+        while len(dealer.recv(copy=False)):
+            dealer.send(bytes(size))
+
+
+def add_options(parser: Any) -> None:
+    parser.add_argument("--machines", type=int, nargs="+", default=[6, 16, 32, 64])
+    parser.add_argument("--rows", type=int, default=600)
+    parser.add_argument("--columns", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=30, help="in each of ten parts")
+    parser.add_argument("--before", type=Path, help="another clone, measured in turn with this one")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [TAKE]:
+        print(json.dumps(take(sys.argv[2], *map(int, sys.argv[3:5]))))
+    elif sys.argv[1:2] == [BARE]:
+        print(json.dumps(bare(*map(int, sys.argv[3:7]))))
+    elif sys.argv[1:2] == [ECHO]:
+        echo(sys.argv[2], int(sys.argv[3]))
+    else:
+        measure.main(__doc__, figures, add_options, turns=3)
