@@ -84,7 +84,7 @@ def status_sentences(run: Run) -> list[str]:
     }[run.state]
     converged = run.summary.get("converged")
     if run.state == DONE and converged is not None:
-        how = "converged" if converged else "ended without convergence"
+        how = "converged" if converged else "did not converge"
     simulated = ["All times are simulated."] if "simulated" in run.header else []
     return [f"{'The run' if task == '?' else task} {how}.", *simulated, *unknown_reasons(run)]
 

@@ -301,7 +301,7 @@ class Roster:
         raise RuntimeError(f"machine {machine} has no host that is silent or slow")
 
     def mark_answered(self, rank: int, machine: int) -> None:
-        """Note that a host has no job of a machine any longer, which is idle if it carries it."""
+        """Note an answer of a machine, which becomes idle if the host still carries it."""
         host = self[rank]
         host.is_silent = False
         if host.machines.get(machine) in _WITH_JOB:

@@ -146,7 +146,7 @@ class ElasticExecutor:
             if not isinstance(outcome, WaitUntil):
                 if error is not None:
                     raise error
-                moment = -math.inf  # a machine was given up: the schedule says what is missing
+                moment = -math.inf  # a machine was given up: the schedule raises the error
                 continue
             schedule.check_cancelled()
             has_waited, moment = True, min(outcome.moment, schedule.next_change())

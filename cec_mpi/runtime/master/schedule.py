@@ -201,7 +201,7 @@ class Schedule:
         step.away = self._absent_machines(step, machines)
 
     def _absent_machines(self, step: Step, machines: int) -> AbsenceTable:
-        """Return the machines that are not available in a step: why, and since which step."""
+        """Return the unavailable machines by reason, with the step since which each is away."""
         missing = self._present.difference(step.available)
         listed = self.listed(step) if missing else set()
         before, self._away = self._away, {}

@@ -159,7 +159,7 @@ class Step:
 
     def no_replacement_error(self, found: NonfiniteAnswer, why: str = "") -> MachineError:
         """Return the error for one machine that no other can replace."""
-        why = why or "no other machine is there to compute its rows"
+        why = why or "no other available machine can compute its rows"
         return MachineError(
             f"machine {found.machine} {self.describe(found)} in step {self.number}, and {why}"
         )

@@ -63,7 +63,7 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
                 f"{path} holds results ({what}): use --resume, --overwrite or a new DIR"
             )
         raise InputError(
-            f"{path} holds a run that did not come to its end ({what}): --resume "
+            f"{path} holds an incomplete run ({what}): --resume "
             f"{'continues it' if goes_on else 'restarts it, because there is no checkpoint'}, "
             "--overwrite starts from the beginning, or use a new DIR"
         )

@@ -10,7 +10,7 @@ from msgspec import Meta
 from cec_mpi.core.elastic.events import Joined, MachineEvent, MachineLate, MachineUnavailable
 
 MAX_COUNT = 2**53
-"""Whole numbers are below it: JSON's readers agree on these, and floats hold them."""
+"""Upper limit of whole numbers: floats represent all smaller ones exactly."""
 
 MAX_MACHINES = 100_000
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in a product raises KeyboardInterrupt where the machines can go on with the next one."""
+"""Ctrl-C in a product raises KeyboardInterrupt where later products remain possible."""
 
 from __future__ import annotations
 

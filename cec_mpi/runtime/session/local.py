@@ -155,7 +155,7 @@ class LocalHub(StaticHub):
         yield from super().events()
 
     def compute(self, rank: int, job: Job) -> bool:
-        """Compute the job of a rank; False if it has not answered and must be asked again."""
+        """Compute the job of a rank; False if it has not answered, so that it must be repeated."""
         machine = self._machines[rank]
         order = Multiply(job.step, job.product, (Part(job.machine, job.intervals),))
         content = job.content

@@ -124,7 +124,7 @@ class _Ticket:
 
 
 def mpi_lock() -> FairLock:
-    """Return turns for the threads that MPI allows; one for all sessions if MPI needs that."""
+    """Return a lock for the threads that may call MPI; all sessions share it if MPI needs that."""
     from mpi4py import MPI
 
     return (

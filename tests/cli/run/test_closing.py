@@ -216,7 +216,7 @@ def test_a_directory_with_an_interrupted_run_says_so(run, tmp_path):
     assert run("--availability", tmp_path / "a.json", task="matvec")[0] == 4
     code, out, (error,) = run(task="matvec")
     assert (code, out) == (2, [])
-    assert "holds a run that did not come to its end" in error
+    assert "holds an incomplete run" in error
     assert "--resume continues it" in error
 
 

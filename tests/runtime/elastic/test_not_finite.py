@@ -68,7 +68,7 @@ def test_with_nobody_to_spare_the_machine_is_named(store, X, adjoint):
         operator.available = {1, 2}
         product, matrix = (operator.rmatvec, X.T) if adjoint else (operator.matvec, X)
         v = np.ones(matrix.shape[1])
-        says = "machine 2 answered .* step 0, .*no other machine is there"
+        says = "machine 2 answered .* step 0, .*no other available machine"
         with pytest.raises(MachineError, match=says):
             product(v)
         operator.available = None

@@ -201,8 +201,8 @@ def test_a_directory_with_results_is_refused_and_untouched(tmp_path, name):
     [
         (["steps.jsonl", "summary.json", "result.npy"], "holds results"),
         (["result.npy"], "holds results"),
-        (["steps.jsonl", "checkpoint.npz"], "did not come to its end .*: --resume continues it, "),
-        (["steps.jsonl", "result.npy"], "did not come to its end .*: --resume restarts it, "),
+        (["steps.jsonl", "checkpoint.npz"], "holds an incomplete run .*: --resume continues it, "),
+        (["steps.jsonl", "result.npy"], "holds an incomplete run .*: --resume restarts it, "),
     ],
 )
 def test_a_run_that_was_interrupted_differs_from_one_that_is_done(tmp_path, names, says):
@@ -229,7 +229,7 @@ def test_a_run_that_was_killed_before_its_first_step_is_in_nobodys_way(tmp_path,
     (tmp_path / "result.npy").write_text("of no step")
     (tmp_path / ".lock").touch()
     prepare_directory(tmp_path, allow_existing=False)
-    with locked(tmp_path, "busy"), pytest.raises(InputError, match="did not come to its end"):
+    with locked(tmp_path, "busy"), pytest.raises(InputError, match="holds an incomplete run"):
         prepare_directory(tmp_path, allow_existing=False)
     for name in ("summary.json", "checkpoint.npz", ".earlier"):
         (tmp_path / name).mkdir() if name == ".earlier" else (tmp_path / name).touch()
@@ -238,7 +238,7 @@ def test_a_run_that_was_killed_before_its_first_step_is_in_nobodys_way(tmp_path,
         (tmp_path / name).rmdir() if name == ".earlier" else (tmp_path / name).unlink()
     with (tmp_path / "steps.jsonl").open("a") as file:
         file.write('\n{"kind": "step"')
-    with pytest.raises(InputError, match="did not come to its end"):
+    with pytest.raises(InputError, match="holds an incomplete run"):
         prepare_directory(tmp_path, allow_existing=False)
 
 

@@ -194,7 +194,7 @@ class CollectiveMasterEnd:
             plan = assignment.to_array()
             rows = self._rows_of(assignment)
         self._product = product
-        self._values.of(product)  # what can fail fails before the machines hear of the step
+        self._values.of(product)  # allocated before the order is sent: it may fail
         length = 0 if plan is None else plan.size
         order = Order.of(product, step=step, length=length)
         self.hub.begin_order(order)
@@ -262,7 +262,7 @@ class CollectiveMasterEnd:
             values.fill(0)
             value_request = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
         else:
-            values[self._layout.last_indices] = np.nan  # what did not come counts as failed
+            values[self._layout.last_indices] = np.nan  # missing answers count as failed
             parts = [values, self._layout.parts]
             value_request = self._comm.Igatherv(self._empty, parts, root=MASTER)
         report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)

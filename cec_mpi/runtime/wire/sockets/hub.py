@@ -190,7 +190,7 @@ class SocketHub:
         self._outgoing: dict[int, tuple[list[zmq.Frame], zmq.MessageTracker]] = {}
         self._shortage = ShortageReporter(self.roster, spare)
         self._paused = True  # no process becomes a machine now
-        self._stop_message: bytes | None = None  # to all, and to those who still come
+        self._stop_message: bytes | None = None  # also for hosts that join later
         self._answering: list[Peer] = []  # peers with answers, in order
         self._has_news = False  # messages that are not answers, or hosts that open machines
         self._next_round = 0.0  # when all hosts are looked at
@@ -546,13 +546,13 @@ class SocketHub:
         except (IndexError, ValueError):
             self._invalid_messages += 1
             if self._invalid_messages <= _MAX_WARNINGS:
-                log.warning("a process that has the key has sent an invalid message")
+                log.warning("received an invalid message from a process that has the key")
 
     def _count_unsolicited(self, peer: Peer) -> bool:
         """Count a message that is not an answer; exclude a process that sends too many."""
         peer.unsolicited += 1
         if peer.unsolicited > _MAX_UNSOLICITED:
-            self._refuse(b"", peer, "it sends messages that nobody has asked for")
+            self._refuse(b"", peer, "it sends too many unsolicited messages")
         return peer.unsolicited > _MAX_UNSOLICITED
 
     def _refuse(self, name: bytes, peer: Peer | None, problem: str) -> None:
@@ -571,7 +571,9 @@ class SocketHub:
         try:
             return Hello.unpack(head)
         except ValueError:
-            self._refuse(name, None, "it has not said who it is; use the same cec_mpi everywhere")
+            self._refuse(
+                name, None, "its hello is not valid; install the same cec_mpi on all hosts"
+            )
             return None
 
     def _handle_hello(self, name: bytes, hello: Hello) -> None:
@@ -741,7 +743,7 @@ class SocketHub:
                 self._assign_machine(spare, self._choose_machine(spare, able))
 
     def _choose_machine(self, peer: Peer, machines: list[int]) -> int:
-        """Return the machine that a host takes: one that it asks for, or one of its computer."""
+        """Return the machine for a host: a requested one, else one that its computer carried."""
         wanted = [n for n in self._requested_machines(peer.hello) if n in machines]
         its = [n for n in machines if self._last_hosts.get(n) == peer.host.name]
         new = [n for n in machines if n not in self._last_hosts]

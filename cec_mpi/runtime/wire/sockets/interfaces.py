@@ -38,7 +38,7 @@ class NetworkInterface(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this computer reaches it."""
+        """Whether it is a loopback address."""
         return ipaddress.ip_address(self.address).is_loopback
 
     @property
@@ -89,7 +89,7 @@ def launcher_interfaces(
 ) -> list[NetworkInterface]:
     """Return the interfaces that the launcher names for ranks; empty if it names none.
 
-    Names that this computer does not have, or that only it can reach, do not count.
+    Unknown names and loopback interfaces are ignored.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def list_interfaces() -> list[NetworkInterface]:
     Raises
     ------
     OSError
-        The system does not tell.
+        The operating system does not list its interfaces.
     """
     import psutil  # only on rank 0
 

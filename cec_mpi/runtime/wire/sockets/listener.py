@@ -392,7 +392,7 @@ class Listener:
         raise InputError(f"the master cannot listen on {which}{where}: {reason}")
 
     def _bind_local(self) -> str:
-        """Listen in a new directory; returns the socket's path, empty if there is no room."""
+        """Listen in a temporary directory; returns the socket's path, empty if none can be used."""
         local = self._open_router(0)
         for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
             try:

@@ -272,7 +272,7 @@ def test_a_process_without_a_hello_is_refused_with_the_reason(make, capsys, firs
     stranger = Connection(make.made[-1][1])
     stranger.send(HELLO, first)
     until(lambda: list(hub.events()) or capsys.readouterr().out)
-    with pytest.raises(InputError, match="it has not said who it is; use the same cec_mpi"):
+    with pytest.raises(InputError, match="its hello is not valid; install the same cec_mpi"):
         stranger.receive(LIMIT)
     stranger.close()
     assert hub.roster.processes == []
@@ -285,7 +285,7 @@ def test_unknown_messages_are_dropped_and_harm_nobody(gathered, caplog):
     first.say(STATUS, b"[1]")
     first.say(STATUS, b"[" * 10**5)
     first.say(b"\xff" * 20, b"", b"")
-    until(lambda: list(hub.events()) or caplog.text.count("has sent an invalid message") == 5)
+    until(lambda: list(hub.events()) or caplog.text.count("received an invalid message") == 5)
     job = ask(end, 1)
     first.order(OrderKind.MULTIPLY)
     first.answer(1)
@@ -305,7 +305,7 @@ def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
     assert numbers_of(job) == [1.0] * ROWS
     until(lambda: found.extend(hub.events()) or any(isinstance(e, Lost) for e in found))
     lost = next(event for event in found if isinstance(event, Lost))
-    assert lost == Lost(1, "it sends messages that nobody has asked for")
+    assert lost == Lost(1, "it sends too many unsolicited messages")
     assert spare.opens() == 1
 
 
