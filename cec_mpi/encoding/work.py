@@ -42,7 +42,7 @@ from cec_mpi.store.work import Runner, fit_memory
 
 _BYTES_OF_A_ROW, _BYTES_OF_A_COLUMN = 32, 48
 _PIECES_PER_THREAD = 4
-_MOST_UNSYNCED = 512 << 20  # bytes; more would make the last sync and a resume slow, less the disk
+_MOST_UNSYNCED = 2 << 30  # bytes; more would make the last sync and a resume slow, less the disk
 
 
 @dataclass
