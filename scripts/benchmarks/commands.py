@@ -7,11 +7,11 @@
 - help: `--version` and `--help`, in CPU seconds, over a program that imports NumPy.
 - run: a run of one step under mpirun, by the clock and in CPU seconds, over a program that imports
   NumPy and makes a Barrier; and the memory of its largest process.
-- store: `encode` over writing as many bytes, over the products of the code alone, and over the
-  slower of both; `verify` over reading the same files, from the page cache and from the disk;
-  `repair` of one shard over reading L shards from the page cache and writing one. The start of
-  verify, as of a store of few rows, is subtracted. Writing and reading have one thread, or one for
-  each core, whatever is faster. And the peak memory of encode.
+- store: `encode` of X in the page cache over writing as many bytes, over the products of the code
+  alone, and over the slower of both; `verify` over reading the same files, from the page cache and
+  from the disk; `repair` of one shard over reading L shards from the page cache and writing one.
+  The start of verify, as of a store of few rows, is subtracted. Writing and reading have one thread,
+  or one for each core, whatever is faster. And the peak memory of encode.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ def of_store(options: Any, directory: Path) -> list[Figure]:
 
     def encode() -> float:
         shutil.rmtree(store, ignore_errors=True)
+        read(X)
         seconds, peak = command(words)
         peaks.append(peak)
         return seconds
