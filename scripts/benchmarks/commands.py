@@ -10,8 +10,8 @@
 - store: `encode` of X in the page cache over writing as many bytes, over the products of the code
   alone, and over the slower of both; `verify` over reading the same files, from the page cache and
   from the disk; `repair` of one shard over reading L shards from the page cache and writing one.
-  The start of verify, as of a store of few rows, is subtracted. Writing and reading have one thread,
-  or one for each core, whatever is faster. And the peak memory of encode.
+  The start of verify, as of a store of few rows, is subtracted. Writing and reading have one
+  thread, or one for each core, whatever is faster. And the peak memory of encode.
 """
 
 from __future__ import annotations
