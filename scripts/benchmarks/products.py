@@ -1,4 +1,4 @@
-"""What one machine computes, and what rank 0 decodes, on one core beside NumPy.
+"""What one machine computes on one core, and what rank 0 decodes, beside NumPy.
 
     python scripts/benchmarks/products.py vector [--dtype float64] [--columns 4 16 60 ...]
     python scripts/benchmarks/products.py block [--vectors 2 4 8 16 32]
@@ -9,12 +9,13 @@
   float64, too ("in double").
 - block: time of X W and X'V over that with one vector, and over that of ``np.dot`` with one.
 - decoding: time of the decoder in a step of X w over ``np.copyto`` of as many bytes, and for each
-  number of the result, by L and number of blocks.
+  number of the result, by L and number of blocks, on one core and on all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -154,28 +155,40 @@ def decoding(options: Any, directory: Path) -> Iterator[Figure]:
             store = measure.store_of(directory, rows, 1, machines, recovery, code="orthonormal")
             for kind, speeds in ("equal", [1.0] * machines), ("different", None):
                 told = tuple(speeds or rng.uniform(1, 4, machines).tolist())
-                seconds: list[float] = []
                 blocks: list[int] = []
-
-                def watch(record: Any, seconds: Any = seconds, blocks: Any = blocks) -> None:
-                    seconds.append(record.decode_seconds)
-                    blocks.append(len({bound for each in record.assignment for bound in each}) - 1)
-
-                answers = np.ones(rows)
-                other = np.empty(rows)
-                copied = clocked(lambda a=answers, b=other: np.copyto(b, a))
-                with cec_mpi.open_operator(store, None, speeds=told, recorder=Recorder(watch)) as X:
-
-                    def decoded(X: Any = X, seconds: Any = seconds) -> float:
-                        for _ in range(3):
-                            X.matvec(np.ones(1))
-                        return min(seconds[-3:])
-
-                    ways = {"decode": decoded, "copy": copied}
+                answers, other = np.ones(rows), np.empty(rows)
+                ways = {"copy": clocked(lambda a=answers, b=other: np.copyto(b, a))}
+                with ExitStack() as stack:
+                    for name, threads in ("one core", 1), ("all cores", None):
+                        options_of = {"speeds": told, "threads": threads}
+                        ways[name] = stack.enter_context(decoder_of(store, blocks, options_of))
                     times = in_turns(ways, options.turns)
-                name = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
-                yield ratio(times, "decode", "copy", name, "np.copyto")
-                yield figure(name, [1e9 * t / rows for t in times["decode"]], "ns a number")
+                where = f"L = {recovery}, {rows} rows, {kind} speeds, {blocks[0]} blocks"
+                for name in ("one core", "all cores"):
+                    yield ratio(times, name, "copy", f"{where}, {name}", "np.copyto")
+                    nanoseconds = [1e9 * t / rows for t in times[name]]
+                    yield figure(f"{where}, {name}", nanoseconds, "ns a number")
+
+
+@contextmanager
+def decoder_of(
+    store: Path, blocks: list[int], options: dict[str, Any]
+) -> Iterator[Callable[[], float]]:
+    """Give the seconds of decoding, the least of three steps; notes the numbers of blocks."""
+    seconds: list[float] = []
+
+    def watch(record: Any) -> None:
+        seconds.append(record.decode_seconds)
+        blocks.append(len({bound for each in record.assignment for bound in each}) - 1)
+
+    with cec_mpi.open_operator(store, None, recorder=Recorder(watch), **options) as X:
+
+        def decoded() -> float:
+            for _ in range(3):
+                X.matvec(np.ones(1))
+            return min(seconds[-3:])
+
+        yield decoded
 
 
 def add_options(parser: Any) -> None:
