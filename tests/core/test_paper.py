@@ -19,9 +19,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 def speeds(draw, most=12):
     """Speeds of available machines, some of which are equal, and L."""
     machines = draw(st.lists(st.integers(1, 30), min_size=1, max_size=most, unique=True))
-    speed = st.check_choice(
-        st.integers(1, 6), st.fractions(min_value=Fraction(1, 1000), max_value=1000)
-    )
+    speed = st.one_of(st.integers(1, 6), st.fractions(min_value=Fraction(1, 1000), max_value=1000))
     return {n: draw(speed) for n in sorted(machines)}, draw(st.integers(1, len(machines)))
 
 

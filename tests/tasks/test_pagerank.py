@@ -65,7 +65,7 @@ def test_nodes_without_links_are_known_despite_rounding_errors(accuracy, links, 
     assert np.allclose(found["result"], dense_scores(weights), atol=1e-4 / 5)
 
 
-SIZES = st.check_choice(
+SIZES = st.one_of(
     st.just(0), st.sampled_from([1e-18, 1e-200, 1e150, 1e300, 5e-324, 3e-310]), st.floats(0.5, 3)
 )
 

@@ -73,7 +73,7 @@ def planned(draw):
 
 
 @settings(max_examples=120)
-@given(st.check_choice(fillable(), planned()))
+@given(st.one_of(fillable(), planned()))
 def test_algorithm_1_keeps_its_promises_and_is_the_one_of_the_paper(case):
     available, loads, machines_per_row = case
     plan = heterogeneous(available, loads, machines_per_row)
