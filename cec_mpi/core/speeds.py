@@ -27,9 +27,9 @@ _NOISE, _SMOOTHING = 0.1, 0.1  # of a log speed at first; weight of the newest e
 _DEVIATION = 1.4826  # standard deviation of normal numbers over their median deviation
 _LEVELS = 5  # steps that the rate of a kind is the median of
 _MEMORY, _ERRORS = 0.96, 3.0  # weight of older pairs of steps; standard errors
-_MIN_GAIN, _MIN_GAIN_IN_NOISE, _MIN_GAIN_SECONDS = 0.02, 0.7, 2e-4
+_MIN_GAIN, _MIN_GAIN_IN_NOISE, _MIN_GAIN_SECONDS = 0.02, 0.5, 2e-4
 # Evidence of a change, in standard deviations: of each difference so much less, and so much in all.
-_SLACK, _EVIDENCE = 0.85, 4.0
+_SLACK, _EVIDENCE = 0.7, 4.0
 # Of steps in which the slowest machine takes less than so many seconds, several are learned from at
 # once, at most so many, after so many measurements of each machine.
 _SUMMED_SECONDS, _MAX_SUMMED_STEPS, _MIN_MEASUREMENTS = 5e-3, 16, 16
@@ -266,7 +266,7 @@ class SpeedEstimator:
        machine. If that is nearer to it than to the average, the speed has changed, and the faster
        of both is taken, since what disturbs makes slower. Until then plans count with the change,
        unless it is by a factor of 8 or more, or fewer than a fifth of the last ones were changes.
-    5. Differences of one sign are added up, less 0.85 standard deviations each. When the sum is
+    5. Differences of one sign are added up, less 0.7 standard deviations each. When the sum is
        above 4 standard deviations, the speed has changed, and becomes the mean since the sum was 0
        (the cumulative sums of Page, Continuous inspection schemes, 1954).
 
@@ -281,9 +281,9 @@ class SpeedEstimator:
 
     Plans are made with ``m / seconds`` at the loads m of the best plan, for which Theorem 1
     gives these same loads. They are replaced when a new plan promises to be faster by more than
-    2 %, by more than 0.7 of the noise of a measurement, and by more than 0.2 ms, because a new plan
-    takes time. They are also replaced when a machine would get more than twice the rows, because a
-    machine with few rows shows little of its speed.
+    2 %, by more than half of the noise of a measurement, and by more than 0.2 ms, because a new
+    plan takes time. They are also replaced when a machine would get more than twice the rows,
+    because a machine with few rows shows little of its speed.
 
     Parameters
     ----------

@@ -1,13 +1,15 @@
 """What learned speeds cost over an oracle, in simulated clusters that change and make noise.
 
     python scripts/benchmarks/learning.py [--seeds 8] [--only drift] [--steps 320]
+    python scripts/benchmarks/learning.py --only noticed --seeds 240
 
 Needs no MPI. In each scenario the same machines meet the same noise with plans made by the speeds
 that a run learns; by averages of rows per second with weight 0.5 (EWMA), which is what is
 published; and by an oracle, which knows the speeds and overheads of this very step, but not its
 noise. Printed is the regret: measured makespan over the least possible one at the true speeds, less
 1, in percent, mean of all steps of a window and all seeds (with outliers, the median); and how
-often the plan of the learned speeds changed in 100 steps.
+often the plan of the learned speeds changed in 100 steps. ``--only noticed`` prints after how many
+steps plans count with a speed that has halved, among noise of 30 %.
 """
 
 from __future__ import annotations
@@ -194,6 +196,24 @@ def run(make: Callable[[Scenario], Any], it: Scenario, seed: int, steps: int) ->
     return regrets, estimator
 
 
+def steps_until_noticed(it: Scenario, seed: int) -> float:
+    """Steps until plans count with half of a halved speed, on a scale of logs; inf if never."""
+    rng, who = np.random.default_rng([seed, 999]), seed % it.machines
+    speeds = rng.uniform(1, 4, it.machines) * it.rows * 20
+    learned, machines = Learned(it), np.arange(it.machines)
+    half_way = speeds[who] / np.median(np.delete(speeds, who)) / np.sqrt(2)
+    for step in range(CHANGE + 100):
+        if step == CHANGE:
+            speeds[who] /= 2
+        known = learned.speeds(machines)
+        if step > CHANGE and known[who] / np.median(np.delete(known, who)) < half_way:
+            return step - CHANGE
+        plan = plan_step((machines + 1).tolist(), known.tolist(), it.copies, it.rows)
+        rows = plan.assignment.counts(it.machines).astype(float)
+        learned.observe(rows, rows / speeds * np.exp(rng.normal(0, it.noise, it.machines)))
+    return np.inf
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -205,6 +225,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="after which none begins")
     chosen = parser.parse_args()
     seeds, end = range(chosen.seed, chosen.seed + chosen.seeds), time.monotonic() + chosen.seconds
+    if chosen.only == "noticed":
+        found = [steps_until_noticed(Scenario("", 6, 3, 0.3), seed) for seed in seeds]
+        print(f"halved, noise 30%, N 6: noticed after {np.median(found):.0f} steps in the median")
+        print(f"of {chosen.seeds} seeds, after {max(found):.0f} at most")
+        return
     print(f"regret in percent, {chosen.seeds} seeds of {chosen.steps} steps")
     print(f"{'':26}{'steps':>12}{'learned':>9}{'EWMA':>8}{'oracle':>8}  changes")
     for it in (it for it in SCENARIOS if chosen.only in it.name):
