@@ -263,7 +263,7 @@ class Master:
                 result = values
             else:
                 result = self.scales.with_rows(values, exponents, result)
-                exponents = [each + self.scales.most_of_rows for each in exponents]
+                exponents = [exponent + self.scales.most_of_rows for exponent in exponents]
         largest = largest_of(result)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:

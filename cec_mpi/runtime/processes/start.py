@@ -368,7 +368,7 @@ def check_packages(comm: MPI.Intracomm) -> None:
         On all ranks alike.
     """
     mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
-    problem = version_mismatch([each.split("\t") for each in allgather(comm, mine, str)])
+    problem = version_mismatch([line.split("\t") for line in allgather(comm, mine, str)])
     if problem:
         raise InputError(problem)
 

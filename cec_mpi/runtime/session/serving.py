@@ -57,7 +57,7 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
                 case Multiply():
                     values, reports = answer(machines, order, end.receive_vector(order))
                     end.send_answer(
-                        order, values, [_mark_leaving(each, signals) for each in reports]
+                        order, values, [_mark_leaving(report, signals) for report in reports]
                     )
                 case Open():
                     log_stack = logs[order.machine] = session.enter_context(ExitStack())

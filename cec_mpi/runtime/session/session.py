@@ -131,8 +131,8 @@ class Session:
             opened.
         """
         path = store.path if isinstance(store, Store) else as_path(store)
-        opened = store if isinstance(store, Store) else open_store(node_directory(path))
-        manifest = opened.manifest
+        source = store if isinstance(store, Store) else open_store(node_directory(path))
+        manifest = source.manifest
         if self._gather is not None:
             self._places = self._gather(manifest.enough)
         options = options.checked(manifest)
@@ -158,7 +158,7 @@ class Session:
         if self._hub.roster is not None:
             self._hub.roster.on_shortage = recorder.waiting
         self._exit_stack.enter_context(limit_threads(options.threads or self._places[0].threads))
-        master = self._open(path, opened, options, recorder)
+        master = self._open(path, source, options, recorder)
         self._exit_stack.callback(self._end, master)
         return master
 
@@ -235,14 +235,14 @@ class Session:
         later = tuple(n for n in machines if n not in numbers)
         arguments = path, manifest, numbers, options.machine_options()
         opening = Opening(*arguments, threads, logs, is_multi_node, later)
-        opened = self._hub.open(opening)
-        error = opening_error(opening, opened, places)
-        if error is not None and not self._can_continue(opening, opened):
+        reports = self._hub.open(opening)
+        error = opening_error(opening, reports, places)
+        if error is not None and not self._can_continue(opening, reports):
             if isinstance(error, DamagedStoreError) and self._running is not ExecutionMode.ELASTIC:
                 error = DamagedStoreError(f"{error}; {ELASTIC_CONTINUES}")
             self._hub.refuse(error)
             raise error
-        emulation = emulation_of(options, opening.machines, opened, hosts)
+        emulation = emulation_of(options, opening.machines, reports, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
         # While rank 0 decodes, other processes wait: it may use all of its cores.
         cores = self._places[0].own_cores
@@ -253,18 +253,18 @@ class Session:
         master = Master(self._hub.admit(emulation), options, opened_store)
         at = zip(opening.machines, hosts, strict=True)
         self._hub.roster.hosts = {n: host for n, host in at if n}
-        self.log_problems = [report.log_problem for report in opened if report.log_problem]
-        if cache_problems := [report.cache_problem for report in opened if report.cache_problem]:
+        self.log_problems = [report.log_problem for report in reports if report.log_problem]
+        if cache_problems := [report.cache_problem for report in reports if report.cache_problem]:
             more = f" (and {len(cache_problems) - 1} more)" if len(cache_problems) > 1 else ""
             self._warn([f"{cache_problems[0]}{more}"])
-        header = run_header(opening, options, speeds, opened, emulation, places, self._library)
+        header = run_header(opening, options, speeds, reports, emulation, places, self._library)
         recorder.header(header)
         return master
 
-    def _can_continue(self, opening: Opening, opened: Sequence[OpenReport]) -> bool:
+    def _can_continue(self, opening: Opening, reports: Sequence[OpenReport]) -> bool:
         """Whether steps are possible without the machines that could not open a store."""
-        reports = zip(opening.machines, opened, strict=True)
-        openable = [n for n, report in reports if n and report.shard and not report.problem]
+        pairs = zip(opening.machines, reports, strict=True)
+        openable = [n for n, report in pairs if n and report.shard and not report.problem]
         manifest = opening.manifest
         spare = manifest.placement.to_spare(manifest.code.recovery, openable)
         return self._running is ExecutionMode.ELASTIC and spare >= 0
@@ -283,25 +283,25 @@ class Session:
 
 
 def opening_error(
-    opening: Opening, opened: Sequence[OpenReport], places: Sequence[Place]
+    opening: Opening, reports: Sequence[OpenReport], places: Sequence[Place]
 ) -> CecError | None:
     """Return the error of machines that cannot open a store; None if all can.
 
     Parameters
     ----------
     opening : Opening
-    opened : sequence of OpenReport
+    reports : sequence of OpenReport
         Reports of ranks from 1 on.
     places : sequence of Place
         Places of ranks from 0 on.
     """
-    problems = [report.problem for report in opened if report.problem]
+    problems = [report.problem for report in reports if report.problem]
     if not problems:
         return None
     missing_shards = {
         machine: places[rank].host
         for rank, machine in enumerate(opening.machines, start=1)
-        if opened[rank - 1].shard_missing and not opening.is_shard_missing(machine)
+        if reports[rank - 1].shard_missing and not opening.is_shard_missing(machine)
     }
     if "{host}" in str(opening.store):
         missing_shards = {}  # no node sees the files of another
@@ -310,16 +310,16 @@ def opening_error(
         return InputError(missing_shards_message(path, places[0].host, missing_shards))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     remedy = ""
-    if any(report.shard_missing for report in opened):
+    if any(report.shard_missing for report in reports):
         remedy = "; --machines runs without that machine"
-    kind = DamagedStoreError if any(report.damaged for report in opened) else MachineError
+    kind = DamagedStoreError if any(report.damaged for report in reports) else MachineError
     return kind(f"{problems[0]}{more}{remedy}")
 
 
 def emulation_of(
     options: SessionOptions,
     machines: Sequence[int],
-    opened: Sequence[OpenReport],
+    reports: Sequence[OpenReport],
     hosts: Sequence[str],
 ) -> Emulation | None:
     """Return the emulated speeds, with a base that was given or is measured.
@@ -329,14 +329,14 @@ def emulation_of(
     options : SessionOptions
     machines, hosts : sequence
         The machine of each rank from 1 on, and where it runs.
-    opened : sequence of OpenReport
+    reports : sequence of OpenReport
         Reports of these ranks.
     """
     if options.emulate_speeds is None:
         return None
     base = options.emulate_base
     if base is None:
-        rates = [report.rate for report in opened]
+        rates = [report.rate for report in reports]
         base = fit_base(options.emulate_speeds, machines, rates, hosts)
     return Emulation(
         options.emulate_speeds,

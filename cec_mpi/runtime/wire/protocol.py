@@ -165,7 +165,7 @@ class MachineEnd(Protocol):
         An end may tell the master about signals that this process has received.
         """
 
-    def send_open_report(self, opened: OpenReport) -> Verdict:
+    def send_open_report(self, report: OpenReport) -> Verdict:
         """Report whether a store was opened; returns whether this machine serves it."""
 
     def wait_for_all(self) -> None:

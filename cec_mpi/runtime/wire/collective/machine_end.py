@@ -95,9 +95,9 @@ class CollectiveMachineEnd:
     def check_connection(self) -> None:
         """Do nothing: all ranks end together."""
 
-    def send_open_report(self, opened: OpenReport) -> Verdict:
+    def send_open_report(self, report: OpenReport) -> Verdict:
         """Gather the reports of machines, and Bcast the master's verdict."""
-        gather(self._comm, opened, OpenReport)
+        gather(self._comm, report, OpenReport)
         verdict = broadcast_object(self._comm, None, Verdict)
         order = self._opening
         assert order is not None

@@ -83,9 +83,9 @@ class CollectiveHub(StaticHub):
         self.broadcast_order(Order(OrderKind.OPEN), pack_fields(opening))
         if opening.measured:
             wait_for([self._comm.Ibarrier()])
-        opened = gather(self._comm, OpenReport(), OpenReport)[1:]
+        reports = gather(self._comm, OpenReport(), OpenReport)[1:]
         self._opening = opening
-        return opened
+        return reports
 
     def admit(self, emulation: Emulation | None) -> CollectiveMasterEnd:
         """Bcast the emulation."""

@@ -204,8 +204,8 @@ class GatherBuffer:
         """Begin to receive; what does not come is NaN, which counts as failed."""
         self.clear()
         if not self.requests:
-            each = enumerate(self.messages, start=1)
-            self.requests = [comm.Recv_init(part, rank, ANSWER) for rank, part in each]
+            numbered = enumerate(self.messages, start=1)
+            self.requests = [comm.Recv_init(part, rank, ANSWER) for rank, part in numbered]
         MPI.Prequest.Startall(self.requests)
         return self.requests
 

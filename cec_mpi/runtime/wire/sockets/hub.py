@@ -653,7 +653,7 @@ class SocketHub:
         for peer in [self._peers[name] for name in gone]:
             while peer.answers:
                 self._take_answer(peer)
-            self._answering = [each for each in self._answering if each is not peer]
+            self._answering = [other for other in self._answering if other is not peer]
             self._lose(peer, "its connection has ended")
 
     def _lose(self, peer: Peer, how: str) -> None:
@@ -673,7 +673,9 @@ class SocketHub:
     def _note_end(self, peer: Peer) -> None:
         """Record the end of a connection: its process must wait before it can connect again."""
         if len(self._backoffs) > _MAX_BACKOFFS:
-            self._backoffs = {key: each for key, each in self._backoffs.items() if not each.is_over}
+            self._backoffs = {
+                key: entry for key, entry in self._backoffs.items() if not entry.is_over
+            }
         key = peer.host.name, peer.hello.pid
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).note_end()
 

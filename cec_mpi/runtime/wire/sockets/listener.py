@@ -248,8 +248,8 @@ class Listener:
         self._next_check = self._next_sweep = 0.0
         self._last: Any = None  # a frame of the last message
         self._poller = zmq.Poller()
-        for each in (*self._sockets, *self._monitors):
-            self._poller.register(each, zmq.POLLIN)
+        for polled in (*self._sockets, *self._monitors):
+            self._poller.register(polled, zmq.POLLIN)
         self._readable: list[int] = []  # numbers of sockets that may have messages, in turn
 
     def send(self, caller: bytes, kind: bytes, head: Any = b"", frames: Sequence[Any] = ()) -> bool:

@@ -343,7 +343,7 @@ class ShutdownRequested(StoppedError):
 
 def signal_reason(*noted: SignalRecorder) -> str:
     """Return the signal that requested shutdown, as text; empty without one."""
-    received = next((each.received for each in noted if each.received), None)
+    received = next((signals.received for signals in noted if signals.received), None)
     return f"shutdown requested by {received.name}" if received else ""
 
 
@@ -429,9 +429,9 @@ class SocketMachineEnd:
             self._connection.send(GOOD_BYE)
             raise ShutdownRequested(self.shutdown_reason)
 
-    def send_open_report(self, opened: OpenReport) -> Verdict:
+    def send_open_report(self, report: OpenReport) -> Verdict:
         """Report the opening of the shard; returns whether this machine serves it."""
-        self._report_status(opened)
+        self._report_status(report)
         content = self._receive(VERDICT)
         if content is None:
             return Verdict(failure=Failure.of(MachineError("the master leaves")))
