@@ -62,7 +62,7 @@ def test_the_commands_and_the_program_of_the_readme_run(run, tmp_path):
 @pytest.mark.parametrize(
     ("page", "pattern"),
     [
-        (DOCS / "howto" / "run.md", r"say `mpirun (\S+) -n 7 cec-mpi run \.\.\.`"),
+        (DOCS / "howto" / "run.md", r"say `mpirun (\S+) -n 7 cec-mpi\s+run \.\.\.`"),
         (DOCS.parent / "README.md", r"add `(\S+)` after `mpirun`"),
     ],
 )
