@@ -20,7 +20,9 @@ _HEARTBEATS = 5  # in the time of silence above
 _EVENTS, _READABLE, _MORE = 15, 1, 2  # ZMQ_EVENTS, ZMQ_POLLIN, ZMQ_SNDMORE: enums are slow
 PIECE = 1 << 20  # bytes of a frame; heartbeats can be sent between two frames
 MAX_FRAME_BYTES = 2 * PIECE  # plus headers; a process that sends more is excluded with an error
-MAX_READ_BYTES = 16 * PIECE  # of a frame; ZeroMQ closes a connection that sends more
+# Of a frame: ZeroMQ closes a connection that sends more. Each caller without the key can make the
+# master hold as much for `HANDSHAKE_SECONDS`.
+MAX_READ_BYTES = 4 * PIECE
 
 _numbers = itertools.count()  # of monitors
 
