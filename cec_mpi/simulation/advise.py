@@ -278,7 +278,7 @@ def advise(question: AdviceRequest) -> Advice:
 
     Parameters
     ----------
-    question : Question
+    question : AdviceRequest
 
     Raises
     ------

@@ -168,7 +168,7 @@ class Coded:
 
     Parameters
     ----------
-    model : Model
+    model : TimeModel
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
 
     Parameters
     ----------
-    model : Model
+    model : TimeModel
     scheme : Scheme
     checkpoint_seconds : float
         Least seconds between checkpoints.

@@ -107,7 +107,7 @@ def rebuild_blocks(
 
     Parameters
     ----------
-    work : Rebuilding
+    work : RebuildWork
     damaged : set of int
         Machines whose shards are damaged or missing.
     runner : Runner

@@ -27,7 +27,7 @@ class NonfiniteAnswer:
         The number: NaN or infinity.
     place : int
         Its place: the row of the shard for X W, the row of the sum for X' V.
-    other : Unusable or None
+    other : NonfiniteAnswer or None
         An answer of another machine that is not finite at the same place.
     """
 

@@ -189,7 +189,7 @@ class AnswerRejected:
     Attributes
     ----------
     request : Request
-    found : Unusable or None
+    found : NonfiniteAnswer or None
         The number that is not finite; `found.other` is one of another machine in the same place.
     """
 

@@ -56,7 +56,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
 
     Parameters
     ----------
-    missing : sequence of Missing
+    missing : sequence of MissingAnswers
         Their rows do not overlap.
     speeds : (N,) sequence of float
         Speed of machines 1..N, in rows per unit of time. A speed below 1e-250 times the fastest
@@ -64,7 +64,7 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
 
     Returns
     -------
-    list of Share
+    list of RowShare
         For each row as many shares of different eligible machines as it misses answers;
         with the smallest possible ``max(rows / speed)`` in whole rows.
 

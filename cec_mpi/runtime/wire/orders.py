@@ -118,7 +118,7 @@ def bound_report(report: ReportFields[float], seconds: float, size: int) -> Repo
 
     Parameters
     ----------
-    report : Reported
+    report : ReportFields
     seconds : float
         Since the job was sent.
     size : int
@@ -126,7 +126,7 @@ def bound_report(report: ReportFields[float], seconds: float, size: int) -> Repo
 
     Examples
     --------
-    >>> bound_report(Reported(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
+    >>> bound_report(ReportFields(1, 7.0, -1.0, float("nan"), 0, 0, 0, 0), 2.0, 800)[1:4]
     (2.0, 0.0, 0.0)
     """
     if 0.0 <= report.seconds <= seconds and report.load_seconds == report.load_bytes == 0.0:

@@ -158,7 +158,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
         Parameters
         ----------
-        found : Agreement
+        found : ConsistentShards
             Agreement of at least L shards.
         make : callable
             Returns the recombination of a basis.
