@@ -39,7 +39,7 @@ _REPORT = ReportFields.size()
 Floats = NDArray[np.float64]
 _ORDER, ANSWER = 1, 2  # tags
 _MAX_REQUESTS = 4  # sizes of orders whose requests are kept
-_LEAST_PART = 1 << 13  # bytes
+_MIN_PART = 1 << 13  # bytes
 _MAX_ROUNDS = 16
 
 
@@ -287,7 +287,7 @@ def broadcast_vector(comm: MPI.Intracomm, array: NDArray[Any], several_nodes: bo
         The same on all ranks.
     """
     numbers, machines = array.reshape(-1), comm.size - 1
-    rounds = min(_MAX_ROUNDS, numbers.nbytes // (machines * _LEAST_PART))
+    rounds = min(_MAX_ROUNDS, numbers.nbytes // (machines * _MIN_PART))
     if machines == 1 or not several_nodes or not rounds:
         broadcast(comm, array, array.nbytes)
         return
