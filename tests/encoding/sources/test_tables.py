@@ -149,7 +149,7 @@ def test_columns_by_name_and_number(table, options, expected):
         ({"columns": [5]}, r"columns '5': expected columns 1 to 4 of .*"),
         ({"columns": [0]}, r"columns '0': expected columns 1 to 4 of .*"),
         ({"columns": ["3-2"]}, r"columns '3-2'"),
-        ({"columns": ["age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
+        ({"columns": ["score", "age", 2]}, r"columns: column 2 \(age\) .* is listed twice"),
         ({"drop": ["1-4"]}, r"has 4 columns, but none of them is left for X"),
         ({"columns": "age"}, r"columns 'age': expected a list"),
         ({"target": {"age": "y.txt"}}, r"target age:y\.txt: expected the name of an \.npy file"),
