@@ -27,17 +27,18 @@ Ints = NDArray[np.int64]
 # By the bytes of a number: log2 of the scale of a product after scaling, and of the largest number
 # of a vector. Sums and coefficients of decoders have room above, and what is lost below is less
 # than rounding: float64 reaches from 2**-1074 to 2**1024, float32 to 2**128. A vector that is as
-# near as _NEAR is sent as it is.
-_AIM = {8: 128, 4: 48}
-_MOST = {8: 480, 4: 80}
-_NEAR = {8: 256, 4: 0}
-_SMALL, _NEVER = 2.0**-900, -(2**20)  # sums below this are not trusted; the exponent of 0
+# near as _UNSCALED_LOG2 is sent as it is.
+_TARGET_LOG2 = {8: 128, 4: 48}
+_MAX_LOG2 = {8: 480, 4: 80}
+_UNSCALED_LOG2 = {8: 256, 4: 0}
+_EXPONENT_OF_ZERO = -(2**20)
+_SMALL = 2.0**-900  # sums below this are not trusted
 _LARGE = 2.0**900  # nor are sums above this
 _LARGEST_POWER = 1022  # whose inverse is a normal number, too
 _FAR_APART = 900  # exponents of rows, whose quotients as powers would be subnormal numbers
 _SQUARABLE = 400  # log2 of lengths that are roots of sums of squares, and of their reciprocals
-_CACHED = 1 << 15  # numbers that stay in the cache while they are copied, weighed and summed
-_ONE_THREAD = 1 << 13  # numbers whose dot product OpenBLAS computes without starting threads
+_CACHED_COUNT = 1 << 15  # numbers that stay in the cache while they are copied, weighed and summed
+_SINGLE_THREAD_COUNT = 1 << 13  # numbers whose dot product starts no threads of OpenBLAS
 
 
 class NotFiniteError(ValueError):
@@ -101,19 +102,22 @@ class Scales:
         self._weights = np.ldexp(self._largest, -self._power) if self._power else self._largest
         self._drops = not is_rounded and not self._largest.all()
         info, size = np.finfo(arithmetic), np.dtype(arithmetic).itemsize
-        self._aim, self._most, self._near = _AIM[size], _MOST[size], _NEAR[size]
+        self._aim, self._most = _TARGET_LOG2[size], _MAX_LOG2[size]
+        self._near = _UNSCALED_LOG2[size]
         half = int(info.minexp - info.nmant) - 1  # log2 of half of the smallest number
         self.lost = math.ldexp(float((self._largest * 2.0**-64).sum()), half + 64)
-        self.most_of_rows = self._above = 0
+        self.most_of_rows = self._max_row_exponent = 0
         found = np.zeros(1, np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
         if found.any():
-            self.rows, self._near = found, 0
+            self.rows = found
             used = found[found != ZEROS]
             self.most_of_rows = int(found.max())
-            self._above = int(used.max(initial=-_LARGEST_POWER)) if used.size else 0
+            self._max_row_exponent = int(used.max(initial=-_LARGEST_POWER)) if used.size else 0
             self._size_of_rows = int(np.abs(used).max(initial=0))
-            self._are_far_apart = self._above - int(used.min(initial=self._above)) > _FAR_APART
-            self._relative = np.ldexp(1.0, found - self._above)[:, np.newaxis]
+            self._are_far_apart = (
+                self._max_row_exponent - int(used.min(initial=self._max_row_exponent)) > _FAR_APART
+            )
+            self._relative = np.ldexp(1.0, found - self._max_row_exponent)[:, np.newaxis]
 
     def take(self, W: NDArray[Any], out: NDArray[Any]) -> tuple[list[int], list[float]]:
         """Copy W as it is sent for Z W, and measure its terms.
@@ -138,14 +142,14 @@ class Scales:
             W has NaN or infinity, as float64.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            lengths, exponents = self._taken(W, out, self._weights, self._power), []
+            lengths, exponents = self._take_unscaled(W, out, self._weights, self._power), []
             if lengths is None:
                 exponents = [self._exponent_of(w) for w in W.T]
                 for w, row, exponent in zip(W.T, out, exponents, strict=True):
                     for part in _parts(len(row)):
                         numbers = np.asarray(w[part], np.float64)
                         numbers = self._without_unused(numbers, part)
-                        multiplied(numbers, np.array(-exponent), row[part])
+                        scale_by_powers(numbers, np.array(-exponent), row[part])
                 lengths = [_length(row, self._weights) for row in out]
         terms = [math.ldexp(length, self._power) for length in lengths]
         return exponents or [0] * len(out), terms
@@ -173,16 +177,18 @@ class Scales:
             V has NaN or infinity, as float64.
         """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            lengths, exponents = self._taken(V, out.T, None, self._exponent), []
+            exponents: list[int] = []
+            has_rows = self.rows is not None  # which the copy is multiplied by
+            lengths = None if has_rows else self._take_unscaled(V, out.T, None, self._exponent)
             if lengths is None:
                 exponents = [self._exponent_of_adjoint(v) for v in V.T]
                 np.copyto(out, V, casting="unsafe")
-                self.with_rows(out, [-exponent for exponent in exponents], out)
+                self.scale_rows(out, [-exponent for exponent in exponents], out)
                 lengths = [_length(v, None) for v in out.T]
         terms = [self._most_of_columns * length for length in lengths]
         return exponents or [0] * len(terms), terms
 
-    def _taken(
+    def _take_unscaled(
         self, W: NDArray[Any], out: NDArray[Any], weights: Floats | None, power: int
     ) -> list[float] | None:
         """Copy vectors, (n, k) to (k, n), and return the lengths of their terms over 2**power.
@@ -223,9 +229,9 @@ class Scales:
         if not math.isfinite(largest):
             raise NotFiniteError
         if _SMALL <= total <= _LARGE:
-            return self._nearest(used, total, self._power)
+            return self._nearest(used, total, self._power, self._near)
         numbers = self._without_unused(np.asarray(w, np.float64), slice(None))
-        places = np.where(self._largest > 0, np.frexp(self._largest)[1], _NEVER)
+        places = np.where(self._largest > 0, np.frexp(self._largest)[1], _EXPONENT_OF_ZERO)
         return self._exact_exponent(numbers, np.zeros(1, np.int64), places)
 
     def _exponent_of_adjoint(self, v: NDArray[Any]) -> int:
@@ -242,32 +248,34 @@ class Scales:
             raise NotFiniteError
         far = self.rows is not None and (self._are_far_apart or total < _SMALL)
         if total <= _LARGE and not far:
-            return self._nearest(relative, total, self._exponent) + self._above * bool(relative)
+            near = self._near if self.rows is None else 0
+            exponent = self._nearest(relative, total, self._exponent, near)
+            return exponent + self._max_row_exponent * bool(relative)
         rows = np.zeros(1, np.int64) if self.rows is None else self.rows[: len(v)]
         return self._exact_exponent(np.asarray(v, np.float64), rows, np.array([self._exponent]))
 
-    def _nearest(self, largest: float, total: float, power: int) -> int:
+    def _nearest(self, largest: float, total: float, power: int, near: int) -> int:
         """Return the exponent of a vector from its largest number and the sum of its terms."""
         exponent = math.frexp(largest)[1] - self._most
         if total:
             of_sum = math.frexp(total)[1] + power - self._aim
             exponent = max(exponent, of_sum)
-            if exponent <= self._near and abs(of_sum) <= self._near:
+            if exponent <= near and abs(of_sum) <= near:
                 return 0
         return exponent if largest else 0
 
     def _exact_exponent(self, numbers: Floats, rows: Ints, weights: Ints) -> int:
         """Return the exponent if products with powers of rows and weights are out of range."""
         digits, places = np.frexp(numbers)
-        places = np.where((digits != 0) & (rows != ZEROS), places + rows, _NEVER)
+        places = np.where((digits != 0) & (rows != ZEROS), places + rows, _EXPONENT_OF_ZERO)
         weighed = places + weights
         largest, most = int(places.max()), int(weighed.max())
-        if largest <= _NEVER:
+        if largest <= _EXPONENT_OF_ZERO:
             return 0
         total = float(np.ldexp(np.abs(digits), np.maximum(weighed - most, -_LARGEST_POWER)).sum())
         return max(largest - self._most, most + math.frexp(total)[1] - self._aim)
 
-    def with_rows(
+    def scale_rows(
         self, values: Floats, exponents: Sequence[int], out: Floats | None = None
     ) -> Floats:
         """Multiply numbers of vectors as long as a column of X with 2 to both powers at once.
@@ -285,19 +293,19 @@ class Scales:
         """
         powers = np.array(exponents)
         if self.rows is None:
-            return multiplied(values, powers, out)
+            return scale_by_powers(values, powers, out)
         rows = self.rows[: len(values), np.newaxis]
         if self._are_far_apart or max(map(abs, exponents)) + self._size_of_rows > _LARGEST_POWER:
-            return multiplied(values, rows + powers, out)
+            return scale_by_powers(values, rows + powers, out)
         found = np.empty_like(values) if out is None else out
-        factors = np.ldexp(1.0, powers + self._above)
+        factors = np.ldexp(1.0, powers + self._max_row_exponent)
         with np.errstate(over="ignore", under="ignore"):
             for part in _parts(len(values), len(exponents)):
                 np.multiply(values[part], self._relative[part] * factors, out=found[part])
         return found
 
 
-def multiplied(
+def scale_by_powers(
     values: NDArray[Any], exponents: NDArray[np.integer], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Multiply numbers by powers of two; each is rounded at most once.
@@ -329,12 +337,12 @@ def multiplied(
     return found
 
 
-def largest_of(columns: Floats) -> list[float]:
+def max_abs_of_columns(columns: Floats) -> list[float]:
     """Return the largest absolute value in each column; NaN if a column has one.
 
     Examples
     --------
-    >>> largest_of(np.array([[1.0, -3.0], [2.0, 0.5]]))
+    >>> max_abs_of_columns(np.array([[1.0, -3.0], [2.0, 0.5]]))
     [2.0, 3.0]
     """
     if columns.shape[1] != 1:
@@ -385,15 +393,15 @@ def cancellation(
 
 def _parts(length: int, columns: int = 1) -> list[slice]:
     """Return parts of vectors that stay in the cache; of many vectors at least a few numbers."""
-    step = max(_CACHED // columns, 1024)
+    step = max(_CACHED_COUNT // columns, 1024)
     return [slice(first, min(first + step, length)) for first in range(0, length, step)]
 
 
 def _square(numbers: NDArray[Any]) -> float:
     """Return the sum of squares; OpenBLAS's threads wait for each other on a busy computer."""
     total = 0.0
-    for first in range(0, len(numbers), _ONE_THREAD):
-        part = numbers[first : first + _ONE_THREAD]
+    for first in range(0, len(numbers), _SINGLE_THREAD_COUNT):
+        part = numbers[first : first + _SINGLE_THREAD_COUNT]
         total += float(np.dot(part, part))
     return total
 

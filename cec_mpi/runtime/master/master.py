@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cec_mpi.core.accuracy.vectors import Scales, cancellation, largest_of, multiplied
+from cec_mpi.core.accuracy.vectors import Scales, cancellation, max_abs_of_columns, scale_by_powers
 from cec_mpi.errors import InputError, MachineError, ScaleWarning
 from cec_mpi.runtime.master.buffers import Buffers, as_block, check_out, column
 from cec_mpi.runtime.master.elastic import ElasticExecutor
@@ -255,16 +255,16 @@ class Master:
             if result is None and not any(exponents):
                 result = values
             else:
-                result = multiplied(values, np.array(exponents), result)
+                result = scale_by_powers(values, np.array(exponents), result)
         else:
             values = buffers.product[: self.shape[0]]
             if result is None and self.scales.rows is None and not buffers.is_scaled:
                 buffers.renew_product()
                 result = values
             else:
-                result = self.scales.with_rows(values, exponents, result)
+                result = self.scales.scale_rows(values, exponents, result)
                 exponents = [exponent + self.scales.most_of_rows for exponent in exponents]
-        largest = largest_of(result)
+        largest = max_abs_of_columns(result)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
             self._executor.check_finite(step, done)

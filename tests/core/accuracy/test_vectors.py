@@ -17,8 +17,8 @@ from cec_mpi.core.accuracy.vectors import (
     NotFiniteError,
     Scales,
     cancellation,
-    largest_of,
-    multiplied,
+    max_abs_of_columns,
+    scale_by_powers,
 )
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -75,7 +75,7 @@ def test_a_number_that_is_none_is_refused_in_any_column(bad, column):
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.integers(-2500, 2500))
 def test_a_product_with_a_power_of_two_is_rounded_once(values, exponent):
-    found = multiplied(np.array(values), np.array([exponent]))
+    found = scale_by_powers(np.array(values), np.array([exponent]))
     for value, each in zip(values, found.tolist(), strict=True):
         exact = Fraction(value) * Fraction(2) ** exponent
         try:
@@ -95,7 +95,7 @@ def test_columns_of_different_sizes_have_exponents_of_their_own(size, dtype):
     scales = Scales(rng.uniform(1, 9, 40), dtype)
     shared = np.empty(W.shape, dtype)
     exponents = np.array(scales.take(W.T, shared)[0])[:, np.newaxis]
-    found = multiplied(shared.astype(float), exponents)
+    found = scale_by_powers(shared.astype(float), exponents)
     np.testing.assert_allclose(found, W, rtol=float(np.finfo(dtype).eps) if size != 5e-324 else 0)
     assert exponents[2] == 0
 
@@ -116,7 +116,7 @@ def test_rows_and_columns_are_multiplied_together(numbers, exponent):
     """One of the two powers alone would overflow, or lose what the other brings back."""
     values, rows = (np.array(each) for each in zip(*numbers, strict=True))
     scales = Scales([1.0], np.float64, rows)
-    found = scales.with_rows(values[:, np.newaxis], [exponent])[:, 0]
+    found = scales.scale_rows(values[:, np.newaxis], [exponent])[:, 0]
     for value, row, each in zip(values.tolist(), rows.tolist(), found.tolist(), strict=True):
         try:
             expected = float(Fraction(value) * Fraction(2) ** (row + exponent))
@@ -153,7 +153,7 @@ def test_long_vectors_are_measured_like_short_ones(columns, dtype):
     expected = c.max() * np.linalg.norm(W, axis=0)
     np.testing.assert_allclose(np.ldexp(terms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(sent, exponents), W)
-    assert largest_of(W) == np.abs(W).max(axis=0).tolist()
+    assert max_abs_of_columns(W) == np.abs(W).max(axis=0).tolist()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -161,7 +161,7 @@ def test_long_vectors_are_measured_like_short_ones(columns, dtype):
 def test_a_number_that_is_none_is_found_anywhere_in_a_long_vector(bad, place):
     w = np.ones((100_000, 1))
     w[place] = bad
-    assert not math.isfinite(largest_of(w)[0])
+    assert not math.isfinite(max_abs_of_columns(w)[0])
     with pytest.raises(NotFiniteError):
         Scales(np.ones(len(w)), np.float64).take(w, np.empty((1, len(w))))
 
