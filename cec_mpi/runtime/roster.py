@@ -158,7 +158,7 @@ class Roster:
         Machines without a host, in the order in which they became vacant.
     available : set of int
         Machines that can be planned with.
-    gone : dict of int to Gone
+    gone : dict of int to MachineUnavailable
         Machines that were there before, with the last change of each.
     hosts : mapping of int to str
         Names of the hosts of machines, as far as they are known; a new mapping when a machine joins

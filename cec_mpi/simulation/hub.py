@@ -112,7 +112,7 @@ class SimulatedHub(LocalHub):
     # Jobs.
 
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
-        """See `ElasticHub.ask`; the answer is computed now and delivered later."""
+        """See `ElasticHub.send_jobs`; the answer is computed now and delivered later."""
         super().send_jobs(rank, jobs)
         self.clock.sleep(self.costs.per_machine)
         (job,), store = jobs, self.store

@@ -110,7 +110,7 @@ class TimeModel:
             )
         self.rates = speeds * (options.emulate_base or scenario.rate / self.row_bytes)
 
-    def overhead(self, machines: int, decoded: int, adjoint: bool = False) -> float:
+    def overhead(self, machines: int, answers_per_row: int, adjoint: bool = False) -> float:
         """Return the seconds of a step in addition to the products, as in `simulate`.
 
         Parameters
@@ -129,7 +129,7 @@ class TimeModel:
             + machines * costs.per_machine
             + messages * costs.latency
             + sent / costs.bandwidth
-            + costs.decoding(self.rows, decoded)
+            + costs.decoding(self.rows, answers_per_row)
         )
 
 

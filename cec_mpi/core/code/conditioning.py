@@ -211,7 +211,7 @@ def exchange_norms(
     generator : (N, L) ndarray of float
     sets : (K, L) ndarray of int
         Rows of G, from 0.
-    untold : float
+    fill_value : float
         The value for a set's own rows, and for results that are not finite.
 
     Returns

@@ -281,17 +281,17 @@ class DaskMatrix(StreamedMatrix):
             list(accumulate(sizes, initial=0)) for sizes in self.array.chunks
         )
         largest = math.prod(map(max, self.array.chunks)) * self.dtype.itemsize
-        rows_at_once = max(1, _PIECE_BYTES // max(1, largest))
+        chunks_at_once = max(1, _PIECE_BYTES // max(1, largest))
         for i, (top, bottom) in enumerate(pairwise(row_bounds)):
             if top == bottom:
                 continue
-            for j in range(0, len(column_bounds) - 1, rows_at_once):
+            for j in range(0, len(column_bounds) - 1, chunks_at_once):
                 left, right = (
                     column_bounds[j],
-                    column_bounds[min(j + rows_at_once, len(column_bounds) - 1)],
+                    column_bounds[min(j + chunks_at_once, len(column_bounds) - 1)],
                 )
                 try:
-                    values = self.array.blocks[i, j : j + rows_at_once].compute()
+                    values = self.array.blocks[i, j : j + chunks_at_once].compute()
                 except Exception as error:  # its tasks can raise anything
                     raise InputError(
                         f"{self.name} cannot be computed, rows {top} to {bottom - 1}: "

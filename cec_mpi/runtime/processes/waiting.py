@@ -105,7 +105,7 @@ class PollTimer:
         sleep before they can have arrived.
     longest : float
         Seconds of the longest sleep.
-    rhythm : WaitHistory, optional
+    history : WaitHistory, optional
         History of the waits at this place. Without it no wait is expected to be short.
     clock : Clock, optional
         By default `time`.
@@ -189,7 +189,7 @@ def wait_for(
         Longest wait.
     longest : float
         See `PollTimer`.
-    rhythm : WaitHistory, optional
+    history : WaitHistory, optional
         See `PollTimer`.
     """
     timer = PollTimer(transfer, longest, history)

@@ -119,7 +119,7 @@ class LocalHub(StaticHub):
     # Jobs.
 
     def send_jobs(self, rank: int, jobs: tuple[Job, ...]) -> None:
-        """See `ElasticHub.ask`; a host has one machine."""
+        """See `ElasticHub.send_jobs`; a host has one machine."""
         (job,) = jobs
         self.roster.mark_computing(job.machine)
         job.is_held = True
@@ -174,7 +174,7 @@ class LocalHub(StaticHub):
         self._fill()
 
     def mark_late(self, machine: int) -> None:
-        """See `ElasticHub.late`."""
+        """See `ElasticHub.mark_late`."""
         self.roster.mark_late(machine)
 
     def give_up(self, machine: int, reason: str) -> None:
@@ -191,7 +191,7 @@ class LocalHub(StaticHub):
         self.roster.join(rank, machine)
 
     def last_error(self, machine: int) -> str:
-        """See `ElasticHub.report`."""
+        """See `ElasticHub.last_error`."""
         return self._problems[self._rank_of(machine)]
 
     def _rank_of(self, machine: int) -> int:
