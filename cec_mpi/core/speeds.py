@@ -57,7 +57,7 @@ class Speeds(Protocol):
     def scale(self) -> float | None:
         """Rows per second of a machine of speed 1 in the first kind of product, if known."""
 
-    def live_on(self, hosts: Mapping[int, str]) -> None:
+    def set_hosts(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines (from 1)."""
 
     def plan_speeds(self, available: tuple[int, ...]) -> tuple[float, ...]:
@@ -110,7 +110,7 @@ class GivenSpeeds:
         self._bound_cache: tuple[tuple[int, ...], float] = ((), 0.0)
         self._prediction_cache: tuple[ArrayLike, float] = (), 0.0  # at a rate of 1
 
-    def live_on(self, hosts: Mapping[int, str]) -> None:
+    def set_hosts(self, hosts: Mapping[int, str]) -> None:
         """Do nothing: machines have the given speeds on any host."""
 
     @property
@@ -345,7 +345,7 @@ class SpeedEstimator:
             self._reset()
         self._is_updating = True
 
-    def live_on(self, hosts: Mapping[int, str]) -> None:
+    def set_hosts(self, hosts: Mapping[int, str]) -> None:
         """Note the hosts of machines; see `Speeds`.
 
         A machine that has moved starts with what was learned on its host, which counts like the

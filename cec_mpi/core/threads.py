@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-LONG = 1 << 19
+PARALLEL_THRESHOLD = 1 << 19
 """Numbers from which on work on them takes longer than starting threads, which takes 0.1 ms."""
 
 

@@ -18,7 +18,7 @@ from cec_mpi.runtime.options.sharing import checked_range
 from cec_mpi.store.coded.grid import BLOCK_BYTES
 from cec_mpi.store.files.formats import checked_delimiter
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.store.limits import WORK_MEMORY
+from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.text import shorten
 
 FORMATS = (
@@ -234,7 +234,7 @@ class EncodeOptions(TableOptions, ContainerOptions):
         choices=["refuse", "drop-rows", "mean"],
     )
     memory: int = option(
-        WORK_MEMORY,
+        WORK_MEMORY_BYTES,
         "--memory SIZE",
         "memory that each process may use in addition to Python itself (default: 512M)",
         values.size,

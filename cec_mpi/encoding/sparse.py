@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources import split_path
-from cec_mpi.encoding.sources.arrays import is_a, is_sparse, name_of, shape_and_dtype
+from cec_mpi.encoding.sources.arrays import is_instance_by_name, is_sparse, name_of, shape_and_dtype
 from cec_mpi.encoding.sources.csr import (
     check_finite,
     check_pointers,
@@ -205,7 +205,7 @@ def _rows_in_memory(name: str, rows: Any) -> SparseRows:
 
 def _row_pieces(array: Any) -> _Pieces:
     name = name_of(array)
-    if is_a(array, "pandas", "DataFrame"):  # without a dtype
+    if is_instance_by_name(array, "pandas", "DataFrame"):  # without a dtype
         raise InputError(f"{name} is not a sparse matrix; {_DENSE_HINT}")
     shape, dtype = shape_and_dtype(array)
     rows, columns = check_shape(name, shape)

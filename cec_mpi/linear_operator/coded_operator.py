@@ -299,7 +299,7 @@ class CodedOperator(_MaskCheckingOperator):
             return "closed"
         if not self._lifetime.has_started:
             return "not started"
-        available = self._lifetime.session.schedule.known_available
+        available = self._lifetime.session.schedule.static_available
         if available is None:
             return "available machines given by a function"
         return f"available {','.join(map(str, available)) or 'none'}"

@@ -15,7 +15,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.runtime.options.elastic import elastic_options
 from cec_mpi.runtime.options.option import rename_flags_in_errors, with_keywords
-from cec_mpi.runtime.options.removed import refuse_option
+from cec_mpi.runtime.options.removed import removed_option_hint
 from cec_mpi.runtime.options.session import GROUPS, SessionOptions
 from cec_mpi.runtime.processes.ending import (
     leave_now,
@@ -252,7 +252,7 @@ def open_operator(
     def check_keywords() -> None:
         for name in options:
             if name not in known:
-                instead = refuse_option(name)
+                instead = removed_option_hint(name)
                 raise InputError(
                     f"open_operator got an unexpected keyword argument {name!r}{instead}"
                 )

@@ -14,7 +14,7 @@ from cec_mpi.report.chunks import Floats, Stretch
 from cec_mpi.runtime.records.step import AbsenceTable, Bounds, Ints
 
 _MAX_SHOWN = 200
-_MAX_HELD = 400  # while steps are read
+_MAX_BUFFERED = 400  # while steps are read
 _MAX_NUMBERS = 150_000  # in all assignments of a page, which limits its size
 _MAX_BOUNDS = _MAX_NUMBERS // 2  # in one assignment
 Intervals = list[tuple[int, int]]
@@ -67,13 +67,13 @@ class Assignments:
     ----------
     first_steps : list of int
         Index of the first step of each assignment.
-    too_large : int
+    n_omitted : int
         Number of assignments that are omitted because they are too large.
     """
 
     def __init__(self, requested: frozenset[int] = frozenset()) -> None:
         self.first_steps: list[int] = []
-        self.too_large = 0
+        self.n_omitted = 0
         self._requested = requested
         self._held: list[RecordedAssignment] = []
         self._last: Bounds | None = None
@@ -93,7 +93,7 @@ class Assignments:
         before, self._last = self._last, bounds
         self.first_steps.append(index)
         if len(bounds.bounds) > _MAX_BOUNDS:
-            self.too_large += 1
+            self.n_omitted += 1
             return
         if before is not None and len(before.bounds) > _MAX_BOUNDS:
             before = None
@@ -110,10 +110,10 @@ class Assignments:
             step["away"],
         )
         self._held.append(held)
-        if len(self._held) > _MAX_HELD:
-            self._thin()
+        if len(self._held) > _MAX_BUFFERED:
+            self._drop_samples()
 
-    def _thin(self) -> None:
+    def _drop_samples(self) -> None:
         """Drop every second assignment that is neither requested nor has an event."""
         *held, newest = self._held
         kept = [
@@ -121,7 +121,7 @@ class Assignments:
             for place, assignment in enumerate(held)
             if assignment.is_requested or assignment.has_event or place % 2 == 0
         ]
-        if len(kept) > _MAX_HELD * 3 // 4:
+        if len(kept) > _MAX_BUFFERED * 3 // 4:
             kept = [
                 assignment
                 for place, assignment in enumerate(kept)
@@ -136,20 +136,21 @@ class Assignments:
             for assignment in self._held
             if _count_numbers(assignment.bounds) <= _MAX_NUMBERS
         ]
-        self.too_large += len(self._held) - len(held)
+        self.n_omitted += len(self._held) - len(held)
         self._held = held
         samples = _sample_evenly(self._held, 3)
         size = max((_count_numbers(assignment.bounds) for assignment in samples), default=1)
         most = max(2, min(_MAX_SHOWN, _MAX_NUMBERS // max(size, 1)))
         requested = [assignment for assignment in self._held if assignment.is_requested]
-        of_events = _sample_evenly(
+        with_events = _sample_evenly(
             [assignment for assignment in self._held if assignment.has_event], max(most // 2, 1)
         )
-        sample_of_all = _sample_evenly(self._held, max(most - len(of_events) - len(requested), 1))
+        sample_of_all = _sample_evenly(self._held, max(most - len(with_events) - len(requested), 1))
         if len(self._held) <= most:
             return self._held
         selected = {
-            assignment.index: assignment for assignment in (*requested, *of_events, *sample_of_all)
+            assignment.index: assignment
+            for assignment in (*requested, *with_events, *sample_of_all)
         }
         return [selected[index] for index in sorted(selected)]
 

@@ -43,7 +43,7 @@ def cyclic_comparison(run: Run) -> dict[str, Any] | None:
     }
 
 
-def unknown_reasons(run: Run) -> list[str]:
+def comparison_notes(run: Run) -> list[str]:
     """Return why the comparison is unknown, as sentences; empty if it is known."""
     if run.costs.stragglers:
         return [

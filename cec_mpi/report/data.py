@@ -144,7 +144,7 @@ def _speeds(run: Run) -> dict[str, Any] | None:
 
 
 def _too_large(run: Run) -> list[str]:
-    count = run.assignments.too_large
+    count = run.assignments.n_omitted
     return [f"{format_count(count, 'assignment')} too large to show."] if count else []
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cec_mpi.report.absences import Absence
 from cec_mpi.report.chunks import Floats
-from cec_mpi.report.cyclic import unknown_reasons
+from cec_mpi.report.cyclic import comparison_notes
 from cec_mpi.report.recorded_run import DONE, INTERRUPTED, RUNNING, STOPPED, Run
 from cec_mpi.runtime.records.events import KINDS
 from cec_mpi.text import format_count, format_duration, join_names, plural, truncate
@@ -86,7 +86,7 @@ def status_sentences(run: Run) -> list[str]:
     if run.state == DONE and converged is not None:
         how = "converged" if converged else "did not converge"
     simulated = ["All times are simulated."] if "simulated" in run.header else []
-    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *unknown_reasons(run)]
+    return [f"{'The run' if task == '?' else task} {how}.", *simulated, *comparison_notes(run)]
 
 
 def key_figures(run: Run) -> list[Figure]:

@@ -48,8 +48,8 @@ class State(Enum):
     GIVEN_UP = "given up"  # its host is silent for so long that it counts as lost
 
 
-_WITH_JOB = State.COMPUTING, State.LATE, State.GIVEN_UP
-_SERVING = State.IDLE, *_WITH_JOB
+_JOB_STATES = State.COMPUTING, State.LATE, State.GIVEN_UP
+_SERVING_STATES = State.IDLE, *_JOB_STATES
 
 
 @dataclass(eq=False)
@@ -186,20 +186,20 @@ class Roster:
     def processes(self) -> list[Host]:  # noqa: D102
         return list(self._by_rank.values())
 
-    def carrier(self, machine: int) -> Host | None:
+    def serving_host(self, machine: int) -> Host | None:
         """Return the host that serves a machine."""
         return self._carriers.get(machine)
 
     def host_of(self, machine: int) -> Host:
         """Return the host that serves a machine; RuntimeError if there is none."""
-        host = self.carrier(machine)
+        host = self.serving_host(machine)
         if host is None:
             raise RuntimeError(f"machine {machine} has no host")
         return host
 
     def state_of(self, machine: int) -> State | None:
         """Return the state of a machine; None if no host serves it."""
-        host = self.carrier(machine)
+        host = self.serving_host(machine)
         return None if host is None else host.machines[machine]
 
     def machines(self, *states: State) -> set[int]:
@@ -211,7 +211,7 @@ class Roster:
     def opening(self) -> set[int]:
         """The machines that are being opened, and that no host serves meanwhile."""
         opening = self.machines(State.JOINING)
-        return opening - self.machines(*_SERVING) if opening else opening
+        return opening - self.machines(*_SERVING_STATES) if opening else opening
 
     def adoption_hosts(self, machine: int) -> list[Host]:
         """Return the hosts that can carry a missing machine as well, the best first.
@@ -258,7 +258,7 @@ class Roster:
 
     def join(self, rank: int, machine: int) -> None:
         """Let a host open a machine, which is vacant or adopted by another host."""
-        host, before = self[rank], self.carrier(machine)
+        host, before = self[rank], self.serving_host(machine)
         if machine in self.vacant:
             self.vacant.remove(machine)
         elif before is None or before is host or machine not in before.adopted:
@@ -267,7 +267,7 @@ class Roster:
 
     def mark_joined(self, rank: int, machine: int, silent: bool = False) -> None:
         """Note that a host serves a machine now; `silent`: without reporting it."""
-        before = self.carrier(machine)
+        before = self.serving_host(machine)
         self._change(rank, machine, State.IDLE, State.JOINING)
         if before is not None:
             del before.machines[machine]
@@ -287,7 +287,7 @@ class Roster:
         host = self[rank]
         host.is_silent = True
         for machine, state in host.machines.items():
-            if state in _SERVING and state is not State.GIVEN_UP:
+            if state in _SERVING_STATES and state is not State.GIVEN_UP:
                 host.machines[machine] = State.GIVEN_UP
                 self._mark_gone(GivenUp(machine, reason))
 
@@ -304,7 +304,7 @@ class Roster:
         """Note an answer of a machine, which becomes idle if the host still carries it."""
         host = self[rank]
         host.is_silent = False
-        if host.machines.get(machine) in _WITH_JOB:
+        if host.machines.get(machine) in _JOB_STATES:
             host.machines[machine] = State.IDLE
             if machine not in self.available:
                 self._mark_available(host, machine)
@@ -346,7 +346,7 @@ class Roster:
     def _end(self, host: Host, change: MachineUnavailable) -> None:
         """Take a machine from a host; it is gone unless another host serves it."""
         machine = change.machine
-        if self.carrier(machine) in (None, host):
+        if self.serving_host(machine) in (None, host):
             self._mark_gone(change)
         self._vacate(host, machine)
 

@@ -24,11 +24,11 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import (
     ComputerAvailability,
-    count_redundant,
+    count_tolerated_losses,
     machine_ranges,
-    share_speeds,
+    machine_speeds,
 )
-from cec_mpi.simulation.replay import WAITS, Coded, TimeModel, replay
+from cec_mpi.simulation.replay import WAIT_EVENT, Coded, TimeModel, replay
 from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
 from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
@@ -483,7 +483,7 @@ def _sample_range(most: int) -> list[int]:
 
 def _scenario(question: AdviceRequest, choice: Choice) -> Scenario:
     carried = _machine_counts(choice)
-    speeds = share_speeds([kind.speed for kind in question.machines[: len(carried)]], carried)
+    speeds = machine_speeds([kind.speed for kind in question.machines[: len(carried)]], carried)
     options = SessionOptions(
         emulate_speeds=speeds,
         emulate_noise=question.noise,
@@ -522,7 +522,7 @@ def _add_sizes(question: AdviceRequest, choice: Choice, held: NDArray[np.float64
     condition = _condition(machines, recovery)
     return replace(
         sized,
-        away=count_redundant(_machine_counts(choice), recovery),
+        away=count_tolerated_losses(_machine_counts(choice), recovery),
         digits=math.log10(max(1.0, condition)) if math.isfinite(condition) else math.inf,
         error=_machine_epsilon(question) * condition,
     )
@@ -659,7 +659,7 @@ def _add_times(question: AdviceRequest, choice: Choice, outcomes: Sequence[Outco
     busy = [(outcome.seconds - outcome.waiting) / outcome.steps for outcome in outcomes]
     waiting = [outcome.waiting / outcome.seconds for outcome in outcomes]
     total = [outcome.seconds * question.steps / outcome.steps for outcome in outcomes]
-    waits = sum(outcome.events.get(WAITS, 0) for outcome in outcomes)
+    waits = sum(outcome.events.get(WAIT_EVENT, 0) for outcome in outcomes)
     cost = None
     machines = machine_ranges(_machine_counts(choice))
     prices = [kind.price for kind in question.machines[: len(machines)]]

@@ -10,7 +10,7 @@ from cec_mpi.runtime.availability.models import Availability, Machines
 from cec_mpi.text import plural
 
 
-def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
+def distribute_machines(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
     """Return how many machines each computer carries, distributed evenly as far as memory allows.
 
     Parameters
@@ -27,7 +27,7 @@ def share_out(capacities: Sequence[int], machines: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> share_out([1, 2, 4], 6)
+    >>> distribute_machines([1, 2, 4], 6)
     (1, 2, 3)
     """
     if sum(capacities) < machines:
@@ -54,33 +54,33 @@ def machine_ranges(carried: Sequence[int]) -> list[range]:
     return [range(first, end) for first, end in pairwise(accumulate(carried, initial=1))]
 
 
-def share_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float, ...]:
+def machine_speeds(speeds: Sequence[float], carried: Sequence[int]) -> tuple[float, ...]:
     """Return the speeds of machines, which share the speeds of their computers.
 
     Examples
     --------
-    >>> share_speeds([1.0, 4.0], [1, 2])
+    >>> machine_speeds([1.0, 4.0], [1, 2])
     (1.0, 2.0, 2.0)
     """
     shares = zip(speeds, carried, strict=True)
     return tuple(speed / count for speed, count in shares for _ in range(count))
 
 
-def count_redundant(carried: Sequence[int], needed: int) -> int:
+def count_tolerated_losses(carried: Sequence[int], needed: int) -> int:
     """Return how many computers, whichever they are, may be away with `needed` machines left.
 
     Examples
     --------
-    >>> count_redundant([1, 1, 2, 4], 3)
+    >>> count_tolerated_losses([1, 1, 2, 4], 3)
     1
     """
-    left, spared = sum(carried), 0
+    left, tolerated = sum(carried), 0
     for count in sorted(carried, reverse=True):
         left -= count
         if left < needed:
             break
-        spared += 1
-    return spared
+        tolerated += 1
+    return tolerated
 
 
 class ComputerAvailability:

@@ -221,7 +221,7 @@ class SimulatedHub(LocalHub):
 
     def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
-            machine = self.open_for(rank, number)
+            machine = self.open_on(rank, number)
             machine.faults = replace(
                 machine.faults, scheduled=()
             )  # faults given by a user were for its predecessor

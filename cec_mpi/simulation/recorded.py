@@ -14,7 +14,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.directory import STEPS
 from cec_mpi.runtime.records.reading import Lines, read_lines
 from cec_mpi.runtime.records.step import StepRecord
-from cec_mpi.simulation.replay import traffic
+from cec_mpi.simulation.replay import step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
 from cec_mpi.text import plural
 
@@ -123,7 +123,7 @@ def _fit_message_costs(costs: Costs, records: Lines, steps: list[StepRecord]) ->
     rows, columns = (records.header[name] for name in ("rows", "columns"))
     is_elastic = records.header.get("mpi_library") == "none"
     machines = len(steps[0].available)
-    messages, sent = traffic(machines, rows, columns, is_elastic)
+    messages, sent = step_traffic(machines, rows, columns, is_elastic)
     seconds = max(median(map(_message_seconds, steps)), _SHORTEST)
     if sent >= _LONG_MESSAGES:
         return replace(costs, bandwidth=sent / seconds)

@@ -22,7 +22,7 @@ from cec_mpi.simulation.scenario import Outcome, Scenario
 from cec_mpi.simulation.store import csr_row_bytes
 from cec_mpi.text import plural
 
-WAITS = "waits"  # event: a step waits for machines
+WAIT_EVENT = "waits"  # event: a step waits for machines
 
 _NUMBER_BYTES = 8  # of a number of a vector
 
@@ -122,7 +122,7 @@ class TimeModel:
         """
         costs, columns = self.scenario.costs, self.scenario.columns
         is_elastic = self.scenario.options.is_elastic
-        messages, sent = traffic(machines, self.rows, columns, is_elastic, adjoint)
+        messages, sent = step_traffic(machines, self.rows, columns, is_elastic, adjoint)
         return (
             costs.call
             + costs.fixed
@@ -133,7 +133,7 @@ class TimeModel:
         )
 
 
-def traffic(
+def step_traffic(
     machines: int, rows: int, columns: int, is_elastic: bool, adjoint: bool = False
 ) -> tuple[int, int]:
     """Return the sequential messages of a step, and the bytes that the master sends and receives.
@@ -145,7 +145,7 @@ def traffic(
 
     Examples
     --------
-    >>> traffic(6, rows=600, columns=500, is_elastic=False)
+    >>> step_traffic(6, rows=600, columns=500, is_elastic=False)
     (4, 16800)
     """
     vector, answers = _NUMBER_BYTES * columns, _NUMBER_BYTES * rows
@@ -251,7 +251,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
                     f"step needs {scheme.fewest_machines}"
                 )
                 break
-            events[WAITS] += not is_waiting
+            events[WAIT_EVENT] += not is_waiting
             is_waiting = True
             tick += 1
             begin = now

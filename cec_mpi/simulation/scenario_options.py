@@ -14,9 +14,9 @@ from cec_mpi.runtime.options.available import AvailabilityOptions
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.computers import (
     ComputerAvailability,
+    distribute_machines,
     machine_ranges,
-    share_out,
-    share_speeds,
+    machine_speeds,
 )
 from cec_mpi.simulation.options import STEPS as USUAL_STEPS
 from cec_mpi.simulation.options import SimulateOptions
@@ -109,7 +109,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
     """Return the scenario of machines, given a scenario of computers with this memory."""
     options, computers = scenario.options, len(memory)
     size = Coded(TimeModel(replace(scenario, options=SessionOptions()))).bytes_held.max()
-    carried = share_out([int(bytes_ // size) for bytes_ in memory], scenario.machines)
+    carried = distribute_machines([int(bytes_ // size) for bytes_ in memory], scenario.machines)
     speeds: dict[str, Any] = {}
     for name in ("speeds", "emulate_speeds"):
         given = getattr(options, name)
@@ -119,7 +119,7 @@ def _distribute_machines(scenario: Scenario, memory: Sequence[int]) -> Scenario:
                     f"{name.replace('_', ' ')}: {len(given)}, expected one for each of "
                     f"{plural(computers, 'computer')}"
                 )
-            speeds[name] = share_speeds(given, carried)
+            speeds[name] = machine_speeds(given, carried)
     machines = machine_ranges(carried)
     availability = AvailabilityOptions.resolve_machines(options, computers)["availability"]
     for event in scenario.machine_events:

@@ -25,7 +25,7 @@ from cec_mpi.runtime.records.directory import (
     SUMMARY_VERSION,
     discard_earlier,
     prepare_directory,
-    removed_if_refused,
+    remove_if_rejected,
     set_results_aside,
 )
 from cec_mpi.runtime.session.session import ExecutionMode, Session
@@ -95,7 +95,7 @@ def simulate(scenario: Scenario, out: str | os.PathLike[str] | None = None) -> O
     if scenario.steps is None and scenario.seconds is None:
         raise InputError("a simulation needs a number of steps, or of seconds")
     directory = None if out is None else as_path(out)
-    with nullcontext() if directory is None else removed_if_refused(directory):
+    with nullcontext() if directory is None else remove_if_rejected(directory):
         if directory is not None:
             prepare_directory(directory, allow_existing=False)
         return _run_simulation(scenario, directory)

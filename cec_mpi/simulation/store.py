@@ -14,7 +14,7 @@ from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, samp
 from cec_mpi.core.code.families import make_generator
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
-from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_COST, Parts
+from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_OVERHEAD, Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.coded.grid import Grid
@@ -308,7 +308,7 @@ def copies_store(
     row_scale = rows / few
     starts = np.arange(few + 1)
     entries = np.round(starts * (nonzeros / few)).astype(np.int64)
-    parts = Parts(starts[::cells], starts, entries, ROW_COST * row_scale)
+    parts = Parts(starts[::cells], starts, entries, ROW_OVERHEAD * row_scale)
     layout = Layout(starts[::cells], entries[::cells], holders, machines, dtype, "int32")
     row_bytes = csr_row_bytes(nonzeros / rows, dtype)
     held = [

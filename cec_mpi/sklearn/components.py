@@ -14,7 +14,7 @@ from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
 from cec_mpi.sklearn.fitting import CodedEstimator
 from cec_mpi.tasks.common.options import whole
-from cec_mpi.tasks.common.units import normalised, rescale
+from cec_mpi.tasks.common.units import normalise, rescale
 from cec_mpi.tasks.pca import pca
 from cec_mpi.tasks.svd import svd
 
@@ -230,7 +230,7 @@ class CodedTruncatedSVD(_Components):
 
         def work(operator: Any) -> dict[str, Any]:
             found = self._run(svd, operator, **self._options(operator))
-            values, exponent = normalised(found["result"])
+            values, exponent = normalise(found["result"])
             variances = (found["u"] * values).var(axis=0)
             return {
                 "components_": found["vt"],

@@ -9,11 +9,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 _PROCESS = Path("/proc/self")
-WORK_MEMORY = 512 << 20
+WORK_MEMORY_BYTES = 512 << 20
 """Bytes that each process may use to encode, repair or decode."""
-DEFAULT_MEMORY = 0.9  # of what is free, for the shards of a host
-_GROUP_1 = "memory.limit_in_bytes", "memory.usage_in_bytes"  # of control groups of version 1
-_MOST_GROUP = 2**31 - 1  # so that it can be a colour of MPI
+DEFAULT_MEMORY_FRACTION = 0.9  # of what is free, for the shards of a host
+_CGROUP_V1_FILES = (
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+)  # of control groups of version 1
+_MAX_GROUP_ID = 2**31 - 1  # so that it can be a colour of MPI
 
 
 class Quota(NamedTuple):
@@ -53,10 +56,10 @@ def cpu_quota(process: Path = _PROCESS) -> Quota:
         Directory of the process in ``/proc``.
     """
     quota = Quota()
-    for directory in _groups("cpu", process):
+    for directory in _cgroup_directories("cpu", process):
         found = _read_quota(directory)
         if found < quota.processors:
-            quota = Quota(found, 1 + directory.stat().st_ino % _MOST_GROUP)
+            quota = Quota(found, 1 + directory.stat().st_ino % _MAX_GROUP_ID)
     return quota
 
 
@@ -74,7 +77,11 @@ def total_memory(process: Path = _PROCESS) -> int:
         Directory of the process in ``/proc``.
     """
     names = ("memory.max", "memory.limit_in_bytes")
-    texts = [_read_text(group / name) for group in _groups("memory", process) for name in names]
+    texts = [
+        _read_text(group / name)
+        for group in _cgroup_directories("memory", process)
+        for name in names
+    ]
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([installed, *(int(text) for text in texts if text.isdecimal())])
 
@@ -89,9 +96,9 @@ def free_memory(process: Path = _PROCESS) -> int:
     """
     text = _read_text(process.with_name("meminfo"))
     free = [1024 * int(size) for size in re.findall(r"(?m)^MemAvailable: +(\d+) kB", text)]
-    for directory in _groups("memory", process):
+    for directory in _cgroup_directories("memory", process):
         files = re.findall(r"(?m)^(?:in)?active_file (\d+)", _read_text(directory / "memory.stat"))
-        for names in ("memory.max", "memory.current"), _GROUP_1:
+        for names in ("memory.max", "memory.current"), _CGROUP_V1_FILES:
             limit, used = (_read_text(directory / name) for name in names)
             if limit.isdecimal() and used.isdecimal():
                 free.append(max(0, int(limit) - int(used) + sum(map(int, files))))
@@ -109,7 +116,7 @@ def _read_quota(directory: Path) -> float:
     return int(found[1]) / int(found[2]) if found else math.inf
 
 
-def _groups(controller: str, process: Path) -> list[Path]:
+def _cgroup_directories(controller: str, process: Path) -> list[Path]:
     """Return the directories of this process's control group and of those around it.
 
     A container may see its own group alone. The directory where the groups are mounted is then

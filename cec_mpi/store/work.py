@@ -92,7 +92,7 @@ class LocalRunner:
         """Do all pieces."""
         total = sum(work.size(piece) for piece in work.pieces)
         found, done = [], 0
-        for piece, result in do_pieces(work, work.pieces, min(self.threads, work.threads)):
+        for piece, result in process_pieces(work, work.pieces, min(self.threads, work.threads)):
             found.append(result)
             done += work.size(piece)
             if self.watch is not None:
@@ -101,7 +101,7 @@ class LocalRunner:
         return found
 
 
-def do_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
+def process_pieces(work: Work, pieces: Sequence[T], threads: int) -> Iterator[tuple[T, Any]]:
     """Do pieces by threads; yield each with its result when it is done.
 
     Each BLAS call uses one thread, because the bits of a product depend on their number.

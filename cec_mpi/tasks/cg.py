@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from cec_mpi.errors import InputError, ToleranceWarning
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, initial_vector, restore_state
 from cec_mpi.tasks.common.options import fraction, square, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import normalised, rescale, scaled
+from cec_mpi.tasks.common.units import normalise, rescale, scaled
 
 
 def cg(
@@ -75,7 +75,7 @@ def cg(
     warn_of_tolerance(X, "cg", tol)
     state = restore_state(checkpoint, x=(size,), iterations=())
     operator, of_X = scaled(X, "cg")
-    right, of_b = normalised(b)
+    right, of_b = normalise(b)
     sizes = {"X": of_X, "b": of_b}
     attainable = float(getattr(X, "attainable", 0.0))
     return conjugate_gradients(

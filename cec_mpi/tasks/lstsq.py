@@ -18,7 +18,7 @@ from cec_mpi.tasks.common.options import (
     warn_of_tolerance,
     whole,
 )
-from cec_mpi.tasks.common.units import binary_exponent, normalised, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, normalise, rescale, scaled
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -112,7 +112,7 @@ def lstsq(
     made = int(state["iterations"]) if state else 0
     most = max(most, made + 1)
     operator, of_X = scaled(X, "lstsq", spans=True)
-    target, of_b = normalised(b)
+    target, of_b = normalise(b)
     excess = max(0, binary_exponent(damp) - of_X - _LARGEST_DAMP) if damp else 0
     damp = float(np.ldexp(damp, -of_X - excess))
     exponent, sizes = of_b - of_X - 2 * excess, {"X": of_X, "b": of_b}

@@ -8,7 +8,7 @@ import numpy as np
 
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import fraction, square, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import normalised, rescale
+from cec_mpi.tasks.common.units import normalise, rescale
 
 
 def power(
@@ -75,13 +75,13 @@ def power(
     most = max(most, made + 1)
     while not converged and made < most:
         checkpoint.save(vector=product, iterations=made)
-        v, _ = normalised(product)
+        v, _ = normalise(product)
         v /= np.linalg.norm(v)
         with np.errstate(over="ignore", invalid="ignore"):
             product = X.matvec(v)
         rescale("X v, v of unit length,", product, 0, {})
         made += 1
-        image, size = normalised(product)
+        image, size = normalise(product)
         rho = float(v @ image)
         error = float(np.linalg.norm(image - rho * v))
         residual = error / abs(rho) if rho else float(np.ldexp(error, size))

@@ -12,7 +12,7 @@ from cec_mpi.tasks.cg import conjugate_gradients
 from cec_mpi.tasks.common.centred import centred
 from cec_mpi.tasks.common.checkpoint import NO_CHECKPOINT, Checkpoint, restore_state
 from cec_mpi.tasks.common.options import flag, fraction, positive, vector, warn_of_tolerance, whole
-from cec_mpi.tasks.common.units import binary_exponent, normalised, rescale, scaled
+from cec_mpi.tasks.common.units import binary_exponent, normalise, rescale, scaled
 
 _LARGEST_ALPHA = 128  # log2, for X of about 1: above it w is X'y / alpha to the last digit
 
@@ -94,7 +94,7 @@ def ridge(
     warn_of_tolerance(X, "ridge", tol)
     state = restore_state(checkpoint, x=(columns,), iterations=())
     operator, of_X = scaled(X, "ridge", spans=True)
-    targets, of_y = normalised(targets)
+    targets, of_y = normalise(targets)
     mean, level = np.zeros(columns), 0.0
     if fit_intercept:
         operator, mean = centred(operator)

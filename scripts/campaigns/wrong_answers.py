@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from cec_mpi import encode, repair
-from cec_mpi.core.accuracy.rounding import answer_error, summing_error
+from cec_mpi.core.accuracy.rounding import answer_error, summation_error
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.checks.terms import TermChecks
@@ -138,7 +138,7 @@ class World:
     ) -> tuple[Floats, Floats]:
         """Error bounds of X' V; `lengths` are sums of absolute coefficients, (N, k)."""
         eps, arithmetic = np.finfo(float).eps, self.arithmetic
-        per_row = summing_error(ROWS, arithmetic) + np.finfo(arithmetic).eps
+        per_row = summation_error(ROWS, arithmetic) + np.finfo(arithmetic).eps
         own = self.sizes * (per_row + 20 * condition * self.code.recovery * eps)
         total = (own + self.manifest.shard_errors) @ lengths
         rounding = np.outer(self.largest, total)

@@ -280,15 +280,15 @@ HOSTS = {n: f"node{n}" for n in EVERYONE}
 def test_speeds_are_those_of_hosts():
     """Machine 6 of speed 4 is away, another host is machine 6, and then it is back as machine 1."""
     speeds = estimator()
-    speeds.live_on(HOSTS)
+    speeds.set_hosts(HOSTS)
     run = Run(Cluster(TRUE), speeds).steps(10)
     assert run.tuples[-1] == pytest.approx(relative([2, 2, 3, 3, 4, 4]))
-    speeds.live_on({**HOSTS, 6: "new"})
+    speeds.set_hosts({**HOSTS, 6: "new"})
     assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([2, 2, 3, 3, 4, 3]))  # unknown
     run.cluster.rates[5] /= 4
     run.steps(10)
     assert run.tuples[-1] == pytest.approx(relative([2, 2, 3, 3, 4, 1]))
-    speeds.live_on({**HOSTS, 6: "new", 1: "node6"})
+    speeds.set_hosts({**HOSTS, 6: "new", 1: "node6"})
     after = speeds.plan_speeds(EVERYONE)
     assert relative([2, 2, 3, 3, 4, 1])[1] < after[0] < relative([4, 2, 3, 3, 4, 1])[0]  # doubted
     run.cluster.rates[0] *= 2
@@ -298,11 +298,11 @@ def test_speeds_are_those_of_hosts():
 
 def test_who_comes_back_at_once_has_its_speed_at_once():
     speeds = estimator()
-    speeds.live_on(HOSTS)
+    speeds.set_hosts(HOSTS)
     Run(Cluster(TRUE), speeds).steps(10)
-    speeds.live_on({**HOSTS, 5: "node1", 1: "node5"})
+    speeds.set_hosts({**HOSTS, 5: "node1", 1: "node5"})
     assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([4, 2, 3, 3, 2, 4]))
-    speeds.live_on({**HOSTS, 5: "node1", 1: "node5", 2: "node5"})  # as the other one there
+    speeds.set_hosts({**HOSTS, 5: "node1", 1: "node5", 2: "node5"})  # as the other one there
     assert speeds.plan_speeds(EVERYONE) == pytest.approx(relative([4, 4, 3, 3, 2, 4]))
 
 

@@ -20,8 +20,8 @@ from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.machine_end import Connection
 from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
-    GOOD_BYE,
     HELLO,
+    LEAVE,
     ORDER,
     STATUS,
     Hello,
@@ -98,7 +98,7 @@ def answered_before(random, report, values):
 
 def flood(random, report, values):
     for number in range(int(random.choice([50, 2000]))):
-        yield [(STATUS, pack("x")), (ANSWER, b"1"), (b"?", b"?"), (GOOD_BYE, b"")][number % 4]
+        yield [(STATUS, pack("x")), (ANSWER, b"1"), (b"?", b"?"), (LEAVE, b"")][number % 4]
     yield answer(report, values)
 
 

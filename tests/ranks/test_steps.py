@@ -25,7 +25,9 @@ from helpers.recording import Kept
 pytestmark = pytest.mark.mpi(min_size=4)
 
 HEADER_BYTES = 40
-LONG = 200  # columns with which neither vectors nor answers go in one message with the rest
+PARALLEL_THRESHOLD = (
+    200  # columns with which neither vectors nor answers go in one message with the rest
+)
 
 
 def multiply(comm, store, vectors, **options):
@@ -115,7 +117,7 @@ def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, s
             found.append(Counter(counted.begun))
         assert found == [once | {"Ibcast": 1}, once] + [{}] * 6
         counted.begun = []
-        master.rmatmat(np.ones((X.shape[0], LONG)))
+        master.rmatmat(np.ones((X.shape[0], PARALLEL_THRESHOLD)))
         expected = {"Iscatterv": 1, "Ireduce": 1, "Igather": 1}
         assert Counter(counted.begun) == expected
     hub.stop(None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.replay import Coded, TimeModel, replay, traffic
+from cec_mpi.simulation.replay import Coded, TimeModel, replay, step_traffic
 from cec_mpi.simulation.scenario import Costs, Scenario
 from cec_mpi.simulation.simulate import simulate
 
@@ -62,9 +62,9 @@ def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
 
 @pytest.mark.parametrize(("machines", "depth"), [(1, 1), (2, 2), (3, 2), (6, 3), (7, 3), (8, 4)])
 def test_messages_go_along_a_tree(machines, depth):
-    assert traffic(machines, 100, 100, is_elastic=False)[0] == depth + 1
-    assert traffic(machines, 100, 10_000, is_elastic=False)[0] == 2 * depth + 1
-    assert traffic(machines, 100_000, 100, is_elastic=False)[0] == depth + 2
+    assert step_traffic(machines, 100, 100, is_elastic=False)[0] == depth + 1
+    assert step_traffic(machines, 100, 10_000, is_elastic=False)[0] == 2 * depth + 1
+    assert step_traffic(machines, 100_000, 100, is_elastic=False)[0] == depth + 2
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_messages_go_along_a_tree(machines, depth):
     ],
 )
 def test_how_often_w_leaves_the_master(columns, is_elastic, copies):
-    assert traffic(6, 1000, columns, is_elastic)[1] == 8 * (copies * columns + 1000)
+    assert step_traffic(6, 1000, columns, is_elastic)[1] == 8 * (copies * columns + 1000)
 
 
 def test_a_step_by_hand():

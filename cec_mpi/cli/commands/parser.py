@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.options.removed import refuse_command, refuse_option
+from cec_mpi.runtime.options.removed import removed_command_hint, removed_option_hint
 from cec_mpi.terminal import QUIET, VERBOSE, print_result
 from cec_mpi.text import suggest
 
@@ -102,10 +102,10 @@ class Parser(argparse.ArgumentParser):
         message = message.replace(": expected one argument", ": expected a value")
         missing = message.removeprefix("the following arguments are required: ")
         if missing != message:
-            message = f"missing {missing}: expected {self._shortest()}"
+            message = f"missing {missing}: expected {self._usage()}"
         raise InputError(f"{message} (see {self.prog} --help)")
 
-    def _shortest(self) -> str:
+    def _usage(self) -> str:
         """Return the shortest command that can be typed."""
         words = [self.prog]
         patterns: dict[int | str | None, str] = {
@@ -127,13 +127,13 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does; refuse words that follow ``--``."""
         found, left = self.parse_known_args(args, namespace)
         if left:
-            self._refuse_word(left[0])
+            self._raise_unexpected_word(left[0])
         return found
 
-    def _refuse_word(self, word: str) -> NoReturn:
+    def _raise_unexpected_word(self, word: str) -> NoReturn:
         """Raise because of a word that is neither an argument nor the value of an option."""
         raise InputError(
-            f"unexpected {word!r}: expected {self._shortest()} (a value of "
+            f"unexpected {word!r}: expected {self._usage()} (a value of "
             "several words needs quotes, and a list commas without spaces)"
         )
 
@@ -149,19 +149,19 @@ class Parser(argparse.ArgumentParser):
             if text:
                 print_result(text)
                 self.exit()
-            if self.common and not read.wants_all:
+            if self.common and not read.wants_full_help:
                 print_result(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
         for option, value in read.words_after_flags:
-            if suggestion := refuse_option(option, value=value):
+            if suggestion := removed_option_hint(option, value=value):
                 self.error(f"{option} {value}{suggestion}")
         if read.unknown:
             word, before = read.unknown
             option = word.partition("=")[0]
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
             suggestion = (
-                refuse_option(option, command=self.prog.rpartition(" ")[2])
+                removed_option_hint(option, command=self.prog.rpartition(" ")[2])
                 or self.hint(option, read.given)
                 or suggest(option.strip("-"), known, "--")
             )
@@ -169,13 +169,13 @@ class Parser(argparse.ArgumentParser):
                 suggestion = f" after {before}; to give {before} this value, write {before}={word}"
             self.error(f"unknown option {option}{suggestion}")
         if read.excess:
-            self._refuse_word(read.excess[0])
+            self._raise_unexpected_word(read.excess[0])
         return super().parse_known_args(read.words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check choices as argparse does, and suggest the closest one."""
         if action.choices is not None and value not in action.choices:
-            if self.commands and (refusal := refuse_command(str(value))):
+            if self.commands and (refusal := removed_command_hint(str(value))):
                 raise InputError(refusal)
             words = [str(choice) for choice in action.choices]
             suggestion = suggest(str(value), words)
@@ -204,7 +204,7 @@ class _CommandLine:
         Options that take no value, and the words that follow them.
     excess : list of str
         Words beyond the positional arguments.
-    wants_help, wants_all : bool
+    wants_help, wants_full_help : bool
         Whether any help is requested, and whether with all options.
     """
 
@@ -214,7 +214,7 @@ class _CommandLine:
         self.unknown: tuple[str, str] | None = None
         self.words_after_flags: list[tuple[str, str]] = []
         self.excess: list[str] = []
-        self.wants_help = self.wants_all = False
+        self.wants_help = self.wants_full_help = False
         self._actions = parser._option_string_actions
         # Other parsers read what follows a command, or the first of the remaining words.
         ends = any(
@@ -223,7 +223,7 @@ class _CommandLine:
         arguments = [action for action in parser._actions if not action.option_strings]
         names = [str(action.metavar) for action in arguments]
         positionals: list[str] = []
-        open_option = ""
+        pending_option = ""
         while words:
             word = words.pop(0)
             is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
@@ -232,10 +232,10 @@ class _CommandLine:
                 break
             if is_option:
                 self.words.append(word)
-                open_option = self._option(word, words, open_option)
+                pending_option = self._option(word, words, pending_option)
                 continue
             positionals.append(word)
-            open_option = ""
+            pending_option = ""
         self.words[:0] = positionals
         self.given |= dict(zip(names, positionals, strict=False))
         if all(action.nargs in (None, "?") for action in arguments):
@@ -250,8 +250,8 @@ class _CommandLine:
             if not short:
                 self.unknown = self.unknown or (word, before)
             return ""
-        self.wants_all = self.wants_all or name == ALL_HELP
-        self.wants_help = self.wants_help or self.wants_all or name in _HELP
+        self.wants_full_help = self.wants_full_help or name == ALL_HELP
+        self.wants_help = self.wants_help or self.wants_full_help or name in _HELP
         if action.nargs == 0 and (value or words):
             self.words_after_flags.append((name, value or words[0]))
         if equals:

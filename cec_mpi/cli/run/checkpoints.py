@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
-from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS, has_checkpoint
+from cec_mpi.runtime.records.directory import CHECKPOINT, PREVIOUS_CHECKPOINT, has_checkpoint
 from cec_mpi.store.files.archive import ArchiveDamagedError, pack_arrays, unpack_arrays
 from cec_mpi.store.files.durable import publish, replace_by_copy
 from cec_mpi.store.files.saving import writing
@@ -154,7 +154,7 @@ class CheckpointFile:
         with writing(newest):
             self.before_writing()
             if self._has_valid_newest:
-                replace_by_copy(newest, self._directory / PREVIOUS)
+                replace_by_copy(newest, self._directory / PREVIOUS_CHECKPOINT)
             publish(newest, content)
         self.after_writing()
         log.info("checkpoint after %d steps", self.steps())
@@ -165,7 +165,7 @@ class CheckpointFile:
 
     def remove(self) -> None:
         """Delete the checkpoints of a run that is complete."""
-        for name in (PREVIOUS, CHECKPOINT):
+        for name in (PREVIOUS_CHECKPOINT, CHECKPOINT):
             (self._directory / name).unlink(missing_ok=True)
 
 
@@ -187,7 +187,7 @@ def read_checkpoint(directory: Path, about: Mapping[str, Any]) -> ResumeState:
     if not has_checkpoint(directory):
         return ResumeState({})
     problems: list[str] = []
-    for name in (CHECKPOINT, PREVIOUS):
+    for name in (CHECKPOINT, PREVIOUS_CHECKPOINT):
         path = directory / name
         try:
             found, state = _parsed(unpack_arrays(path))

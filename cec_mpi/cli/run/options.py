@@ -10,7 +10,7 @@ from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
 from cec_mpi.runtime.options.sharing import CacheOptions
-from cec_mpi.store.limits import DEFAULT_MEMORY
+from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
     import argparse
@@ -118,7 +118,7 @@ class JoinOptions(CacheOptions):
         values.positive,
     )
     memory: float = option(
-        DEFAULT_MEMORY,
+        DEFAULT_MEMORY_FRACTION,
         "--memory SIZE",
         "largest total size of the shards that this process carries, such as 64G, or a fraction "
         "of free memory (default: 0.9)",

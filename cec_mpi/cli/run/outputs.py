@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.records.directory import RESULT
-from cec_mpi.store.files.npy import create_result_map, open_result_map
+from cec_mpi.store.files.npy import create_memmap, open_result_map
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
@@ -46,7 +46,7 @@ class Outputs:
             check_products(path, self._mapped, shape)
         else:
             with writing(path):
-                self._mapped = create_result_map(path, shape)
+                self._mapped = create_memmap(path, shape)
             self._mapped[:] = np.nan
         return self._mapped
 

@@ -50,9 +50,9 @@ def run_in_lockstep(
     """
     out, context = Path(run.out), ExitStack()
     if comm.rank == 0:  # machines do not load its modules
-        from cec_mpi.runtime.records.directory import removed_if_refused
+        from cec_mpi.runtime.records.directory import remove_if_rejected
 
-        context.enter_context(removed_if_refused(out))
+        context.enter_context(remove_if_rejected(out))
     with context, static_session(comm, out / "logs", options) as session:
         if session is not None:
             from cec_mpi.cli.run.task_run import TaskRun
@@ -65,9 +65,9 @@ def run_in_lockstep(
 def run_alone(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
     """Run a task with all machines in this process."""
     from cec_mpi.cli.run.task_run import TaskRun
-    from cec_mpi.runtime.records.directory import removed_if_refused
+    from cec_mpi.runtime.records.directory import remove_if_rejected
 
-    with removed_if_refused(Path(run.out)), static_session(None, None, options) as session:
+    with remove_if_rejected(Path(run.out)), static_session(None, None, options) as session:
         assert session is not None
         with TaskRun(run, options, signals) as task:
             task.run(session)
@@ -87,10 +87,10 @@ def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorde
     if launcher is not None and launcher.rank:
         return serve_launched(options, file)
     from cec_mpi.cli.run.task_run import TaskRun
-    from cec_mpi.runtime.records.directory import removed_if_refused
+    from cec_mpi.runtime.records.directory import remove_if_rejected
 
     options = replace(options, elastic=True)
-    with removed_if_refused(Path(run.out)):
+    with remove_if_rejected(Path(run.out)):
         try:
             task = TaskRun(run, options, signals)
         except BaseException as error:

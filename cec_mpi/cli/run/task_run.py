@@ -63,7 +63,7 @@ from cec_mpi.runtime.records.directory import (
     discard_earlier,
     earlier_results,
     has_checkpoint,
-    has_set_aside,
+    has_earlier_results,
     prepare_directory,
     read_summary,
     restore_results,
@@ -260,7 +260,7 @@ class TaskRun:
             raise
         finally:
             made = recorder.steps - before
-            is_nothing = not made or (unwritten and has_set_aside(self.out))
+            is_nothing = not made or (unwritten and has_earlier_results(self.out))
             if self.arrays is None and not resumed and is_nothing:
                 restore_results(self.out)
                 left = "unchanged"

@@ -86,7 +86,7 @@ class Recombination:
         Parameters
         ----------
         given : (L,) ndarray of float
-            Error bounds of the shards of the basis; see `encoding_error`.
+            Error bounds of the shards of the basis; see `encoding_error_bound`.
         dtype : dtype
             Dtype of the results.
 

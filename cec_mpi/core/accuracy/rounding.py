@@ -57,7 +57,7 @@ def gamma(terms: ArrayLike, dtype: DTypeLike) -> Floats:
     return growth
 
 
-def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
+def encoding_error_bound(generator: ArrayLike, dtype: DTypeLike) -> Floats:
     """Bound the error of shards as `encode` computes them, in the dtype of the store.
 
     Parameters
@@ -74,7 +74,7 @@ def encoding_error(generator: ArrayLike, dtype: DTypeLike) -> Floats:
 
     Examples
     --------
-    >>> encoding_error([[1.0, 0.0], [1.0, 1.0]], np.float64)
+    >>> encoding_error_bound([[1.0, 0.0], [1.0, 1.0]], np.float64)
     array([0.0000000e+00, 4.4408921e-16])
     """
     matrix = np.abs(np.asarray(generator, dtype=np.float64))
@@ -104,7 +104,7 @@ def answer_error(
     columns : int
         Number of terms of each sum, r.
     shard_errors : (N,) array_like of float, optional
-        Error bounds of the shards; by default those of `encoding_error`.
+        Error bounds of the shards; by default those of `encoding_error_bound`.
 
     Returns
     -------
@@ -126,12 +126,14 @@ def answer_error(
     array([1.11022302e-16, 6.66133815e-16])
     """
     matrix = np.asarray(generator, dtype=np.float64)
-    given = encoding_error(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
+    given = (
+        encoding_error_bound(matrix, dtype) if shard_errors is None else np.asarray(shard_errors)
+    )
     sizes = np.abs(matrix).sum(axis=1) + given
-    return np.asarray(given + summing_error(columns, arithmetic) * sizes, dtype=np.float64)
+    return np.asarray(given + summation_error(columns, arithmetic) * sizes, dtype=np.float64)
 
 
-def summing_error(terms: int, dtype: DTypeLike) -> float:
+def summation_error(terms: int, dtype: DTypeLike) -> float:
     """Return the relative error of a sum of this number of products: see `answer_error`."""
     worst = float(gamma(terms, dtype))
     likely = _DEVIATIONS * terms**0.5 * unit_roundoff(dtype)

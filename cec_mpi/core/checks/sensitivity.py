@@ -41,7 +41,7 @@ class Sensitivity:
 
 
 def measure_sensitivity(
-    checker: ParityChecker, machines: int, badly_conditioned: Sequence[int] = ()
+    checker: ParityChecker, machines: int, worst_conditioned: Sequence[int] = ()
 ) -> Sensitivity:
     """Measure which errors any L + 1 machines show.
 
@@ -50,7 +50,7 @@ def measure_sensitivity(
     checker : ParityChecker
     machines : int
         N.
-    badly_conditioned : sequence of int
+    worst_conditioned : sequence of int
         L machines to measure in any case, with each other one.
 
     Returns
@@ -75,7 +75,7 @@ def measure_sensitivity(
     complete = comb(machines, count) <= _MAX_EXHAUSTIVE
     where: tuple[int, ...] = ()
     worst, measured = 0.0, 0
-    for some in _sets(machines, count, complete, badly_conditioned):
+    for some in _sets(machines, count, complete, worst_conditioned):
         checks, tolerances = checker.checks(some)
         weight = float(np.abs(checks).min())
         error = 2 * float(tolerances[0, 0]) / weight if weight else np.inf

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.rounding import summing_error
+from cec_mpi.core.accuracy.rounding import summation_error
 
 Floats = NDArray[np.float64]
 Intervals = Sequence[tuple[int, int]]
@@ -78,8 +78,8 @@ class TermChecks:
             weights = largest * np.abs(self.probe[0].astype(np.float64))
             self.scale = float(weights.sum())
             length = float(np.hypot.reduce(weights, initial=0.0))
-        computing = summing_error(largest.size, self._dtype)
-        checking = summing_error(largest.size, np.float64)
+        computing = summation_error(largest.size, self._dtype)
+        checking = summation_error(largest.size, np.float64)
         self._fixed = self.scale * (computing + checking)
         self._scale_of_rows = min(self.scale, _DEVIATIONS * length)
         self.products: dict[int, Floats] = {}
@@ -109,7 +109,7 @@ class TermChecks:
 
         Notes
         -----
-        With e an error bound of sums (`summing_error`), c_j the largest entries of the columns
+        With e an error bound of sums (`summation_error`), c_j the largest entries of the columns
         of X and s the machine's size, the term has an error of at most ``e_rows s c_j norm1(u)``
         in each entry. Signs of g are random and know nothing of it, so in ``g't`` it is at most
         8 times the root of the sum of squares, or of course the sum. The other side adds
@@ -133,8 +133,8 @@ class TermChecks:
         lengths : (k,) ndarray of float
             norm1(u) of each column of the coefficients.
         """
-        computing = summing_error(rows + 1, self._dtype) * self._scale_of_rows
-        relative = computing + summing_error(rows, np.float64) * self.scale + self._fixed
+        computing = summation_error(rows + 1, self._dtype) * self._scale_of_rows
+        relative = computing + summation_error(rows, np.float64) * self.scale + self._fixed
         # Of each product of numbers underflow makes as much as the smallest one.
         weights = float(np.abs(self.probe[0]).sum(dtype=np.float64))
         least = float(np.finfo(self._dtype).tiny) * (

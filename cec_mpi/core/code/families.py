@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-FOURIER_MACHINES = 24  # up to this number of machines ``fourier`` is the default
+MAX_FOURIER_MACHINES = 24  # up to this number of machines ``fourier`` is the default
 
 
 def harmonics(points: Floats, recovery: int) -> Floats:
@@ -66,7 +66,7 @@ def default_family(machines: int, systematic: bool = False) -> str:
     12 machines, 3e4 and 1e5 for 16 of 24, 3e6 and 7e4 for 15 of 30, 7e13 and 9e4 for 30 of 60.
     A systematic ``fourier`` code is worse than an orthonormal one: its first L rows are such a run.
     """
-    return "fourier" if machines <= FOURIER_MACHINES and not systematic else "orthonormal"
+    return "fourier" if machines <= MAX_FOURIER_MACHINES and not systematic else "orthonormal"
 
 
 def make_generator(

@@ -23,7 +23,7 @@ from cec_mpi.core.plan.replan import MissingAnswers, replan
 
 _WELL_CONDITIONED = 10.0  # up to here another set of machines is not worth looking for
 _MIN_IMPROVEMENT = 2.0  # times the condition number, for which rows are decoded again
-_IDENTIFYING_EXTRA = 3  # answers beyond L with which a wrong machine can be named
+_EXTRA_TO_IDENTIFY = 3  # answers beyond L with which a wrong machine can be named
 
 
 class DecodingSets(Protocol):
@@ -208,11 +208,11 @@ class RowLedger:
                 self._answered_segments.append(segment)
                 continue
             segment.is_disputed, count = True, len(segment.answered)
-            segment.needed = max(count + 1, self._recovery + _IDENTIFYING_EXTRA)
+            segment.needed = max(count + 1, self._recovery + _EXTRA_TO_IDENTIFY)
             self.is_lacking = True
             if isinstance(event, FaultUndetermined):
                 segment.verdict = event
-            elif count >= self._recovery + _IDENTIFYING_EXTRA:
+            elif count >= self._recovery + _EXTRA_TO_IDENTIFY:
                 self._undiagnosed.append(segment)
 
     def instructions(self) -> list[Compare | IdentifyFaulty | Decode]:

@@ -32,8 +32,8 @@ from cec_mpi.text import plural
 
 # Plans that are remembered, with what was made of them; numbers in their decoders and the like,
 # where the place of a machine in a block counts for what Python keeps of it (256 MiB).
-_PLANS = 64
-_NUMBERS, _NUMBERS_PER_PLACE = 1 << 25, 40
+_MAX_PLANS = 64
+_NUMBERS, _OVERHEAD_PER_ENTRY = 1 << 25, 40
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Plan:
         """About how many numbers the plan and the decoders made for it keep in memory."""
         different = {id(each) for made in self._decoders.values() for each in made}
         decoders = len(different) * self.assignment.machines_per_row**2
-        return _NUMBERS_PER_PLACE * self.assignment.machines.size + decoders
+        return _OVERHEAD_PER_ENTRY * self.assignment.machines.size + decoders
 
     def bounds(self, machines: int) -> list[list[int]]:
         """Return the bounds of the intervals of each of the machines 1..`machines`.
@@ -226,6 +226,6 @@ class Planner:
     def _evict(self) -> None:
         """Drop the plans that were used longest ago; the newest plan always stays."""
         numbers = sum(plan.numbers for plan in self._plans.values())
-        while len(self._plans) > 1 and (len(self._plans) > _PLANS or numbers > _NUMBERS):
+        while len(self._plans) > 1 and (len(self._plans) > _MAX_PLANS or numbers > _NUMBERS):
             _, oldest = self._plans.popitem(last=False)
             numbers -= oldest.numbers

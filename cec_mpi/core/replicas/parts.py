@@ -17,7 +17,7 @@ PARTS = 8
 """Parts for each machine."""
 CELLS = 64
 """Cells of a part: what plans tell apart."""
-ROW_COST = 2.0
+ROW_OVERHEAD = 2.0
 """Nonzeros that take as long as the rest of a row: about 6 ns."""
 
 
@@ -47,7 +47,7 @@ class Parts:
     cells: Ints
     rows: Ints
     entries: Ints
-    row_cost: float = ROW_COST
+    row_cost: float = ROW_OVERHEAD
 
     @property
     def count(self) -> int:
@@ -126,7 +126,7 @@ def _cut_rows(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -
     """Rows at which to cut these into pieces of about the same cost: ascending, no piece empty."""
 
     def cost(rows: Ints) -> Floats:
-        return np.asarray(indptr[rows], np.float64) + ROW_COST * rows
+        return np.asarray(indptr[rows], np.float64) + ROW_OVERHEAD * rows
 
     ends = cost(np.array([start, stop]))
     wanted = np.linspace(ends[0], ends[1], min(pieces, stop - start) + 1)[1:-1]

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from cec_mpi.core.code.decoder import Decoder
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.planner import Plan
-from cec_mpi.core.threads import LONG, run_in_threads
+from cec_mpi.core.threads import PARALLEL_THRESHOLD, run_in_threads
 
 Floats = NDArray[np.float64]
 
-_SHORT = 512  # numbers of each machine: up to here several blocks are copied together
+_MAX_SHORT_BLOCK = 512  # numbers of each machine: up to here several blocks are copied together
 # As many numbers as OpenBLAS multiplies with an L x L matrix without copying them again.
 _FEWEST, _SMALL = 8192, 10**6
 
@@ -61,7 +61,7 @@ class Codec:
         decoders = plan.decoders(code)
         self.condition = max(decoder.condition for decoder in decoders)
         most, numbers = panel_width(code.recovery), int(assignment.stops.max()) * columns
-        threads = len(work) if code.recovery * numbers >= LONG else 1
+        threads = len(work) if code.recovery * numbers >= PARALLEL_THRESHOLD else 1
         self._blocks: list[list[_Block | _ShortBlocks]] = [[] for _ in range(threads)]
         short: list[_ShortBlock] = []
         for start, stop, positions, decoder in zip(
@@ -78,18 +78,20 @@ class Codec:
                 last = min(first + width, end)
                 thread = first * threads // numbers
                 apart = {q - p for p, q in pairwise(places)}
-                if last - first > _SHORT or len(apart) < 2:
+                if last - first > _MAX_SHORT_BLOCK or len(apart) < 2:
                     block = _Block(decoder, first, last, places, work[thread])
                     self._blocks[thread].append(block)
                     continue
                 if short and last - short[0].start > most:
-                    self._take_short(short, numbers, work)
+                    self._add_short_blocks(short, numbers, work)
                     short = []
                 short.append(_ShortBlock(decoder, first, last, places))
         if short:
-            self._take_short(short, numbers, work)
+            self._add_short_blocks(short, numbers, work)
 
-    def _take_short(self, short: list[_ShortBlock], numbers: int, work: Sequence[Floats]) -> None:
+    def _add_short_blocks(
+        self, short: list[_ShortBlock], numbers: int, work: Sequence[Floats]
+    ) -> None:
         thread = short[0].start * len(self._blocks) // numbers
         self._blocks[thread].append(_ShortBlocks(short, work[thread]))
 
@@ -279,7 +281,7 @@ def decode_in_panels(
         Scratch of each thread, see `make_scratch`.
     """
     recovery, numbers = out.shape
-    threads = len(work) if out.size >= LONG else 1
+    threads = len(work) if out.size >= PARALLEL_THRESHOLD else 1
     width = min(panel_width(recovery), -(-numbers // threads))
 
     def decode(thread: int) -> None:

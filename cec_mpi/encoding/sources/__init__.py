@@ -15,12 +15,12 @@ from cec_mpi.encoding.sources.arrays import (
     InMemorySource,
     array_source,
     dask_matrix,
-    frame_source,
-    is_a,
-    labelled_source,
+    is_instance_by_name,
     name_of,
+    pandas_source,
     shared,
     shared_source,
+    xarray_source,
 )
 from cec_mpi.encoding.sources.binary import npy_source, parts_source, raw_source
 from cec_mpi.encoding.sources.hdf5 import hdf5_source
@@ -31,7 +31,7 @@ from cec_mpi.encoding.sources.table import TextTable, text_table
 from cec_mpi.encoding.sources.views import ContainerArray
 from cec_mpi.encoding.sources.zarr_arrays import is_zarr, zarr_source
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.processes.packing import READERS
+from cec_mpi.runtime.processes.packing import DECODERS
 from cec_mpi.store.files.formats import DELIMITERS, READ_AS_HDF5, SPARSE_SUFFIXES
 from cec_mpi.store.files.npy import check_real
 from cec_mpi.store.files.paths import as_path
@@ -130,7 +130,7 @@ def reopen(
     return replace(matrix, name=name, column_names=tuple(column_names))
 
 
-READERS[Source] = lambda content: reopen(**content)
+DECODERS[Source] = lambda content: reopen(**content)
 
 
 def open_array(
@@ -153,11 +153,17 @@ def open_array(
         The object is not a matrix of real numbers.
     """
     source: InMemorySource | StreamedMatrix
-    if is_a(array, "xarray", "DataArray"):
-        source = labelled_source(array, options)
-    elif is_a(array, "dask", "Array") or is_a(array, "pandas", "DataFrame"):
+    if is_instance_by_name(array, "xarray", "DataArray"):
+        source = xarray_source(array, options)
+    elif is_instance_by_name(array, "dask", "Array") or is_instance_by_name(
+        array, "pandas", "DataFrame"
+    ):
         options.refuse_container_options(name_of(array))
-        source = dask_matrix(array) if is_a(array, "dask", "Array") else frame_source(array)
+        source = (
+            dask_matrix(array)
+            if is_instance_by_name(array, "dask", "Array")
+            else pandas_source(array)
+        )
     else:
         source = array_source(array, options)
     _check_matrix(source)

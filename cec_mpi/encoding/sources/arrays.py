@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, Rounding
-from cec_mpi.encoding.sources.conventions import changing_attributes
+from cec_mpi.encoding.sources.conventions import decoding_attributes
 from cec_mpi.encoding.sources.hdf5 import hdf5_view
 from cec_mpi.encoding.sources.source import Source, StreamedMatrix, fill, reason_of
 from cec_mpi.encoding.sources.views import View, apply_attributes
@@ -65,14 +65,16 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
         Its shape does not consist of numbers, or its dtype is not one of NumPy.
     """
     for see, library in ((hdf5_view, ("h5py", "Dataset")), (zarr_view, ("zarr", "Array"))):
-        if is_a(array, *library):
+        if is_instance_by_name(array, *library):
             shape_and_dtype(array)
-            return viewed_source(array, see(array, name_of(array), options))
+            return view_source(array, see(array, name_of(array), options))
     options.refuse_container_options(name_of(array))
     if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
-    by_rows = not is_a(array, "numpy", "ndarray")  # whose columns are cut by any thread
+    by_rows = not is_instance_by_name(
+        array, "numpy", "ndarray"
+    )  # whose columns are cut by any thread
     return InMemorySource(
         array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows
     )
@@ -90,7 +92,7 @@ class ViewedArray:
         return self.view.read(self.array, both)
 
 
-def viewed_source(array: Any, view: View) -> InMemorySource:
+def view_source(array: Any, view: View) -> InMemorySource:
     """Return the source of an array of h5py, Zarr or xarray."""
     return InMemorySource(
         array=ViewedArray(array, view),
@@ -118,7 +120,7 @@ def _sparse_source(array: Any) -> InMemorySource:
     )
 
 
-def is_a(array: Any, library: str, *names: str) -> bool:
+def is_instance_by_name(array: Any, library: str, *names: str) -> bool:
     """Whether an object is an instance of one of these classes."""
     return any(
         base.__name__ in names and base.__module__.partition(".")[0] == library
@@ -128,12 +130,12 @@ def is_a(array: Any, library: str, *names: str) -> bool:
 
 def is_sparse(array: Any) -> bool:
     """Whether an object is a sparse array or matrix of SciPy."""
-    return is_a(array, "scipy", "_spbase", "spmatrix", "sparray")
+    return is_instance_by_name(array, "scipy", "_spbase", "spmatrix", "sparray")
 
 
 def name_of(array: Any) -> str:
     """Return the name of an array for messages: its file, or its class."""
-    if is_a(array, "h5py", "Dataset"):
+    if is_instance_by_name(array, "h5py", "Dataset"):
         return f"{array.file.filename}::{array.name}"
     kind = type(array)
     library = kind.__module__.partition(".")[0]
@@ -200,7 +202,7 @@ class FrameArray:
             return rounding
 
 
-def frame_source(frame: Any) -> InMemorySource:
+def pandas_source(frame: Any) -> InMemorySource:
     """Return the source of a DataFrame of numbers.
 
     Raises
@@ -228,7 +230,7 @@ def frame_source(frame: Any) -> InMemorySource:
     )
 
 
-def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMatrix:
+def xarray_source(array: Any, options: EncodeOptions) -> InMemorySource | DaskMatrix:
     """Return the source of a DataArray of xarray, which may be read or computed by Dask."""
     names: tuple[str, ...] = ()
     if len(array.dims) == 2 and array.dims[1] in array.coords:
@@ -236,7 +238,7 @@ def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | Dask
     shape_and_dtype(array)
     limits = ("valid_min", "valid_max", "valid_range")
     attributes = dict(array.attrs)
-    if not changing_attributes(
+    if not decoding_attributes(
         {name: value for name, value in attributes.items() if name not in limits}, array.dtype
     ):
         attributes = {}  # xarray has decoded it, and leaves limits of what was stored
@@ -247,7 +249,7 @@ def labelled_source(array: Any, options: EncodeOptions) -> InMemorySource | Dask
         return dask_matrix(
             blocks if decode is None else blocks.map_blocks(decode, dtype=view.dtype), names
         )
-    return replace(viewed_source(array, view), by_rows=True, column_names=names)
+    return replace(view_source(array, view), by_rows=True, column_names=names)
 
 
 def _number_dtype(dtype: Any) -> np.dtype[Any] | None:

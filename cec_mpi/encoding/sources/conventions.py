@@ -71,7 +71,7 @@ class Attribute:
         return f"{self.name} ({value})"
 
 
-def changing_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
+def decoding_attributes(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> list[Attribute]:
     """Return the attributes by which numbers of this dtype differ from those that are stored.
 
     Without effect are a factor of 1, an offset of 0, and missing values of NaN or infinity, which

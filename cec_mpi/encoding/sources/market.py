@@ -23,7 +23,7 @@ from cec_mpi.errors import InputError
 from cec_mpi.text import plural, shorten
 
 _BLOCK_BYTES = 16 << 20
-_LONGEST_LINE = 1 << 16  # bytes
+_MAX_LINE_BYTES = 1 << 16  # bytes
 _INTEGER = rb"[-+]?[0-9]+"
 _REAL = rb"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eEdD][-+]?[0-9]+)?"
 _NUMBERS = {  # of each field: what a number is in words, and its pattern
@@ -89,7 +89,7 @@ def read_market(path: Path) -> Any:
 
 
 def _header(path: Path, file: BinaryIO) -> _Header:
-    first = file.readline(_LONGEST_LINE)
+    first = file.readline(_MAX_LINE_BYTES)
     words = first.decode("latin-1").lower().split()
     if len(words) != 5 or words[:2] not in _BANNERS:
         raise _bad_line(
@@ -110,7 +110,7 @@ def _header(path: Path, file: BinaryIO) -> _Header:
     ):
         raise _bad_line(path, 1, first, "a format of Matrix Market")
     line = 1
-    while text := file.readline(_LONGEST_LINE):
+    while text := file.readline(_MAX_LINE_BYTES):
         line += 1
         if not text.strip() or text.lstrip().startswith(b"%"):
             continue
@@ -147,7 +147,7 @@ def _read(path: Path, file: BinaryIO, header: _Header) -> list[NDArray[Any]]:
         match = lines.match(block)
         good = match.end() if match else 0
         if good < len(block):
-            text = block[good : good + _LONGEST_LINE].partition(b"\n")[0]
+            text = block[good : good + _MAX_LINE_BYTES].partition(b"\n")[0]
             raise _bad_line(path, at + block.count(b"\n", 0, good), text, expected)
         columns = _numbers(block, names, is_real=header.field in ("real", "double"))
         for values, name, kept in zip(columns, names, found, strict=True):
@@ -242,7 +242,7 @@ def _join_blocks(path: Path, parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([part.astype(np.uint64) for part in whole])
 
 
-def _negate(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+def _negate_signed(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers above the diagonal of a skew-symmetric matrix."""
     if values.dtype.kind in "iu" and values.size:
         if int(values.max()) >= 2**63 or int(values.min()) == -(2**63):
@@ -271,7 +271,7 @@ def _dense_matrix(path: Path, header: _Header, values: NDArray[Any]) -> NDArray[
     if header.symmetry == "general":
         return values.reshape(header.shape, order="F")
     is_skew = header.symmetry == "skew-symmetric"
-    mirrored = _negate(path, values) if is_skew else values
+    mirrored = _negate_signed(path, values) if is_skew else values
     matrix = np.zeros(header.shape, mirrored.dtype)
     columns, rows = np.triu_indices(header.shape[0], k=int(is_skew))
     matrix[rows, columns] = values
@@ -289,7 +289,7 @@ def _sparse_matrix(path: Path, header: _Header, rows: Any, columns: Any, values:
         _check_triangle(path, header, rows, columns, values)
         off = rows != columns
         is_skew = header.symmetry == "skew-symmetric"
-        mirrored = _negate(path, values[off]) if is_skew else values[off]
+        mirrored = _negate_signed(path, values[off]) if is_skew else values[off]
         values = np.concatenate([values.astype(mirrored.dtype), mirrored])
         rows, columns = (
             np.concatenate([rows, columns[off]]),

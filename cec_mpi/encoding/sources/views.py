@@ -13,7 +13,7 @@ import numpy as np
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.sources.conventions import (
     Decoder,
-    changing_attributes,
+    decoding_attributes,
     make_decoder,
     refuse,
 )
@@ -141,7 +141,7 @@ def apply_attributes(
     """
     if options.raw_values or view.dtype.kind not in "fiub":
         return view
-    found = changing_attributes(attributes, view.dtype)
+    found = decoding_attributes(attributes, view.dtype)
     if not options.decode_cf:
         refuse(view.name, found)
         return replace(view, unwritten=unwritten)

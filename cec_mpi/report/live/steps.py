@@ -31,11 +31,11 @@ STYLES = {  # of states
     "given up": "bold red",
     LOST: "bold red",
 }
-TIMED = WORKING, WRONG, ENDED
+TIMED_STATES = WORKING, WRONG, ENDED
 _BAR = 30  # columns
-_TITLED = 60  # columns from which lines have titles
+_MIN_TITLED_WIDTH = 60  # columns from which lines have titles
 _TITLE = 10  # columns of a title
-_MULTILINE = 6  # terminal lines from which several lines are shown
+_MIN_MULTILINE_HEIGHT = 6  # terminal lines from which several lines are shown
 
 
 def states_of(state: RunState) -> dict[int, str]:
@@ -104,7 +104,7 @@ class RunView:
         yield head_line(self._state, width)
         if self._state.shortage is not None:
             yield waiting_line(self._state.shortage, self._state.seconds_since_step)
-        if height < _MULTILINE:
+        if height < _MIN_MULTILINE_HEIGHT:
             return
         yield machines_line(self._state, width)
         yield makespan_line(self._state, width)
@@ -156,7 +156,7 @@ def head_line(state: RunState, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    name = printable(state.header.get("task", ""))[:_BAR] if width >= _TITLED else ""
+    name = printable(state.header.get("task", ""))[:_BAR] if width >= _MIN_TITLED_WIDTH else ""
     words = ", ".join(describe_pace(state))
     left = Text.assemble((f"{name}  " if name else "", "bold"), describe_step(state))
     if state.planned is None:
@@ -204,7 +204,7 @@ def wait_lines(state: RunState, width: int) -> Iterable[RenderableType]:
     if state.is_slow and not state.is_over:
         words = format_clock(state.seconds_since_step)
         yield with_title(
-            "next step", Text(words if width >= _TITLED else f"next step {words}"), width
+            "next step", Text(words if width >= _MIN_TITLED_WIDTH else f"next step {words}"), width
         )
 
 
@@ -221,7 +221,9 @@ def with_title(title: str, text: Any, width: int) -> RenderableType:
     """Return a line with a title, if it fits."""
     from rich.text import Text
 
-    return Text.assemble((f"{title:{_TITLE}} ", "dim"), text) if width >= _TITLED else text
+    return (
+        Text.assemble((f"{title:{_TITLE}} ", "dim"), text) if width >= _MIN_TITLED_WIDTH else text
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from rich.text import Text
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import (
     STYLES,
-    TIMED,
+    TIMED_STATES,
     event_line,
     head_line,
     machines_line,
@@ -105,7 +105,7 @@ def _machines(run_state: RunState, width: int, lines: int | None) -> Iterable[Re
             cells.append(_truncated(printable(hosts.get(n, ""))))
         cells.append(Text(activity, STYLES[activity]))
         cells.append(Text(str(rows[n - 1])))
-        cells.append(Text(format_duration(seconds[n - 1]) if activity in TIMED else "-"))
+        cells.append(Text(format_duration(seconds[n - 1]) if activity in TIMED_STATES else "-"))
         if width >= _WIDTH_WITH_SPEEDS:
             speed = run_state.rows_per_second(n)
             cells.append(Text("-" if speed is None else f"{speed:,.0f}"))

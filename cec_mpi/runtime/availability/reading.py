@@ -19,7 +19,7 @@ from cec_mpi.runtime.availability.models import (
     from_counts,
 )
 from cec_mpi.runtime.availability.timed import (
-    is_events,
+    is_event_trace,
     is_jobs,
     read_events,
     read_jobs,
@@ -135,7 +135,7 @@ def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], fl
         raise InputError(f"{path} is not a text file: expected JSON, CSV or a trace") from None
     if not text.strip():
         raise InputError(f"{path} is empty, expected the machines of each tick")
-    if is_events(text):
+    if is_event_trace(text):
         return read_events(str(path), text, machines)
     if is_jobs(text):
         return read_jobs(str(path), text, machines)

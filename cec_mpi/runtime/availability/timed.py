@@ -24,8 +24,8 @@ _MAX_TICKS = 5_000_000  # ten years
 _EVENTS = ("add", "remove")
 _MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
 _NO_UNIT = ("time", "timestamp", "t")
-_EPOCH_RANGE = 1e9, 2.5e9  # since 1970: from 2001 to 2049
-_MICROSECONDS_OF_NOW = 1e15
+_UNIX_SECONDS_RANGE = 1e9, 2.5e9  # since 1970: from 2001 to 2049
+_MIN_UNIX_MICROSECONDS = 1e15
 
 
 class UpInterval(NamedTuple):
@@ -36,7 +36,7 @@ class UpInterval(NamedTuple):
     end: float
 
 
-def is_events(text: str) -> bool:
+def is_event_trace(text: str) -> bool:
     """Whether a text is a trace ``time,add|remove,node``, possibly with a header."""
     heads = [line.split(",") for _, line in _lines(text, 2)]
     return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in heads)
@@ -100,8 +100,8 @@ def _scale(where: str, header: str) -> tuple[float, bool]:
 
 def _check_milliseconds(where: str, time: float) -> None:
     """Raise if a trace without a unit begins with the current time in another unit."""
-    first, last = _EPOCH_RANGE
-    if first <= time <= last or time >= _MICROSECONDS_OF_NOW:
+    first, last = _UNIX_SECONDS_RANGE
+    if first <= time <= last or time >= _MIN_UNIX_MICROSECONDS:
         unit = "seconds" if time <= last else "micro- or nanoseconds"
         raise InputError(
             f"{where}, which looks like {unit} since 1970, expected times in milliseconds, or a "
@@ -169,7 +169,7 @@ def _listed(
     path: str, intervals: list[UpInterval], begin: float, end: float, machines: int
 ) -> ListedAvailability:
     """Return the availability of machines whose nodes are up from `begin` to `end`."""
-    ticks = _number_of_ticks(path, 0, (end - begin) // GAP_SECONDS)
+    ticks = _count_ticks(path, 0, (end - begin) // GAP_SECONDS)
     whole = defaultdict(list)
     for node, first, last in _merge_intervals(intervals):
         start = math.ceil((first - begin) / GAP_SECONDS)
@@ -239,7 +239,7 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _number_of_ticks(path: str, first: float, last: float) -> int:
+def _count_ticks(path: str, first: float, last: float) -> int:
     if last - first > _MAX_TICKS:
         raise InputError(f"{path} lasts for more than {_MAX_TICKS} minutes: expected fewer")
     return max(1, int(last - first))

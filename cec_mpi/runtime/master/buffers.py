@@ -111,7 +111,7 @@ class Buffers:
         self.parts = np.empty(self._shape)
         self.product = self.parts.reshape(-1, self._columns)
 
-    def renew(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
+    def replace_in_use(self, is_sending: Callable[[NDArray[Any]], bool]) -> None:
         """Replace arrays that may still be sent, before vectors are taken into them."""
         self.shared, self.coded = (
             np.empty_like(array) if is_sending(array) else array

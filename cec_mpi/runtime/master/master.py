@@ -225,7 +225,7 @@ class Master:
         buffers = self._buffers_for(columns)
         while True:
             if isinstance(self._end, JobsEnd):
-                buffers.renew(self._end.is_sending)
+                buffers.replace_in_use(self._end.is_sending)
             try:
                 if adjoint:
                     terms = buffers.take_adjoint(name, block, self.scales)

@@ -75,7 +75,11 @@ class StepPlanner:
         self._planners: dict[int, Planner] = {}
         self._hosts: Mapping[int, str] | None = None  # that were passed to `speeds`
         self._last: Plan | None = None  # of a step that has begun
-        self._learned: tuple[Plan | None, Sequence[int], NDArray[np.number]] = None, (), np.zeros(0)
+        self._cached_costs: tuple[Plan | None, Sequence[int], NDArray[np.number]] = (
+            None,
+            (),
+            np.zeros(0),
+        )
 
     @classmethod
     def of(
@@ -126,7 +130,7 @@ class StepPlanner:
         if roster is not None and self._hosts is not roster.hosts:
             self._hosts = roster.hosts
             known = range(1, self.placement.machines + 1)
-            self.speeds.live_on({n: host for n, host in self._hosts.items() if n in known})
+            self.speeds.set_hosts({n: host for n, host in self._hosts.items() if n in known})
         step.speeds = self.speeds.plan_speeds(available)
         step.plan = self._planners[stragglers].plan(available, step.speeds)
         step.changed = step.plan is not self._last
@@ -156,9 +160,9 @@ class StepPlanner:
             Seconds that it took.
         """
         available, product, demand = step.available, step.product, self.speeds.demand
-        if self._learned[0] is not step.plan or self._learned[1] is not rows:
-            self._learned = step.plan, rows, step.plan.amounts(np.asarray(rows))
-        amounts = self._learned[2]
+        if self._cached_costs[0] is not step.plan or self._cached_costs[1] is not rows:
+            self._cached_costs = step.plan, rows, step.plan.amounts(np.asarray(rows))
+        amounts = self._cached_costs[2]
         known = Makespans(
             self.speeds.predict(product, amounts),
             self.speeds.bound(product, available),

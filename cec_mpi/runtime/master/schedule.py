@@ -93,7 +93,7 @@ class Schedule:
         return self._without_lost(self._query(0 if waits else self._current()))
 
     @property
-    def known_available(self) -> tuple[int, ...] | None:
+    def static_available(self) -> tuple[int, ...] | None:
         """As `available`; None if the availability is a function or a command."""
         return None if isinstance(self._availability, FunctionAvailability) else self.available
 

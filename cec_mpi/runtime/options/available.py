@@ -145,7 +145,7 @@ def _participants(given: Iterable[int] | str | None, total: int) -> tuple[int, .
     return machines
 
 
-def check_enough(machines: Sequence[int], manifest: Manifest) -> None:
+def check_enough_machines(machines: Sequence[int], manifest: Manifest) -> None:
     """Raise `InfeasibleError` if machines are too few for a step."""
     placement, recovery = manifest.placement, manifest.code.recovery
     if placement.to_spare(recovery, machines) < 0:

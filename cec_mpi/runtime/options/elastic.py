@@ -18,7 +18,7 @@ from cec_mpi.runtime.options.option import (
     option,
     own_options,
 )
-from cec_mpi.runtime.options.removed import refuse_option
+from cec_mpi.runtime.options.removed import removed_option_hint
 from cec_mpi.runtime.processes.launcher import detect_launcher, launcher_of_ranks
 from cec_mpi.runtime.times import ADOPT_SECONDS, DEFAULT_DEADLINE_FACTOR, MIN_DEADLINE_SECONDS
 from cec_mpi.text import plural, shorten
@@ -251,7 +251,7 @@ class ElasticOptions(Group):
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):
-            meant = refuse_option("check", value=str(self.check))
+            meant = removed_option_hint("check", value=str(self.check))
             raise InputError(f"check {shorten(self.check)}{meant or ': expected True or False'}")
         start_limit_seconds(self.start_timeout, manifest.code.machines)
         check_choices(ElasticOptions, self)

@@ -37,19 +37,19 @@ _INSTEAD = {
 }
 
 
-def refuse_command(command: str) -> str:
+def removed_command_hint(command: str) -> str:
     """Return a sentence about a command that was removed; empty if it was not.
 
     Examples
     --------
-    >>> refuse_command("stage")
+    >>> removed_command_hint("stage")
     'stage was removed: give runs --cache DIR, to which each machine copies its shard'
     """
     instead = _INSTEAD.get(command)
     return f"{command} was removed: {instead}" if instead else ""
 
 
-def refuse_option(option: str, *, command: str = "", value: str = "") -> str:
+def removed_option_hint(option: str, *, command: str = "", value: str = "") -> str:
     """Return what follows an option, or its value, that was removed; empty if it was not.
 
     Parameters
@@ -61,7 +61,7 @@ def refuse_option(option: str, *, command: str = "", value: str = "") -> str:
 
     Examples
     --------
-    >>> refuse_option("--draw", command="plan")
+    >>> removed_option_hint("--draw", command="plan")
     ': it was removed; use --figure FILE, a picture of the assignment'
     """
     flag = f"--{option.strip('-').replace('_', '-')}"

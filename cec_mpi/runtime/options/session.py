@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough
+from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough_machines
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import as_int, option
@@ -90,7 +90,7 @@ class SessionOptions(
         InfeasibleError
             Fewer machines take part than the recovery threshold.
         """
-        if isinstance(self, _Checked):
+        if isinstance(self, _ResolvedOptions):
             return self
         try:
             if as_int("seed", self.seed) < 0:
@@ -98,17 +98,17 @@ class SessionOptions(
             found: dict[str, Any] = {}
             for group in GROUPS:
                 found |= group.resolve(self, manifest)
-            check_enough(found["machines"], manifest)
+            check_enough_machines(found["machines"], manifest)
             if self.check:
                 check_sensitivity(self.precision, manifest)
-            return _Checked(**{**vars(self), **found})
+            return _ResolvedOptions(**{**vars(self), **found})
         except (InputError, InfeasibleError):
             raise
         except (TypeError, ValueError) as error:
             raise InputError(f"an option has the wrong type: {error}") from None
 
 
-class _Checked(SessionOptions):
+class _ResolvedOptions(SessionOptions):
     """Options that `SessionOptions.checked` returned, so that they fit a store."""
 
 
@@ -126,7 +126,7 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     InputError
         States the size of errors that may be missed, and what would help.
     """
-    from cec_mpi.core.accuracy.rounding import encoding_error
+    from cec_mpi.core.accuracy.rounding import encoding_error_bound
 
     code, dtype = manifest.code, manifest.dtype
     total, recovery = code.machines, code.recovery
@@ -134,7 +134,7 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     size = _undetected_error(manifest, manifest.shard_errors, arithmetic)
     if size <= _UNDETECTED:
         return
-    encoded, doubles = (encoding_error(code.generator, kind) for kind in (dtype, "float64"))
+    encoded, doubles = (encoding_error_bound(code.generator, kind) for kind in (dtype, "float64"))
     remedies = ["encode with a smaller L, or another code"]
     if _undetected_error(manifest, encoded, arithmetic) <= _UNDETECTED:
         remedies = ["encode X again, because repaired shards are too inexact"]

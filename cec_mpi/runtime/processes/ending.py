@@ -7,17 +7,17 @@ An error that all ranks raise is marked by `mark_shared_error`.
 **By an exception** on one rank: the other ranks and MPI_Finalize would wait for it forever. So the
 rank prints the error, waits until the launcher has read it, and aborts the job (`abort_job`). A
 rank other than 0 waits for its turn before it prints: if several raise, rank 0's message and exit
-code win. Commands do so in `ending_the_job`, programs in the excepthook that is set when a launcher
+code win. Commands do so in `abort_on_error`, programs in the excepthook that is set when a launcher
 has started the process (`abort_job_on_exceptions`).
 
 =====================================  ========  ==================================================
 what happens                           code      where
 =====================================  ========  ==================================================
-an exception of one rank               its own   `ending_the_job`: 3 for a machine of a command, 2
+an exception of one rank               its own   `abort_on_error`: 3 for a machine of a command, 2
                                                  for too little memory, 130 for Ctrl-C, else 1
 ranks do not meet in time              3         `limit_start`, a thread, since MPI may hang
 one rank calls sys.exit(code) before   its own   `_abort_if_ranks_wait`, if others do not leave
-MPI reports a lost rank                3         `ending_the_job` (mpirun --with-ft ulfm)
+MPI reports a lost rank                3         `abort_on_error` (mpirun --with-ft ulfm)
 a mapped shard is cut                  3         `files.mapping`; the launcher ends the others
 a process is killed                    launcher  the launcher ends the others
 the launcher is killed                 3         `end_with_launcher`
@@ -206,7 +206,7 @@ def _abort_if_ranks_wait() -> None:
 
 
 @contextmanager
-def ending_the_job(
+def abort_on_error(
     comm: MPI.Intracomm, known: type[BaseException] | tuple[()] = CecError
 ) -> Iterator[None]:
     """End the job on an exception of one rank, because the others would wait for it.
@@ -223,7 +223,7 @@ def ending_the_job(
 
 
 def abort_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
-    """Print an exception of this rank, and end the job (see `ending_the_job`)."""
+    """Print an exception of this rank, and end the job (see `abort_on_error`)."""
     log.critical("rank %d ends the job", comm.rank, exc_info=error)
     code = exit_code_of(error) if comm.rank == 0 else FAILED_MACHINE
     shortage, where = as_shortage_error(error), f"rank {comm.rank} on {socket.gethostname()}"

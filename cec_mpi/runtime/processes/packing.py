@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READERS: dict[Any, Callable[[Any], Any]] = {Manifest: convert_manifest}
+DECODERS: dict[Any, Callable[[Any], Any]] = {Manifest: convert_manifest}
 """Functions that make objects of what was sent, by type; rooms above add theirs."""
 
 
 def pack(content: Any) -> bytes:
     """Return a message with an object for `unpack`: a dataclass, an array, or builtins.
 
-    It may also be of a type in `READERS`. If it has a method `content`, that returns what is sent.
+    It may also be of a type in `DECODERS`. If it has a method `content`, that returns what is sent.
 
     Examples
     --------
@@ -97,8 +97,8 @@ def _content_of(value: Any) -> Any:
 
 
 def _decode(kind: Any, content: Any) -> Any:
-    if kind in READERS:
-        return READERS[kind](content)
+    if kind in DECODERS:
+        return DECODERS[kind](content)
     return msgspec.convert(content, kind, dec_hook=_decode_hook)
 
 

@@ -27,11 +27,11 @@ from zlib import crc32
 from cec_mpi._version import __version__
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import (
+    abort_on_error,
     as_cec_error,
     as_shortage_error,
     end_start_limit,
     end_with_launcher,
-    ending_the_job,
     exit_code_of,
     flush,
     leave_forks_without_mpi,
@@ -486,7 +486,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     Rank 0's code, which the launcher passes on, is that of `body`.
 
     An exception that all ranks raise is printed once, a `CecError` in one line. Any other one ends
-    the whole job (`ending_the_job`).
+    the whole job (`abort_on_error`).
 
     After `start_timeout` seconds (see `start_limit_seconds`) `body` has to have called
     `start_barrier`, or have left.
@@ -500,7 +500,7 @@ def run_on_ranks(body: Callable[[MPI.Intracomm], int], start_timeout: float | No
     # mpirun ends its ranks on Ctrl-C; a traceback of each of them would bury the reason.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with ending_the_job(comm):
+        with abort_on_error(comm):
             check_packages(comm)
             code = body(comm)
     except BaseException as error:

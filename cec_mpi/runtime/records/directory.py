@@ -20,8 +20,8 @@ SUMMARY = "summary.json"
 SUMMARY_VERSION = 1
 RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
-PREVIOUS = "checkpoint.previous.npz"
-_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS)
+PREVIOUS_CHECKPOINT = "checkpoint.previous.npz"
+_RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS_CHECKPOINT)
 _STORES = ("manifest.json", "incomplete.json")  # files of complete and incomplete stores
 _EARLIER = ".earlier"
 _MAX_HEADER_BYTES = 1 << 26  # bytes
@@ -57,14 +57,14 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
         check_regular(path / name)
     if found and not allow_existing and not _has_no_steps(path, found):
         what = ", ".join(found)
-        goes_on = not {CHECKPOINT, PREVIOUS}.isdisjoint(found)
-        if SUMMARY in found or not (goes_on or STEPS in found):
+        can_resume = not {CHECKPOINT, PREVIOUS_CHECKPOINT}.isdisjoint(found)
+        if SUMMARY in found or not (can_resume or STEPS in found):
             raise InputError(
                 f"{path} holds results ({what}): use --resume, --overwrite or a new DIR"
             )
         raise InputError(
             f"{path} holds an incomplete run ({what}): --resume "
-            f"{'continues it' if goes_on else 'restarts it, because there is no checkpoint'}, "
+            f"{'continues it' if can_resume else 'restarts it, because there is no checkpoint'}, "
             "--overwrite starts from the beginning, or use a new DIR"
         )
     for directory in (path, path.absolute().parent):
@@ -86,7 +86,7 @@ def earlier_results(path: Path) -> list[str]:
 
 
 @contextmanager
-def removed_if_refused(path: Path) -> Iterator[None]:
+def remove_if_rejected(path: Path) -> Iterator[None]:
     """Remove the directory of a run and its logs at the end if the run was refused.
 
     They are removed if this context created them, raises an input error, and leaves no results.
@@ -110,20 +110,20 @@ def removed_if_refused(path: Path) -> Iterator[None]:
 
 def _has_no_steps(path: Path, found: list[str]) -> bool:
     """Return whether a run was killed here before its first step."""
-    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_set_aside(path) or is_locked(path):
+    if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier_results(path) or is_locked(path):
         return False
     try:
         with os.fdopen(open_regular(path / STEPS), "rb") as stream:
             header = stream.readline(_MAX_HEADER_BYTES)
-            is_one = not header or header.startswith(b'{"kind":"header"')
-            return is_one and not stream.read(1)
+            is_header_only = not header or header.startswith(b'{"kind":"header"')
+            return is_header_only and not stream.read(1)
     except OSError:
         return False
 
 
 def has_checkpoint(path: Path) -> bool:
     """Return whether a directory has a checkpoint, damaged or not."""
-    return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS))
+    return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS_CHECKPOINT))
 
 
 def set_results_aside(path: Path) -> None:
@@ -146,7 +146,7 @@ def set_results_aside(path: Path) -> None:
             (path / name).rename(aside / name)
 
 
-def has_set_aside(path: Path) -> bool:
+def has_earlier_results(path: Path) -> bool:
     """Return whether results of an earlier run were set aside."""
     return (path / _EARLIER).is_dir()
 

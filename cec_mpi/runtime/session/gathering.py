@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import (
-    ending_the_job,
+    abort_on_error,
     mark_shared_error,
     this_process,
     was_forked,
@@ -94,7 +94,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
     places = place_of_ranks(comm)
     start_barrier(comm)
     if comm.rank:
-        with ending_the_job(comm, known=()):
+        with abort_on_error(comm, known=()):
             error = serve(CollectiveMachineEnd(comm))
         if error is not None:
             time.sleep(RAISING_SECONDS)

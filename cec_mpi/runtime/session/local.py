@@ -139,7 +139,7 @@ class LocalHub(StaticHub):
         for host in self.roster.processes if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
-                    self.open_for(host.rank, machine)
+                    self.open_on(host.rank, machine)
                     self.roster.mark_joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:
@@ -171,7 +171,7 @@ class LocalHub(StaticHub):
     def lose(self, machine: int, reason: str) -> None:
         """Make a machine die; a spare replaces it."""
         self.roster.lose(self._rank_of(machine), reason)
-        self._fill()
+        self._fill_vacancies()
 
     def mark_late(self, machine: int) -> None:
         """See `ElasticHub.mark_late`."""
@@ -184,7 +184,7 @@ class LocalHub(StaticHub):
     def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
         """See `ElasticHub.exclude`."""
         self.roster.exclude(self._rank_of(machine), reason, change)
-        self._fill()
+        self._fill_vacancies()
 
     def carry(self, rank: int, machine: int) -> None:
         """See `ElasticHub.carry`; a host has capacity for one machine."""
@@ -197,11 +197,11 @@ class LocalHub(StaticHub):
     def _rank_of(self, machine: int) -> int:
         return self.roster.host_of(machine).rank
 
-    def _fill(self) -> None:
+    def _fill_vacancies(self) -> None:
         while self.roster.vacant and (spares := self.roster.spares()):
             self.roster.join(spares[0].rank, self.roster.vacant[0])
 
-    def open_for(self, rank: int, number: int) -> Machine:
+    def open_on(self, rank: int, number: int) -> Machine:
         """Open the shard of a machine that a host takes."""
         assert self._opening is not None
         machine = self.machine_of(number, self._opening)

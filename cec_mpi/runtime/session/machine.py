@@ -53,7 +53,7 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 )
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
-from cec_mpi.store.limits import DEFAULT_MEMORY, free_memory
+from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION, free_memory
 from cec_mpi.terminal import print_note, remove_error_filters
 from cec_mpi.text import shorten
 
@@ -91,7 +91,7 @@ def join(
     source: str | os.PathLike[str],
     *,
     machines: int = 1,
-    memory: float = DEFAULT_MEMORY,
+    memory: float = DEFAULT_MEMORY_FRACTION,
     machine: int | None = None,
     retry: float | None = None,
     threads: int | None = None,
@@ -168,7 +168,7 @@ def join(
         _hello(memory if memory > 1 else memory * free_memory()),
         count=machines,
         machines=() if machine is None else (machine,),
-        is_limited=memory != DEFAULT_MEMORY,
+        is_limited=memory != DEFAULT_MEMORY_FRACTION,
     )
     with SignalRecorder() as signals:
         search = _MasterFinder(where, signals, retry)
@@ -221,7 +221,7 @@ def serve_as_rank(
     """
     launch = file, job, os.getppid() if parent is None else parent
     with SignalRecorder(ignores_interrupts=True) as signals:  # the master handles them
-        hello = replace(_hello(DEFAULT_MEMORY * free_memory()), rank=rank)
+        hello = replace(_hello(DEFAULT_MEMORY_FRACTION * free_memory()), rank=rank)
         search = _MasterFinder(source, signals, seconds, launch)
         has_ended = False
         try:

@@ -150,7 +150,7 @@ class StaticHub:
     def exclude_leaving(self, answers: Answers) -> Answers:
         """Exclude the machines whose reports have the leaving flag; returns the answers."""
         for machine in answers.leaving:
-            host = self.roster.carrier(machine)
+            host = self.roster.serving_host(machine)
             if host is not None:
                 self.roster.exclude(host.rank, LEAVE_REASON, Left)
         return answers

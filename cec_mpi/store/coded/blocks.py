@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from cec_mpi.core.accuracy.recombine import Recombination, Recombiner
-from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.accuracy.rounding import encoding_error_bound
 from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.blocks import Blocks, ConsistentShards, Values
@@ -28,7 +28,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     def __init__(self, directory: Path, manifest: CodedManifest, sums: Sums) -> None:
         super().__init__(directory, manifest, sums)
-        self._encoding_errors = encoding_error(manifest.code.generator, manifest.dtype)
+        self._encoding_errors = encoding_error_bound(manifest.code.generator, manifest.dtype)
         self._thread_cache = threading.local()
 
     @property

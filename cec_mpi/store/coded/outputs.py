@@ -96,7 +96,7 @@ class Decoding:
         parts, bounds = self.blocks.decode(found)
         if self.exponents is not None:
             exponents = self.exponents.rows(*manifest.rows_of(number))
-            parts = _multiplied(parts, exponents)
+            parts = _apply_exponents(parts, exponents)
         grid, end = manifest.grid, manifest.rows * manifest.columns
         for part, rows in enumerate(parts):
             first = part * grid.rows * grid.columns + grid.block(number).offset
@@ -132,7 +132,7 @@ class NpyOutput(Output):
         """As `Output.write`: threads of all processes decode."""
         directory, manifest, threads = blocks.directory, blocks.manifest, runner.threads
         exponents = open_exponents(directory, manifest)
-        with self.being_written(partial, manifest) as place:
+        with self.open_raw_file(partial, manifest) as place:
             work = Decoding(directory, manifest, blocks.sums, *place, exponents, memory, threads)
             outcomes = [outcome for piece in runner.run(work) for outcome in piece]
             check_outcomes(outcomes, directory, manifest, "decoded")
@@ -140,7 +140,7 @@ class NpyOutput(Output):
         return bound
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
+    def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Yield a file for X in the layout of memory, and the offset of X in it.
 
         At the end of the block, `partial` is the matrix in its format.
@@ -158,7 +158,7 @@ class HDF5Output(NpyOutput):
     needs = "h5py"
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
+    def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Let the library reserve space for X in the file."""
         h5py = import_library(self.needs, self.path, "written")
         try:
@@ -192,7 +192,7 @@ class _ConvertedOutput(NpyOutput, ABC):
     """A format into which a temporary file is converted."""
 
     @contextmanager
-    def being_written(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
+    def open_raw_file(self, partial: Path, manifest: CodedManifest) -> Iterator[tuple[Path, int]]:
         """Yield a temporary file."""
         raw = partial.with_name(f"{partial.name}.raw")
         try:
@@ -361,7 +361,7 @@ def _data_bytes(manifest: CodedManifest) -> int:
     return manifest.rows * manifest.columns * manifest.itemsize
 
 
-def _multiplied(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
+def _apply_exponents(parts: NDArray[Any], exponents: NDArray[np.int16]) -> NDArray[Any]:
     """Multiply rows of parts of X, (L, w), with powers of two, (L, rows)."""
     rows = parts.reshape(*exponents.shape, -1)
     largest = np.finfo(rows.dtype).max

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, vstack
 
-from cec_mpi.core.replicas.parts import ROW_COST
+from cec_mpi.core.replicas.parts import ROW_OVERHEAD
 from cec_mpi.errors import DamagedStoreError, MachineError
 from cec_mpi.store.copies.layout import (
     INDICES,
@@ -80,8 +80,8 @@ class SparseShard(FileShard):
         for part, start, stop in self._runs(intervals):
             first = self._file.first(part, POINTERS)
             entries += int(pointers[first + stop]) - int(pointers[first + start])
-        mean = self._layout.entries[-1] / self.count + ROW_COST
-        return float((entries + ROW_COST * super().amount(intervals)) / mean)
+        mean = self._layout.entries[-1] / self.count + ROW_OVERHEAD
+        return float((entries + ROW_OVERHEAD * super().amount(intervals)) / mean)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""

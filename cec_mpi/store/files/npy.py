@@ -90,7 +90,7 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     return file.getvalue()
 
 
-def create_result_map(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+def create_memmap(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """Create a memory-mapped file of float64, and replace any file of this name.
 
     Raises
@@ -107,12 +107,12 @@ def create_result_map(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, Any]
 
 
 def open_result_map(path: Path) -> np.memmap[Any, Any]:
-    """Memory-map a file of `create_result_map` for reading and writing.
+    """Memory-map a file of `create_memmap` for reading and writing.
 
     Raises
     ------
     InputError
-        `create_result_map` did not write this file, or it was altered.
+        `create_memmap` did not write this file, or it was altered.
     OSError
         It is a link, has several names, or cannot be opened.
     """

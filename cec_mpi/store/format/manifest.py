@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Meta, Struct, StructMeta
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.accuracy.rounding import encoding_error_bound
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.replicas.parts import Parts
@@ -347,7 +347,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
     def shard_errors(self) -> NDArray[np.float64]:
         """Error bounds of all shards, from encoding or from repair: (N,); see `answer_error`."""
         repaired = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in self.shards]
-        return np.maximum(encoding_error(self.code.generator, self.dtype), repaired)
+        return np.maximum(encoding_error_bound(self.code.generator, self.dtype), repaired)
 
     @property
     def itemsize(self) -> int:

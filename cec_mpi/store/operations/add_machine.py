@@ -13,7 +13,7 @@ from cec_mpi.store.files.replacing import is_writable_in_place
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.store.limits import WORK_MEMORY
+from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.rebuilding import RebuildWork, publish_rebuilt, rebuild_blocks
 from cec_mpi.store.work import LocalRunner, Runner
@@ -23,7 +23,7 @@ def add_machine(
     store: str | os.PathLike[str],
     *,
     seed: int = 0,
-    memory: int = WORK_MEMORY,
+    memory: int = WORK_MEMORY_BYTES,
     runner: Runner | None = None,
 ) -> Manifest:
     """Compute the shard of a further machine, N + 1, without X.

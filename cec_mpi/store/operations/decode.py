@@ -10,7 +10,7 @@ from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.checksums import read_rows
 from cec_mpi.store.kinds import open_blocks, open_output
-from cec_mpi.store.limits import WORK_MEMORY
+from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
@@ -20,7 +20,7 @@ def decode(
     out: str | os.PathLike[str],
     *,
     delimiter: str | None = None,
-    memory: int = WORK_MEMORY,
+    memory: int = WORK_MEMORY_BYTES,
     runner: Runner | None = None,
 ) -> float:
     """Decode the matrix X of a store into a new file.

@@ -17,7 +17,7 @@ from cec_mpi.store.files.replacing import sync
 from cec_mpi.store.files.saving import input_errors
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.scaling import restore_scaling
-from cec_mpi.store.limits import WORK_MEMORY
+from cec_mpi.store.limits import WORK_MEMORY_BYTES
 from cec_mpi.store.manifest_files import (
     MANIFEST,
     MANIFEST_COPY,
@@ -72,7 +72,7 @@ def repair(
     store: str | os.PathLike[str],
     machine: int | None = None,
     *,
-    memory: int = WORK_MEMORY,
+    memory: int = WORK_MEMORY_BYTES,
     runner: Runner | None = None,
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
 _MAX_SPAN = 100  # log10: rows or columns that are smaller by more are lost in sums of squares
-_LEAST, _MOST = -1021, 1024  # exponents of normal numbers, as in `binary_exponent`
+_MIN_EXPONENT, _MOST = -1021, 1024  # exponents of normal numbers, as in `binary_exponent`
 
 
 def binary_exponent(values: ArrayLike) -> int:
@@ -30,7 +30,7 @@ def binary_exponent(values: ArrayLike) -> int:
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
-def normalised(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+def normalise(vector: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     """Divide a vector by the power of two that is about as large as its largest number.
 
     Returns
@@ -77,7 +77,7 @@ def scaled(X: Any, task: str, *, spans: bool = False) -> tuple[LinearOperator, i
             f"{task}: X is too large or not finite: its product with a vector of numbers from 1 "
             "to 2 holds infinity or NaN"
         )
-    image, size = normalised(product)
+    image, size = normalise(product)
     exponent = size + binary_exponent(np.linalg.norm(image) / math.sqrt(math.prod(X.shape)))
     operator = divided(X, exponent)
     if spans:
@@ -150,7 +150,7 @@ def rescale(
     """
     size = binary_exponent(values) + exponent
     finite = np.isfinite(values).all()
-    beyond = size > _MOST or (size < _LEAST and not zero)
+    beyond = size > _MOST or (size < _MIN_EXPONENT and not zero)
     if not finite or (beyond and np.any(values)):
         found = f"about {_text(size)}, which is too {'large' if size > 0 else 'small'} for float64"
         others = ", ".join(f"{name} is about {_text(size)}" for name, size in sizes.items())

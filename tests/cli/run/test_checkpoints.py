@@ -22,7 +22,7 @@ from cec_mpi.store.files.replacing import partial_name
 from cec_mpi.tasks.common.checkpoint import restore_state
 
 ABOUT = {"task": "power", "options": {"tol": "1e-08"}, "shards": ["0123456789abcdef"]}
-NEWEST, PREVIOUS = "checkpoint.npz", "checkpoint.previous.npz"
+NEWEST, PREVIOUS_CHECKPOINT = "checkpoint.npz", "checkpoint.previous.npz"
 
 
 def state_of(step):
@@ -85,7 +85,7 @@ def test_the_newest_state_comes_back_as_it_was(two, newest):
     found = resumed(two, newest)
     assert found.problem == ""
     assert is_same(found.state, state_of(2))
-    assert names_in(two) == [NEWEST, PREVIOUS]
+    assert names_in(two) == [NEWEST, PREVIOUS_CHECKPOINT]
 
 
 def test_a_byte_altered_gives_the_state_before_or_the_same(two, newest):
@@ -129,7 +129,7 @@ def test_what_is_no_checkpoint_of_this_version_is_named_with_a_way_on(two, newes
         found = resumed(two, content)
         assert f"{two / NEWEST} cannot be read as a checkpoint" in found.problem
         assert says in found.problem
-        assert PREVIOUS in found.problem
+        assert PREVIOUS_CHECKPOINT in found.problem
         assert_whole(found)
 
 
@@ -254,7 +254,7 @@ def test_two_damaged_ones_are_refused(tmp_path):
     (tmp_path / NEWEST).write_bytes(b"x")
     with pytest.raises(InputError, match=r"checkpoint\.npz cannot be read as .*--overwrite"):
         read_checkpoint(tmp_path, ABOUT)
-    (tmp_path / PREVIOUS).write_bytes(b"x")
+    (tmp_path / PREVIOUS_CHECKPOINT).write_bytes(b"x")
     with pytest.raises(InputError, match=r"checkpoint\.npz .* and .*checkpoint\.previous\.npz"):
         read_checkpoint(tmp_path, ABOUT)
 
@@ -272,10 +272,10 @@ def test_a_checkpoint_of_something_else_is_no_reason_to_take_the_one_before(tmp_
 def test_a_damaged_one_never_takes_the_place_of_the_whole_one_before(tmp_path):
     write(checkpoint_in(tmp_path), 1, 2)
     (tmp_path / NEWEST).write_bytes(b"x")
-    before = (tmp_path / PREVIOUS).read_bytes()
+    before = (tmp_path / PREVIOUS_CHECKPOINT).read_bytes()
     again = checkpoint_in(tmp_path, read_checkpoint(tmp_path, ABOUT))
     write(again, 3)
-    assert (tmp_path / PREVIOUS).read_bytes() == before
+    assert (tmp_path / PREVIOUS_CHECKPOINT).read_bytes() == before
     assert is_same(read_checkpoint(tmp_path, ABOUT).state, state_of(3))
     write(again, 4)
     (tmp_path / NEWEST).unlink()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cec_mpi.core.accuracy.recombine import Recombination
-from cec_mpi.core.accuracy.rounding import encoding_error
+from cec_mpi.core.accuracy.rounding import encoding_error_bound
 from cec_mpi.core.code.conditioning import choose_machines
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
@@ -44,7 +44,7 @@ def test_no_shard_and_no_part_is_farther_off_than_its_bound(size, family, dtype,
     machines, recovery = size
     code, X, shards = made(machines, recovery, family, dtype, seed)
     basis = data.draw(st.sampled_from(list(combinations(range(1, machines + 1), recovery))))
-    given_errors = encoding_error(code.generator, dtype)
+    given_errors = encoding_error_bound(code.generator, dtype)
     largest = np.abs(X).max(axis=0)  # of the L entries at each place
     exact = exactly(code.generator, X)
     assert (np.abs(shards - exact) <= given_errors[:, None] * largest).all()
@@ -61,7 +61,7 @@ def test_no_shard_and_no_part_is_farther_off_than_its_bound(size, family, dtype,
 
 def test_a_shard_that_is_a_part_of_x_has_no_error():
     code = make_code(5, 3, systematic=True)
-    errors = encoding_error(code.generator, np.float32)
+    errors = encoding_error_bound(code.generator, np.float32)
     assert errors[:3].tolist() == [0, 0, 0]
     assert (errors[3:] > 0).all()
 

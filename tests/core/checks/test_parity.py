@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.rounding import answer_error, encoding_error
+from cec_mpi.core.accuracy.rounding import answer_error, encoding_error_bound
 from cec_mpi.core.checks.parity import Comparison, ParityChecker, answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code import mds
@@ -433,7 +433,7 @@ def test_what_explains_a_disagreement_is_what_brute_force_finds(family):
 def test_shards_that_were_repaired_are_allowed_their_error():
     code, answers, scale = made(6, 3, "fourier", "float64", 0)
     answers[2] += 1e-9 * scale
-    errors = encoding_error(code.generator, "float64")
+    errors = encoding_error_bound(code.generator, "float64")
     everybody = range(1, 7)
     assert checker_of(code, "float64").disagree(everybody, answers, scale)
     errors[2] = 1e-9

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.replicas.parts import ROW_COST, cut_parts
+from cec_mpi.core.replicas.parts import ROW_OVERHEAD, cut_parts
 from cec_mpi.errors import InputError
 
 
@@ -27,7 +27,7 @@ def test_parts_follow_each_other_and_have_all_rows(counts, parts, cells):
     assert (cut.rows[0], cut.rows[-1]) == (0, len(counts))
     assert (np.diff(cut.rows) > 0).all()
     assert np.array_equal(cut.entries, indptr[cut.rows])
-    costs = np.array(counts) + ROW_COST
+    costs = np.array(counts) + ROW_OVERHEAD
     expected = [costs[a:b].sum() for a, b in zip(cut.bounds[:-1], cut.bounds[1:], strict=True)]
     np.testing.assert_allclose(cut.costs, expected)
     # A part costs no more than its share and half a row at each end.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi import make_code
 from cec_mpi.core.plan.planner import plan_step
 from cec_mpi.core.step.codec import Codec, make_scratch, panel_width
-from cec_mpi.core.threads import LONG
+from cec_mpi.core.threads import PARALLEL_THRESHOLD
 
 
 class Coded:
@@ -70,7 +70,7 @@ def test_what_was_coded_is_decoded_and_the_adjoint_is_its_transpose(data):
 def test_more_numbers_than_are_decoded_at_a_time(equal, threads):
     rows, speeds = 3 * panel_width(2) // 2, [1.0] * 4 if equal else [1.0, 2.0, 3.0, 4.0]
     coded = Coded(make_code(4, 2), speeds, rows, 1, threads=threads)
-    assert coded.parts.size > LONG  # so that there are threads
+    assert coded.parts.size > PARALLEL_THRESHOLD  # so that there are threads
     np.testing.assert_allclose(coded.decoded(), coded.parts, atol=1e-13)
     assert coded.decoded().ravel() @ coded.given.ravel() == pytest.approx(
         coded.answers @ coded.coefficients()

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from cec_mpi.runtime.wire.sockets.listener import Listener
-from cec_mpi.runtime.wire.sockets.messages import GOOD_BYE, HELLO, kind_and_head
+from cec_mpi.runtime.wire.sockets.messages import HELLO, LEAVE, split_frame
 from helpers.joined import error_of, exit_codes
 from helpers.waiting import LIMIT, wait_until
 
@@ -29,9 +29,9 @@ def test_a_machine_that_a_signal_ends_waits_for_no_other_run(join, conn):
     master = Listener(["127.0.0.1"], None)
     master.file.write(conn)
     (machine,) = join(1, "--retry", 10 * LIMIT)
-    for kind in (HELLO, GOOD_BYE):
+    for kind in (HELLO, LEAVE):
         heard = wait_until(master.receive)
-        assert kind_and_head(heard[1][0])[0] == kind
+        assert split_frame(heard[1][0])[0] == kind
         machine.terminate()
     master.close()  # which lets nobody go before
     assert machine.wait(LIMIT) == 6, error_of(machine)

@@ -65,7 +65,7 @@ def test_a_lost_machine_is_replaced_in_the_step_and_by_a_spare(made):
     first = recorder.records[0].events
     assert first[0] == {"lost": 2, "reason": "it died"}
     assert recorder.records[1].available == (1, 2, 3, 4, 5)
-    assert hub.roster.carrier(2).rank == 6
+    assert hub.roster.serving_host(2).rank == 6
     assert [record.away for record in recorder.records] == [{}, {}]
 
 
@@ -83,9 +83,9 @@ def test_a_spare_gives_what_only_its_machine_can(made, adjoint):
     X, make, recorder = made
     master, hub = make(spares=1, machines=(1, 2, 3))
     check(X, master)
-    first = hub.roster.carrier(3)
+    first = hub.roster.serving_host(3)
     hub.kills = lambda job: (
-        hub.roster.carrier(3) is first and (job.machine, job.product.adjoint) == (3, adjoint)
+        hub.roster.serving_host(3) is first and (job.machine, job.product.adjoint) == (3, adjoint)
     )
     check(X, master)
     assert sum("joined" in event for event in recorder.happened) == 1

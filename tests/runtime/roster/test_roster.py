@@ -85,11 +85,11 @@ def test_a_spare_takes_a_machine_that_is_lost(roster, changes):
     (spare,) = roster.spares()
     roster.join(spare.rank, 1)
     assert (roster.vacant, roster.opening) == ([], {1})
-    assert roster.carrier(1) is None
+    assert roster.serving_host(1) is None
     assert roster.spares() == []
     roster.mark_joined(3, 1)
     assert changes[1:] == [Joined(1, 3)]
-    assert roster.carrier(1) is spare is roster[3]
+    assert roster.serving_host(1) is spare is roster[3]
 
 
 def test_a_host_loses_all_of_its_machines_at_once(changes):
@@ -151,11 +151,11 @@ def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(r
     roster.mark_joined(2, 1)
     assert (roster[2].adopted, roster[2].free) == ([1], 0)
     roster.join(3, 1)
-    assert (roster.opening, roster.carrier(1), roster.vacant) == (set(), roster[2], [])
+    assert (roster.opening, roster.serving_host(1), roster.vacant) == (set(), roster[2], [])
     roster.mark_computing(1)
     roster.mark_answered(2, 1)
     roster.mark_joined(3, 1)
-    assert (roster.carrier(1), carried(roster)) == (roster[3], [[2], [1]])
+    assert (roster.serving_host(1), carried(roster)) == (roster[3], [[2], [1]])
     assert changes == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
 
 
@@ -166,7 +166,7 @@ def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(r
     roster.join(3, 1)
     changes.clear()
     roster.lose(3, "gone")
-    assert (roster.carrier(1), roster.vacant, changes) == (roster[2], [], [])
+    assert (roster.serving_host(1), roster.vacant, changes) == (roster[2], [], [])
     roster.add()
     roster.join(4, 1)
     roster.lose(2, "gone")
@@ -236,7 +236,7 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
                 possible += [("join", rank, n) for n in to_take - set(host.machines)]
             for machine, state in host.machines.items():
                 possible.append(("release", rank, Lost(machine, "why")))
-                before = roster.carrier(machine)
+                before = roster.serving_host(machine)
                 if state is State.JOINING and (before is None or machine in before.adopted):
                     possible.append(("mark_joined", rank, machine))
                 if state in ASKED:
@@ -258,4 +258,4 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
         for host in roster.processes:
             assert not (host.is_excluded and host.machines)
         for machine in (1, 2, 3):
-            assert (roster.carrier(machine) is None) == (machine not in serving)
+            assert (roster.serving_host(machine) is None) == (machine not in serving)

@@ -14,12 +14,12 @@ from typing import Any, get_type_hints
 import numpy as np
 from mpi4py import MPI
 
-from cec_mpi.runtime.processes.ending import as_cec_error, ending_the_job
+from cec_mpi.runtime.processes.ending import abort_on_error, as_cec_error
 from cec_mpi.runtime.processes.packing import Failure, pack, pack_fields, unpack, unpack_fields
 from cec_mpi.runtime.processes.places import place_of_ranks
 from cec_mpi.runtime.processes.start import start_barrier
 from cec_mpi.runtime.processes.waiting import PollTimer, wait_for
-from cec_mpi.store.work import Watch, Work, do_pieces
+from cec_mpi.store.work import Watch, Work, process_pieces
 
 _MASTER = 0
 # Tags of messages to a rank: a work behind the number of its kind, or nothing; the end of a work;
@@ -56,7 +56,7 @@ def run_shared(
     try:
         start_barrier(comm)
         threads = [place.threads for place in places]
-        with ending_the_job(comm):
+        with abort_on_error(comm):
             if comm.rank:
                 _run_worker(comm, kinds, threads[comm.rank], places[_MASTER].host)
                 return 0
@@ -99,7 +99,7 @@ class SharedRunner:
         self._own_threads = own_threads
         self.watch = watch
         self._found: list[Any] = []
-        self._working: set[int] = set()
+        self._busy_ranks: set[int] = set()
         self._error: BaseException | None = None
         self._bytes = self._total = 0
 
@@ -108,24 +108,24 @@ class SharedRunner:
         self._found, self._error = [], None
         self._bytes, self._total = 0, sum(map(work.size, work.pieces))
         content = bytes([self._kinds.index(type(work))]) + pack_fields(work)
-        self._working = set(range(1, self._comm.size))
-        wait_for([_send(self._comm, rank, _WORK, content) for rank in self._working])
+        self._busy_ranks = set(range(1, self._comm.size))
+        wait_for([_send(self._comm, rank, _WORK, content) for rank in self._busy_ranks])
         result = get_type_hints(work.do)["return"]
         try:
             pieces = _pieces_of_rank(work.pieces, _MASTER, self._comm.size)
-            for piece, found in do_pieces(work, pieces, min(self._own_threads, work.threads)):
-                self._take(found, work.size(piece))
+            for piece, found in process_pieces(work, pieces, min(self._own_threads, work.threads)):
+                self._add_result(found, work.size(piece))
                 while self._error is None and (message := _probe(self._comm)):
                     self._handle_message(*message, result)
                 if self._error is not None:
                     break
             else:
                 work.flush()
-            while self._working and self._error is None:
+            while self._busy_ranks and self._error is None:
                 self._handle_message(*_receive(self._comm), result)
         finally:
             ends = [_send(self._comm, rank, _END) for rank in range(1, self._comm.size)]
-            while self._working:  # until each has confirmed that it is over
+            while self._busy_ranks:  # until each has confirmed that it is over
                 self._handle_message(*_receive(self._comm), result)
             wait_for(ends)
         if self._error is not None:
@@ -134,13 +134,13 @@ class SharedRunner:
 
     def _handle_message(self, rank: int, tag: int, content: bytes, result: Any) -> None:
         if tag == _RESULT:
-            self._take(*unpack(content, tuple[result, int]))
+            self._add_result(*unpack(content, tuple[result, int]))
             return
-        self._working.discard(rank)
+        self._busy_ranks.discard(rank)
         if tag == _FAILED and self._error is None:
             self._error = unpack(content, Failure).error()
 
-    def _take(self, result: Any, size: int) -> None:
+    def _add_result(self, result: Any, size: int) -> None:
         self._found.append(result)
         self._bytes += size
         if self.watch is not None:
@@ -157,7 +157,7 @@ def _run_worker(
         try:
             work = unpack_fields(content[1:], kinds[content[0]])
             pieces = _pieces_of_rank(work.pieces, comm.rank, comm.size)
-            for piece, result in do_pieces(work, pieces, min(threads, work.threads)):
+            for piece, result in process_pieces(work, pieces, min(threads, work.threads)):
                 sent.append(_send(comm, _MASTER, _RESULT, pack((result, work.size(piece)))))
                 if _probe(comm, _END) is not None:
                     ended = True

@@ -27,10 +27,10 @@ SCRATCH_PREFIX = "cec_mpi-"  # prefix of temporary directories with a connection
 KEY_VARIABLE = "CEC_MPI_KEY"  # the environment variable with a secret
 MIN_SECRET_LENGTH = 16  # characters
 
-_MARK, _VERSION = "cec_mpi connection file", 2
+_FORMAT_NAME, _VERSION = "cec_mpi connection file", 2
 _MAX_FILE_BYTES = 1 << 16  # bytes
 _MAX_PATH_BYTES = 107  # bytes of the path of a Unix socket
-_KEY = 32  # bytes of a key
+_KEY_BYTES = 32  # bytes of a key
 _OWNER_ALONE, _OTHERS_WRITE = 0o600, stat.S_IWGRP | stat.S_IWOTH
 ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what stands for all addresses of a host
 MAX_PORT = (1 << 16) - 1
@@ -61,7 +61,7 @@ class Keys(NamedTuple):
     secret_key: Key
 
 
-def new_keys() -> Keys:
+def generate_keys() -> Keys:
     """Return random keys."""
     zmq = zeromq()
     return Keys(*map(Key, (*zmq.curve_keypair(), *zmq.curve_keypair())))
@@ -148,7 +148,11 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
         InputError
             The file cannot be written.
         """
-        content = {"format": _MARK, "version": _VERSION, **to_builtins(self, enc_hook=bytes.decode)}
+        content = {
+            "format": _FORMAT_NAME,
+            "version": _VERSION,
+            **to_builtins(self, enc_hook=bytes.decode),
+        }
         try:
             publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
         except OSError as error:
@@ -243,7 +247,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
         raise InputError(f"{path}: {unreadable_reason(error)}") from None
     except (RecursionError, ValueError):
         content = None
-    if not isinstance(content, dict) or content.pop("format", None) != _MARK:
+    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT_NAME:
         raise InputError(f"{path} is not a connection file of cec_mpi")
     if status.st_uid != os.geteuid():
         raise InputError(f"{path} belongs to user {status.st_uid}: expected a file of your own")
@@ -268,12 +272,12 @@ def _key(kind: type[Key], text: Any) -> Key:
     from zmq.utils import z85
 
     with suppress(KeyError, struct.error):
-        if len(z85.decode(text)) == _KEY:
+        if len(z85.decode(text)) == _KEY_BYTES:
             return kind(text, "ascii")
     raise ValueError("not a key in Z85")
 
 
-def own_addresses() -> list[str]:
+def local_addresses() -> list[str]:
     """Return the names and addresses of this host, ending with 127.0.0.1."""
     found = [socket.gethostname(), socket.getfqdn()]
     with suppress(OSError):

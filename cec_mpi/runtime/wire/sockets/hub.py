@@ -59,18 +59,18 @@ from cec_mpi.runtime.wire.sockets.messages import (
     ANSWER,
     DISMISSED,
     FAILED,
-    FAREWELL,
-    GOOD_BYE,
     HELLO,
+    LEAVE,
+    LEAVE_ACK,
     MEASURE,
     ORDER,
     PROGRESS,
     REFUSED,
     STATUS,
     Hello,
-    kind_and_head,
     pack_jobs,
     package_fingerprint,
+    split_frame,
     unpack_answer,
     unpack_status,
 )
@@ -448,7 +448,7 @@ class SocketHub:
     def _let_go(self, peer: Peer) -> None:
         """Let a host leave that has said good-bye, once it has answered."""
         if peer.has_left and not peer.sent:
-            peer.send(FAREWELL)
+            peer.send(LEAVE_ACK)
             self._lose(peer, "it has said good-bye")
 
     def mark_late(self, machine: int) -> None:
@@ -458,14 +458,14 @@ class SocketHub:
 
     def give_up(self, machine: int, reason: str) -> None:
         """Treat the host of an unresponsive machine as lost; spares replace it."""
-        host = self.roster.carrier(machine)
+        host = self.roster.serving_host(machine)
         if host is not None and host.machines[machine] in (State.COMPUTING, State.LATE):
             self.roster.give_up(host.rank, reason)
             self._fill_vacant()
 
     def exclude(self, machine: int, reason: str, change: type[MachineUnavailable]) -> None:
         """Give a machine no more jobs, and its host none if its answers were wrong."""
-        host = self.roster.carrier(machine)
+        host = self.roster.serving_host(machine)
         if host is None:
             return
         if change is Lost:
@@ -479,7 +479,7 @@ class SocketHub:
 
     def last_error(self, machine: int) -> str:
         """Return the last error of a machine."""
-        host = self.roster.carrier(machine)
+        host = self.roster.serving_host(machine)
         return (host and self._peer_of(host).text) or "no report"
 
     # Processes.
@@ -524,7 +524,7 @@ class SocketHub:
             self._refuse(name, peer, problem)
             return
         try:
-            kind, head = kind_and_head(frames[0])
+            kind, head = split_frame(frames[0])
             self._has_news |= kind != ANSWER
             if peer is None:
                 if kind == HELLO and (hello := self._read_hello(name, head)) is not None:
@@ -539,7 +539,7 @@ class SocketHub:
                 return
             elif kind == STATUS:
                 peer.take_status(unpack_status(head))
-            elif kind == GOOD_BYE:
+            elif kind == LEAVE:
                 peer.has_left = True
             else:
                 raise ValueError("unexpected message")
@@ -761,7 +761,7 @@ class SocketHub:
         log.info("rank %d becomes machine %d", peer.rank, machine)
         self._has_news = True
         options, is_new = self._current_opening.options, machine not in self._last_hosts
-        before = self.roster.carrier(machine)
+        before = self.roster.serving_host(machine)
         if before is not None and before.is_silent:
             self._peer_of(before).order(Order(OrderKind.CLOSE, machine))
         if machine in self.roster.missing and machine not in self.roster.vacant:
@@ -794,7 +794,7 @@ class SocketHub:
             peer.send_verdict(Verdict(failure=Failure.of(MachineError(open_report.problem))))
             self._remove_machine(peer, machine, open_report.problem)
             return
-        before = self.roster.carrier(machine)
+        before = self.roster.serving_host(machine)
         if before is not None:
             if before.machines[machine] in (State.COMPUTING, State.LATE):
                 return

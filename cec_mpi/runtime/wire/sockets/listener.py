@@ -34,8 +34,8 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     ConnectionFile,
     Keys,
     derive_keys,
-    new_keys,
-    own_addresses,
+    generate_keys,
+    local_addresses,
 )
 from cec_mpi.runtime.wire.sockets.library import (
     MAX_READ_BYTES,
@@ -49,9 +49,9 @@ from cec_mpi.runtime.wire.sockets.library import (
     zeromq,
 )
 from cec_mpi.runtime.wire.sockets.messages import (
+    ADMISSION,
+    HEARTBEAT,
     ORDER,
-    PRESENT,
-    VERDICT,
     Hello,
     first,
 )
@@ -150,7 +150,7 @@ class Peer:
     def send_verdict(self, verdict: Verdict) -> None:
         """Begin to send whether the host serves the machine that it has opened."""
         self.opening, self.open_report = 0, None
-        self.send(VERDICT, b"", to_frames(pack(verdict)))
+        self.send(ADMISSION, b"", to_frames(pack(verdict)))
 
     def take_status(self, status: OpenReport | str | None) -> None:
         """Take a message of the host."""
@@ -210,7 +210,7 @@ class Listener:
         silence: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         self._zmq = zmq = zeromq()
-        keys = derive_keys(secret, encrypted) if secret else new_keys()
+        keys = derive_keys(secret, encrypted) if secret else generate_keys()
         raise_file_limit()
         check_descriptors(_DESCRIPTORS, "the sockets that machines use")
         from zmq.auth.thread import ThreadAuthenticator
@@ -227,7 +227,7 @@ class Listener:
             places = [
                 (name, port)
                 for host, port in self._bind(tcp, at, ports)
-                for name in (own_addresses() if host in ALL_ADDRESSES else [host])
+                for name in (local_addresses() if host in ALL_ADDRESSES else [host])
             ]
             self.file = ConnectionFile(
                 tuple(places),
@@ -306,7 +306,7 @@ class Listener:
             now + DISCONNECT_POLL_SECONDS,
             now + DISCONNECT_SWEEP_SECONDS,
         )
-        gone = [caller for caller in callers if not self.send(caller, PRESENT)]
+        gone = [caller for caller in callers if not self.send(caller, HEARTBEAT)]
         self._expected_until = [until for until in self._expected_until[len(gone) :] if until > now]
         return gone
 

@@ -57,22 +57,22 @@ from cec_mpi.runtime.wire.sockets.library import (
     zeromq,
 )
 from cec_mpi.runtime.wire.sockets.messages import (
+    ADMISSION,
     ANSWER,
     DISMISSED,
     FAILED,
-    FAREWELL,
-    GOOD_BYE,
+    HEARTBEAT,
+    LEAVE,
+    LEAVE_ACK,
     MEASURE,
     ORDER,
-    PRESENT,
     PROGRESS,
     REFUSED,
     STATUS,
-    VERDICT,
     copy_frames,
     first,
-    kind_and_head,
     operand_shape,
+    split_frame,
     unpack_order,
 )
 from cec_mpi.store.files.regular import check_descriptors
@@ -215,13 +215,13 @@ class Connection:
                 found = dict(self._poller.poll(1 + int(1e3 * left)))
                 self._disconnected = self._monitor in found and self._is_disconnected()
                 continue
-            kind, head = kind_and_head(frames[0].buffer)
+            kind, head = split_frame(frames[0].buffer)
             if kind == REFUSED:
                 raise InputError(bytes(head).decode())
             if kind in (FAILED, DISMISSED):
                 error = DismissedError if kind == DISMISSED else MachineError
                 raise error(f"the master has excluded this machine: {bytes(head).decode()}")
-            if kind != PRESENT:
+            if kind != HEARTBEAT:
                 return [kind, head, *(frame.buffer for frame in frames[1:])]
 
     def check(self) -> None:
@@ -426,13 +426,13 @@ class SocketMachineEnd:
             self._next_progress = now + PROGRESS_SECONDS
             self._connection.send(PROGRESS)
         if self.shutdown_reason:
-            self._connection.send(GOOD_BYE)
+            self._connection.send(LEAVE)
             raise ShutdownRequested(self.shutdown_reason)
 
     def send_open_report(self, report: OpenReport) -> Verdict:
         """Report the opening of the shard; returns whether this machine serves it."""
         self._report_status(report)
-        content = self._receive(VERDICT)
+        content = self._receive(ADMISSION)
         if content is None:
             return Verdict(failure=Failure.of(MachineError("the master leaves")))
         verdict = unpack(content, Verdict)
@@ -492,7 +492,7 @@ class SocketMachineEnd:
         while True:
             frames = self._connection.receive(SHUTDOWN_POLL_SECONDS)
             if frames is None and self.shutdown_reason:
-                self._connection.send(GOOD_BYE)
+                self._connection.send(LEAVE)
                 raise ShutdownRequested(self.shutdown_reason)
             if frames is not None and frames[0] != ORDER:
                 break
@@ -500,7 +500,7 @@ class SocketMachineEnd:
                 self._queued_orders.append(frames)
                 if unpack_order(np.frombuffer(frames[1], np.int64))[0].kind == OrderKind.STOP:
                     return None
-        if frames[0] == FAREWELL:  # the good-bye was on its way when the master sent the order
+        if frames[0] == LEAVE_ACK:  # the good-bye was on its way when the master sent the order
             raise ShutdownRequested(self.shutdown_reason)
         if frames[0] != kind:
             raise MachineError("the master has sent an unexpected message")
@@ -515,9 +515,9 @@ class SocketMachineEnd:
         """Say good-bye; True if the master has answered it, or has been silent for too long."""
         now = time.monotonic()
         if self._leave_deadline is None:
-            self._connection.send(GOOD_BYE)
+            self._connection.send(LEAVE)
             self._leave_deadline = now + LEAVE_ACK_SECONDS
-        return now > self._leave_deadline or (frames is not None and frames[0] == FAREWELL)
+        return now > self._leave_deadline or (frames is not None and frames[0] == LEAVE_ACK)
 
     @property
     def shutdown_reason(self) -> str:  # noqa: D102

@@ -3,11 +3,11 @@
 ==========  ======================================================================
 to machine
 ORDER       an order, which is for jobs as `pack_jobs` returns it; then bytes that belong to it
-VERDICT     a `Verdict`: whether the machine serves the store that it has opened
+ADMISSION     a `Verdict`: whether the machine serves the store that it has opened
 MEASURE     nothing; all machines are ready to measure their speeds
-PRESENT     nothing; it can be sent as long as the machine is connected
+HEARTBEAT     nothing; it can be sent as long as the machine is connected
 REFUSED     why the machine cannot join
-FAREWELL    nothing; the machine has said good-bye and may leave
+LEAVE_ACK    nothing; the machine has said good-bye and may leave
 FAILED      the machine's error: it gets no more jobs, and leaves
 DISMISSED   why the machine is excluded for good: it leaves
 to master
@@ -17,7 +17,7 @@ ANSWER      reports of the jobs of an order; then their values, or for X' V the 
 STATUS      what a machine reports: on a store that it opened, the error of a job, or that it is
             ready to measure its speed
 PROGRESS    nothing; it copies the shard that it opens
-GOOD_BYE    nothing
+LEAVE    nothing
 ==========  ======================================================================
 
 Objects are JSON that msgspec validates (`processes.packing`).
@@ -54,11 +54,11 @@ from cec_mpi.runtime.wire.orders import (
 )
 from cec_mpi.text import printable
 
-ORDER, VERDICT, MEASURE, PRESENT, REFUSED = b"O", b"V", b"M", b"T", b"R"
-FAREWELL, FAILED, DISMISSED = b"F", b"X", b"D"
-HELLO, ANSWER, STATUS, PROGRESS, GOOD_BYE = b"H", b"A", b"S", b"P", b"B"
+ORDER, ADMISSION, MEASURE, HEARTBEAT, REFUSED = b"O", b"V", b"M", b"T", b"R"
+LEAVE_ACK, FAILED, DISMISSED = b"F", b"X", b"D"
+HELLO, ANSWER, STATUS, PROGRESS, LEAVE = b"H", b"A", b"S", b"P", b"B"
 
-_KIND = 8  # bytes: keeps the numbers after it aligned
+_KIND_BYTES = 8  # bytes: keeps the numbers after it aligned
 
 _MAX_TEXT_LENGTH = 1 << 16  # characters of what went wrong
 _NUMBER = 8  # bytes
@@ -71,12 +71,12 @@ _MAX_RATE = 1e15  # rows per second
 
 def first(kind: bytes, head: NDArray[Any] | bytes) -> bytes:
     """Return the first frame of a message."""
-    return kind.ljust(_KIND) + bytes(head)
+    return kind.ljust(_KIND_BYTES) + bytes(head)
 
 
-def kind_and_head(frame: memoryview) -> tuple[bytes, memoryview]:
+def split_frame(frame: memoryview) -> tuple[bytes, memoryview]:
     """Split the first frame of any message into kind and head."""
-    return bytes(frame[:_KIND]).rstrip(), frame[_KIND:]
+    return bytes(frame[:_KIND_BYTES]).rstrip(), frame[_KIND_BYTES:]
 
 
 def copy_frames(frames: Sequence[Any], array: NDArray[Any]) -> bool:
@@ -168,10 +168,10 @@ def unpack_answer(
         raise ValueError("an answer of the wrong length")
     if len(sizes) == 1:
         return reports, [pieces] * len(jobs)
-    return reports, [_take_numbers(pieces, count) for count in sizes]
+    return reports, [_pop_values(pieces, count) for count in sizes]
 
 
-def _take_numbers(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
+def _pop_values(pieces: list[NDArray[Any]], count: int) -> list[NDArray[Any]]:
     """Remove so many numbers from the beginning of pieces, and return them in pieces."""
     found = []
     while count:

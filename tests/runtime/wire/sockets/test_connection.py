@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
-from cec_mpi.runtime.wire.sockets.messages import HELLO, ORDER, PRESENT
+from cec_mpi.runtime.wire.sockets.messages import HEARTBEAT, HELLO, ORDER
 
 LIMIT = 60  # seconds
 SILENCE = 4.0  # longer than a busy computer may have no time for the other end
@@ -42,7 +42,7 @@ def ends():
 def test_a_machine_may_be_busy_while_the_master_looks_often_whether_it_is_there(ends):
     listener, machine, connection = ends
     for _ in range(3000):
-        assert listener.send(machine, PRESENT)
+        assert listener.send(machine, HEARTBEAT)
     assert listener.send(machine, ORDER)
     time.sleep(1.5 * SILENCE)
     assert listener.disconnected([machine]) == []

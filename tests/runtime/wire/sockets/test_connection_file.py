@@ -15,7 +15,7 @@ from cec_mpi.runtime.wire.sockets.connection_file import (
     check_connection_path,
     connection_from_key,
     derive_keys,
-    new_keys,
+    generate_keys,
     read_connection_file,
 )
 
@@ -136,14 +136,14 @@ def test_both_ends_derive_the_same_keys_from_a_secret():
     keys = derive_keys(SECRET, True)
     assert keys == derive_keys(SECRET, True)
     assert len({*keys, *derive_keys(SECRET, False), *derive_keys(f"{SECRET}.", True)}) == 12
-    assert all(len(key) == len(own) for key, own in zip(keys, new_keys(), strict=True))
+    assert all(len(key) == len(own) for key, own in zip(keys, generate_keys(), strict=True))
     file = connection_from_key("node1", 50000, SECRET, True)
     assert file == ConnectionFile((("node1", 50000),), "", keys[0], *keys[2:], "", True, "")
     assert not connection_from_key("node1", 50000, SECRET, False).encrypted
 
 
 def test_random_keys_are_new():
-    assert len({*new_keys(), *new_keys()}) == 8
+    assert len({*generate_keys(), *generate_keys()}) == 8
 
 
 @pytest.mark.parametrize("secret", ["", "x", "fifteen letters"])

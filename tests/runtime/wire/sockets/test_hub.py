@@ -35,15 +35,15 @@ from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.runtime.wire.sockets.messages import (
+    ADMISSION,
     ANSWER,
-    FAREWELL,
-    GOOD_BYE,
     HELLO,
+    LEAVE,
+    LEAVE_ACK,
     MEASURE,
     ORDER,
     PROGRESS,
     STATUS,
-    VERDICT,
     Hello,
     package_fingerprint,
     unpack_order,
@@ -89,7 +89,7 @@ class Process:
 
     def verdict(self):
         """What the master makes of the opening."""
-        return unpack(b"".join(self.hear(VERDICT)[1:]), Verdict)
+        return unpack(b"".join(self.hear(ADMISSION)[1:]), Verdict)
 
     def answer(self, machine, numbers=ROWS):
         """Answer the job that was asked: so many numbers."""
@@ -610,9 +610,9 @@ def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, co
 
 def test_all_machines_of_a_host_leave_with_it(host):
     hub, _, _, second = host
-    second.say(GOOD_BYE)
+    second.say(LEAVE)
     assert [event.machine for event in happened(hub, Left)] == [2, 3]
-    second.hear(FAREWELL)
+    second.hear(LEAVE_ACK)
 
 
 def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host, come):
@@ -781,7 +781,7 @@ def test_a_process_that_leaves_with_a_job_answers_first(gathered):
     hub, end, (first, *_) = gathered()
     job = ask(end, 1)
     first.order(OrderKind.MULTIPLY)
-    first.say(GOOD_BYE)
+    first.say(LEAVE)
     happens_nothing(hub)
     first.answer(1)
     kinds = [type(event) for event in happened(hub, Left)]
@@ -844,9 +844,9 @@ def test_a_caller_whose_first_message_is_too_large_is_refused(make, come, capsys
 def test_a_connection_is_one_host_once(gathered):
     """One that leaves and comes again and again would keep the master busy."""
     hub, _, (first, *_, spare) = gathered(spares=1)
-    first.say(GOOD_BYE)
+    first.say(LEAVE)
     assert happened(hub, Left)[-1].machine == 1
-    first.hear(FAREWELL)
+    first.hear(LEAVE_ACK)
     first.say(HELLO, pack(Hello(package_fingerprint(), 1, detect_place())))
     assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
     list(hub.events())

@@ -19,7 +19,7 @@ import zmq
 from msgspec.structs import replace
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, new_keys
+from cec_mpi.runtime.wire.sockets.connection_file import connection_from_key, generate_keys
 from cec_mpi.runtime.wire.sockets.library import MAX_READ_BYTES, PIECE, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
@@ -189,7 +189,7 @@ def test_the_last_message_arrives(listen):
 def test_wrong_keys_are_refused(listen, way, wrong, caplog):
     caplog.set_level(logging.DEBUG)
     listener, file = over(way, listen)
-    other = new_keys()
+    other = generate_keys()
     if wrong == "keys":
         bad = replace(file, public_key=other.public_key, secret_key=other.secret_key)
     else:
@@ -205,7 +205,7 @@ def test_wrong_keys_are_refused(listen, way, wrong, caplog):
 def test_a_master_with_other_keys_is_refused(listen):
     _, file = over("curve", listen)
     with pytest.raises(MasterLostError, match="no answer, or different keys"):
-        Connection(replace(file, server_key=new_keys().server_key))
+        Connection(replace(file, server_key=generate_keys().server_key))
 
 
 @pytest.mark.parametrize("way", WAYS)

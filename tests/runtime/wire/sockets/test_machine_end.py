@@ -23,7 +23,7 @@ from cec_mpi.runtime.wire.orders import (
     ReportFields,
 )
 from cec_mpi.runtime.wire.sockets.machine_end import ShutdownRequested, SocketMachineEnd
-from cec_mpi.runtime.wire.sockets.messages import ANSWER, FAREWELL, GOOD_BYE, ORDER
+from cec_mpi.runtime.wire.sockets.messages import ANSWER, LEAVE, LEAVE_ACK, ORDER
 
 
 class Wire:
@@ -54,13 +54,13 @@ def noted():
 def test_a_good_bye_that_meets_an_order_on_its_way_ends_with_a_farewell(noted, tmp_path):
     manifest = cec_mpi.encode(np.ones((2, 2)), tmp_path / "store", 1, 1)
     opening = Opening(tmp_path / "store", manifest, (1,), MachineOptions(), (1, 1))
-    wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [FAREWELL])
+    wire = Wire(None, [*order(OrderKind.OPEN), pack_fields(opening)], [LEAVE_ACK])
     end = SocketMachineEnd(wire, 1, noted)
     with SignalRecorder() as signals:
         assert isinstance(end.receive_order(signals), Open)
         with pytest.raises(ShutdownRequested, match="SIGTERM"):
             end.send_open_report(OpenReport())
-    assert wire.sent[0] == [GOOD_BYE, b""]
+    assert wire.sent[0] == [LEAVE, b""]
 
 
 def test_a_signal_that_came_before_it_serves_goes_with_the_first_answer(noted):

@@ -6,8 +6,8 @@ import pytest
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import (
+    local_addresses,
     order_addresses,
-    own_addresses,
     parse_listen,
 )
 
@@ -59,6 +59,6 @@ def test_the_host_itself_is_tried_first_where_it_is_the_masters():
 
 
 def test_this_host_is_named_once_and_itself_last():
-    names = own_addresses()
+    names = local_addresses()
     assert len(set(names)) == len(names)
     assert names[-1] == "127.0.0.1"
