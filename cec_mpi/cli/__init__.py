@@ -24,7 +24,7 @@ from cec_mpi.runtime.processes.ending import (
     wait_for_rank_0,
 )
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
-from cec_mpi.terminal import (
+from cec_mpi.text.terminal import (
     ALREADY_PRINTED,
     NORMAL,
     VERBOSE,

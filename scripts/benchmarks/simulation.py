@@ -20,7 +20,7 @@ import numpy as np
 import cec_mpi
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.reading import Lines, read_lines
-from cec_mpi.terminal import format_table
+from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

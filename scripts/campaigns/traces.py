@@ -31,7 +31,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.advise import AdviceRequest, MachineGroup, advise, mean_interval
 from cec_mpi.simulation.compare import compare
 from cec_mpi.simulation.scenario import Outcome, Scenario
-from cec_mpi.terminal import format_table
+from cec_mpi.text.terminal import format_table
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 

@@ -18,8 +18,8 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.available import AvailabilityFlags, AvailabilityOptions
 from cec_mpi.runtime.options.option import add_flag, add_option, from_flags
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.terminal import format_table, print_result
 from cec_mpi.text import format_bytes, format_count, format_duration, plural
+from cec_mpi.text.terminal import format_table, print_result
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.advise import Advice, AdviceRequest, Choice, MachineGroup

@@ -18,7 +18,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.elastic import CONNECTION, ElasticOptions
 from cec_mpi.runtime.options.option import add_flag, from_flags
 from cec_mpi.store.files.regular import read_file_or_pipe
-from cec_mpi.terminal import print_result
+from cec_mpi.text.terminal import print_result
 
 
 def add_slurm(p: Parser) -> None:

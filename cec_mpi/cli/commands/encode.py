@@ -10,8 +10,8 @@ from cec_mpi.cli.commands.shared import share_ranks, with_runner
 from cec_mpi.encoding.options import FORMATS, GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
-from cec_mpi.terminal import print_note
 from cec_mpi.text import printable
+from cec_mpi.text.terminal import print_note
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest

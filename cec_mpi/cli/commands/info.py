@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.cli.commands.parser import Parser
 from cec_mpi.cli.commands.shared import add_json
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.terminal import facts_table, print_result
+from cec_mpi.text.terminal import facts_table, print_result
 
 if TYPE_CHECKING:
     from cec_mpi.store import Store

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.removed import removed_command_hint, removed_option_hint
-from cec_mpi.terminal import QUIET, VERBOSE, print_result
 from cec_mpi.text import suggest
+from cec_mpi.text.terminal import QUIET, VERBOSE, print_result
 
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")

@@ -19,8 +19,8 @@ from cec_mpi.runtime.times import PAGE_SECONDS
 from cec_mpi.store.files.durable import is_locked
 from cec_mpi.store.files.regular import open_regular
 from cec_mpi.store.files.saving import write_all
-from cec_mpi.terminal import print_error_line, print_note, warn
 from cec_mpi.text import join_names, printable, truncate
+from cec_mpi.text.terminal import print_error_line, print_note, warn
 
 if TYPE_CHECKING:
     from cec_mpi.report.recorded_run import Run

@@ -17,8 +17,8 @@ from cec_mpi.runtime.options.option import STUDIES, add_option, add_options, fro
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.options.sharing import AssignmentOptions
 from cec_mpi.simulation.options import SimulateOptions
-from cec_mpi.terminal import format_table, print_note, print_result, warn
 from cec_mpi.text import format_bytes, format_count, format_duration, printable
+from cec_mpi.text.terminal import format_table, print_note, print_result, warn
 
 if TYPE_CHECKING:
     from cec_mpi.simulation.compare import Outcomes

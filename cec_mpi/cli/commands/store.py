@@ -11,8 +11,8 @@ from cec_mpi.errors import DamagedStoreError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_flag, add_option
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.terminal import print_note, print_result
 from cec_mpi.text import plural, printable
+from cec_mpi.text.terminal import print_note, print_result
 
 if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.terminal import print_result
+from cec_mpi.text.terminal import print_result
 
 if TYPE_CHECKING:
     from cec_mpi.tasks.common.description import Description

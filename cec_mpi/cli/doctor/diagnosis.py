@@ -16,8 +16,8 @@ from cec_mpi.runtime.processes.places import (
     ranks_by_node,
 )
 from cec_mpi.runtime.processes.start import detect_implementation
-from cec_mpi.terminal import facts_table, format_table
 from cec_mpi.text import plural, printable
+from cec_mpi.text.terminal import facts_table, format_table
 
 _WIDTH = 120  # columns: the width of the terminal is unknown under a launcher
 

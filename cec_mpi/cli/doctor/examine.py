@@ -27,7 +27,7 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import open_store
-from cec_mpi.terminal import print_result
+from cec_mpi.text.terminal import print_result
 
 if TYPE_CHECKING:
     from mpi4py import MPI

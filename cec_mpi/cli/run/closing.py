@@ -16,8 +16,8 @@ import numpy as np
 from cec_mpi.runtime.records.directory import SUMMARY
 from cec_mpi.runtime.records.events import KIND_OF
 from cec_mpi.runtime.records.recorder import Recorder, counts_of
-from cec_mpi.terminal import print_note, take_output_error, warn
 from cec_mpi.text import join_names, plural, printable
+from cec_mpi.text.terminal import print_note, take_output_error, warn
 
 _MAX_NAMED = 5  # machines in a list
 

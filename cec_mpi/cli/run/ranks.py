@@ -19,7 +19,7 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.ending import SignalRecorder
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks
 from cec_mpi.runtime.session.gathering import static_session
-from cec_mpi.terminal import print_to_tty
+from cec_mpi.text.terminal import print_to_tty
 
 if TYPE_CHECKING:
     from mpi4py import MPI

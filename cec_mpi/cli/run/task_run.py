@@ -80,8 +80,8 @@ from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
-from cec_mpi.terminal import ALREADY_PRINTED, print_error_line, print_note, print_result, warn
 from cec_mpi.text import join_names, plural, printable
+from cec_mpi.text.terminal import ALREADY_PRINTED, print_error_line, print_note, print_result, warn
 
 log = logging.getLogger(__name__)
 

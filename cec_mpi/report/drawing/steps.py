@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cec_mpi.terminal import format_table
+from cec_mpi.text.terminal import format_table
 
 _GAP = "  "
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 
-from cec_mpi.terminal import discard_output
+from cec_mpi.text.terminal import discard_output
 
 _PLAIN_TEXT: dict[str, Any] = {
     "markup": False,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cec_mpi.runtime.processes.launcher import detect_launcher
-from cec_mpi.terminal import QUIET, VERBOSE, print_error_line, verbosity
+from cec_mpi.text.terminal import QUIET, VERBOSE, print_error_line, verbosity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

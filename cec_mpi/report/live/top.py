@@ -17,7 +17,7 @@ from rich.live import Live
 from cec_mpi.report.live.console import TruncatedLines, console_on, render_lines
 from cec_mpi.report.live.table import top_lines
 from cec_mpi.report.live.watched_run import WatchedRun
-from cec_mpi.terminal import print_result
+from cec_mpi.text.terminal import print_result
 
 _READING_INTERVAL = 0.1  # seconds between updates while old records are read
 _END_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)

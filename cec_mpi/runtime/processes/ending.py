@@ -78,8 +78,8 @@ from cec_mpi.runtime.times import (
     SRUN_SECONDS,
     TURN_SECONDS,
 )
-from cec_mpi.terminal import discard_output, print_error_line, take_output_error
 from cec_mpi.text import one_message, plural, printable
+from cec_mpi.text.terminal import discard_output, print_error_line, take_output_error
 
 if TYPE_CHECKING:
     from mpi4py import MPI

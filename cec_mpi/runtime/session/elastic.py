@@ -48,7 +48,7 @@ from cec_mpi.runtime.wire.sockets.interfaces import listen_addresses
 from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.store.files.durable import locked
-from cec_mpi.terminal import warn
+from cec_mpi.text.terminal import warn
 
 # The program of a local machine. It imports this copy of the package; -P keeps modules of the
 # working directory out. If this process is killed the machine gets SIGTERM, which ends it while it

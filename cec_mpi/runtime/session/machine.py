@@ -54,8 +54,8 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION, free_memory
-from cec_mpi.terminal import print_note, remove_error_filters
 from cec_mpi.text import shorten
+from cec_mpi.text.terminal import print_note, remove_error_filters
 
 Source = Path | ConnectionFile
 

@@ -13,7 +13,7 @@ from cec_mpi.report.live.display import show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.steps import RunView, progress, states_of
 from cec_mpi.runtime.records.step import Waiting
-from cec_mpi.terminal import print_error_line, warn
+from cec_mpi.text.terminal import print_error_line, warn
 from helpers.steps import BEGIN, header, record
 from helpers.waiting import wait_until
 

@@ -13,7 +13,7 @@ from cec_mpi.report.live.display import (
     VERBOSE_LINES,
     choose_display,
 )
-from cec_mpi.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
+from cec_mpi.text.terminal import NORMAL, QUIET, VERBOSE, set_verbosity
 
 SRUN = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4"}
 

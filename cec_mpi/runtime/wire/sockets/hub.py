@@ -75,8 +75,8 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_status,
 )
 from cec_mpi.store.format.manifest import Manifest
-from cec_mpi.terminal import print_note
 from cec_mpi.text import format_bytes, plural
+from cec_mpi.text.terminal import print_note
 
 if TYPE_CHECKING:
     import zmq

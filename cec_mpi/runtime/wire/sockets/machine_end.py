@@ -76,7 +76,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_order,
 )
 from cec_mpi.store.files.regular import check_descriptors
-from cec_mpi.terminal import print_note
+from cec_mpi.text.terminal import print_note
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
 _UNIX = 0  # in place of a port
