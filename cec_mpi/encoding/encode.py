@@ -43,7 +43,7 @@ from cec_mpi.store.format.manifest import (
     MissingValues,
     store_dtype,
 )
-from cec_mpi.store.manifest_files import INCOMPLETE, MANIFEST
+from cec_mpi.store.manifest_files import INCOMPLETE, MANIFEST, remove_journal
 from cec_mpi.store.reader import open_store
 from cec_mpi.store.work import LocalRunner, Runner
 
@@ -188,6 +188,7 @@ def _write(source: Any, directory: Path, options: EncodeOptions, runner: Runner)
     try:
         if exists and (directory / MANIFEST).exists():
             _check_complete(directory, matrix, options)
+            remove_journal(directory)  # of an encode that was killed at its end
             if not all(file.exists() for _, file in options.target):
                 with _open_as_array(matrix, directory, options, is_resumed=True):
                     check_unchanged(matrix)

@@ -122,7 +122,10 @@ def test_with_nothing_to_resume_it_starts_again(here):
     shutil.rmtree(here / "store")
     resume(here)
     assert contents(here / "store") == contents(here / "whole")
-    resume(here)  # as a batch script does that was started again after it was done
+    # As a batch script does that was started again, after a kill between manifest and journal.
+    for name in ("incomplete.json", "incomplete.sums"):
+        (here / "store" / name).write_text("")
+    resume(here)
     assert contents(here / "store") == contents(here / "whole")
     with pytest.raises(InputError, match="begun with seed 0, not 1"):
         resume(here, seed=1)
