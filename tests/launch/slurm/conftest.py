@@ -24,8 +24,9 @@ def cluster(tmp_path_factory):
     if reason := reason_to_skip("slurm"):
         pytest.skip(reason)
     directory = tmp_path_factory.mktemp("cluster")
-    for _ in range(20):  # until its ports are free
-        port = random.randrange(20_000, 30_000, 10)
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
+    for _ in range(20):  # until its ports are free; each worker has its own range
+        port = 20_000 + 2_500 * worker + random.randrange(0, 2_500, 10)
         size = {"NODES": "4", "CPUS": "4", "PORT": str(port)}
         up = subprocess.run(
             [SCRIPT, "up", directory],
