@@ -99,8 +99,9 @@ def test_machines_come_back_whenever_the_master_is_killed(
     assert len(list((tmp_path / "out" / "logs").glob("machine-*.log"))) >= 2
 
 
-def test_a_run_that_is_stopped_lets_its_machines_go(begin, store, join, conn):
-    process = begin(store)
+def test_a_run_that_is_stopped_lets_its_machines_go(begin, make_store, join, conn):
+    """It waits for a third machine, so that it does not end before."""
+    process = begin(make_store(np.eye(60), 4, 3))
     machines = join(2, "--retry", LIMIT)
     assert all(_has_joined(machine) for machine in machines)
     process.terminate()
