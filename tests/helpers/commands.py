@@ -24,7 +24,7 @@ from cec_mpi.runtime.processes.launcher import without_launcher
 from helpers import mpi_at_hand
 from helpers.waiting import LEAVING, LIMIT
 
-_FORMAT_NAME = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
+_MARK = "CEC_LAUNCH_MARK"  # in the environment of every process of one command
 _DID_NOT_START = 213
 _BANNER = re.compile(r"^-{60,}\n.*?^-{60,}\n", re.DOTALL | re.MULTILINE)
 # What Open MPI's mpirun says now and then while it ends ranks that left with an error.
@@ -101,7 +101,7 @@ def start(
     words = [(first == "mpirun" and mpirun()) or first, *rest]
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="cec-launch-"))
-    own = {_FORMAT_NAME: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
+    own = {_MARK: mark, "OMPI_MCA_btl_sm_backing_directory": str(scratch)}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
         words,

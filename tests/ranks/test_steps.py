@@ -25,9 +25,7 @@ from helpers.recording import Kept
 pytestmark = pytest.mark.mpi(min_size=4)
 
 HEADER_BYTES = 40
-PARALLEL_THRESHOLD = (
-    200  # columns with which neither vectors nor answers go in one message with the rest
-)
+MANY_COLUMNS = 200  # neither vectors nor answers go in one message with the rest
 
 
 def multiply(comm, store, vectors, **options):
@@ -117,7 +115,7 @@ def test_a_small_step_with_nothing_new_is_one_message_there_and_one_back(comm, s
             found.append(Counter(counted.begun))
         assert found == [once | {"Ibcast": 1}, once] + [{}] * 6
         counted.begun = []
-        master.rmatmat(np.ones((X.shape[0], PARALLEL_THRESHOLD)))
+        master.rmatmat(np.ones((X.shape[0], MANY_COLUMNS)))
         expected = {"Iscatterv": 1, "Ireduce": 1, "Igather": 1}
         assert Counter(counted.begun) == expected
     hub.stop(None)

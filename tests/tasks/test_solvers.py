@@ -211,7 +211,7 @@ def test_an_iteration_of_ridge_is_a_product_with_each_of_both(fit_intercept, bef
 SQUARE = positive_definite(np.geomspace(1, 1000, 60))
 TALL = with_condition((150, 80), 100)
 ONES = {60: np.ones(60), 150: RNG.standard_normal(150)}
-PARALLEL_THRESHOLD = [
+LONG_TASKS = [
     (cg, SQUARE, {"b": ONES[60]}),
     (ridge, TALL, {"y": ONES[150], "alpha": 1e-3}),
     (ridge, TALL, {"y": ONES[150], "alpha": 1e-3, "fit_intercept": False}),
@@ -221,7 +221,7 @@ PARALLEL_THRESHOLD = [
 ]
 
 
-@pytest.mark.parametrize(("task", "matrix", "options"), PARALLEL_THRESHOLD)
+@pytest.mark.parametrize(("task", "matrix", "options"), LONG_TASKS)
 @pytest.mark.parametrize("part", [0.5, 1.0])
 def test_going_on_from_the_last_iterate(part, task, matrix, options, counted, memory, state_after):
     unbroken = memory()

@@ -160,21 +160,16 @@ def test_logistic_regression_on_large_numbers_has_no_penalty(scale):
     assert np.allclose(found["result"] * scale, expected["result"], rtol=1e-4)
 
 
-PARALLEL_THRESHOLD = np.linalg.qr(RNG.standard_normal((200, 120)))[0] * np.geomspace(1, 1e-2, 120)
+LONG = np.linalg.qr(RNG.standard_normal((200, 120)))[0] * np.geomspace(1, 1e-2, 120)
 RIGHT = RNG.standard_normal(200)
 
 # Options for X times a power of two, and what checkpoints and progress are proportional to.
 KEPT = {
-    "cg": (
-        cg,
-        PARALLEL_THRESHOLD.T @ PARALLEL_THRESHOLD,
-        lambda x: {"b": RIGHT[:120], "tol": 1e-12},
-        {"x": -1},
-    ),
-    "lsmr": (lstsq, PARALLEL_THRESHOLD, lambda x: {"b": RIGHT}, {"x": -1}),
-    "lsqr": (lstsq, PARALLEL_THRESHOLD, lambda x: {"b": RIGHT, "solver": "lsqr"}, {"x": -1}),
-    "damped": (lstsq, PARALLEL_THRESHOLD, lambda x: {"b": RIGHT, "damp": 1e-3 * x}, {"x": -1}),
-    "ridge": (ridge, PARALLEL_THRESHOLD, lambda x: {"y": RIGHT, "alpha": 1e-3 * x * x}, {"x": -1}),
+    "cg": (cg, LONG.T @ LONG, lambda x: {"b": RIGHT[:120], "tol": 1e-12}, {"x": -1}),
+    "lsmr": (lstsq, LONG, lambda x: {"b": RIGHT}, {"x": -1}),
+    "lsqr": (lstsq, LONG, lambda x: {"b": RIGHT, "solver": "lsqr"}, {"x": -1}),
+    "damped": (lstsq, LONG, lambda x: {"b": RIGHT, "damp": 1e-3 * x}, {"x": -1}),
+    "ridge": (ridge, LONG, lambda x: {"y": RIGHT, "alpha": 1e-3 * x * x}, {"x": -1}),
     "logistic": (
         logistic,
         TALL,
@@ -183,7 +178,7 @@ KEPT = {
     ),
     "power": (power, SQUARE, lambda x: {"tol": 1e-12}, {"vector": 1, "eigenvalue": 1}),
     "pagerank": (pagerank, LINKS, lambda x: {}, {"degrees": 1}),
-    "svd": (svd, PARALLEL_THRESHOLD, lambda x: {"k": 3}, {}),
+    "svd": (svd, LONG, lambda x: {"k": 3}, {}),
 }
 
 
