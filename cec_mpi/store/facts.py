@@ -34,10 +34,7 @@ class Facts:
         return [
             ("X", f"{manifest.rows} x {manifest.columns} {manifest.dtype}"),
             ("machines", self.machines_text()),
-            (
-                "shards",
-                f"{size} in all, in {blocks} with a checksum",
-            ),
+            ("shards", f"{size} in all, in {blocks} with a checksum"),
         ]
 
     def details(self) -> dict[str, Any]:

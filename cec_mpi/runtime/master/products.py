@@ -53,7 +53,7 @@ class Products(Protocol):
 
         Returns
         -------
-        bool or Unusable
+        bool or NonfiniteAnswer
             True if it is kept, False if it fails its check, or the number that is not finite.
         """
 

@@ -244,10 +244,9 @@ class Session:
             raise error
         emulation = emulation_of(options, opening.machines, reports, hosts)
         steps = StepPlanner.of(manifest, self.schedule, speeds, options.scheme, store.parts())
-        # While rank 0 decodes, other processes wait: it may use all of its cores.
-        cores = self._places[0].own_cores
-        if not self.has_processes and options.threads is not None:
-            cores = options.threads
+        # While rank 0 decodes, other processes wait: it may use all of its cores. In one process
+        # BLAS uses them already, and threads of both would wait for each other.
+        cores = self._places[0].own_cores if self.has_processes else 1
         planned = path, manifest, scaling, steps, recorder
         opened_store = OpenStore(*planned, opening.arithmetic, cores)
         master = Master(self._hub.admit(emulation), options, opened_store)
