@@ -135,7 +135,8 @@ class StepDriver:
     def follow_instructions(self) -> Outcome:
         """Follow all instructions until one says that the step begins, ends or waits."""
         with poison_hub_on_interrupt(self._hub):
-            self._update_expected()
+            if self._has_changed or self._hub.roster.vacant:
+                self._update_expected()
             while True:
                 requests = []
                 for instruction in self._state.instructions(self._clock.monotonic()):
@@ -149,9 +150,7 @@ class StepDriver:
                     self._send_requests(requests)
 
     def _update_expected(self) -> None:
-        """Tell the step which machines are about to be available, if that may have changed."""
-        if not (self._has_changed or self._hub.roster.vacant):
-            return
+        """Tell the step which machines are about to be available."""
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
         adoptable = self._hub.roster.adoptable if self._state.adopts else ()
@@ -277,16 +276,13 @@ class StepDriver:
                 self._hub.mark_late(machine)
             case GiveUp(machine, seconds):
                 self._hub.give_up(machine, f"no answer for {seconds:.1f} s")
-                self._has_changed = True
                 self._update_expected()  # a spare may have taken the machine
             case Exclude(machine, kind):
                 self._hub.exclude(machine, self._reasons[machine], kind)
-                self._has_changed = True
                 self._update_expected()
             case Adopt(machine):
                 host = self._hub.roster.adoption_hosts(machine)[0]
                 self._hub.carry(host.rank, machine)
-                self._has_changed = True
                 self._update_expected()
 
     def _send_requests(self, requests: list[Request]) -> None:
