@@ -264,9 +264,8 @@ class Costs:
         """Add the delays of machines with an event, and other long ones."""
         events = {stretch.begin: stretch.step["events"] for stretch in chunk.stretches}
         collect = chunk.numbers["collect_seconds"]
-        other_seconds = (
-            collect - chunk.seconds.max(axis=1) - self.read_delays
-        )  # neither reading nor computing
+        # Neither reading nor computing:
+        other_seconds = collect - chunk.seconds.max(axis=1) - self.read_delays
         for at, delays in chunk.delays:
             happened = map(kind_and_machine, events.get(at, ()))
             troubled = {n for kind, n in happened if kind in _STALLING}

@@ -222,9 +222,8 @@ class SimulatedHub(LocalHub):
     def _finish_opening(self, rank: int, number: int) -> None:
         if rank in self.roster and number in self.roster[rank].machines:
             machine = self.open_on(rank, number)
-            machine.faults = replace(
-                machine.faults, scheduled=()
-            )  # faults given by a user were for its predecessor
+            # Faults given by a user were for its predecessor.
+            machine.faults = replace(machine.faults, scheduled=())
             self.roster.mark_joined(rank, number)
 
 

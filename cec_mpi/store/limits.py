@@ -12,10 +12,7 @@ _PROCESS = Path("/proc/self")
 WORK_MEMORY_BYTES = 512 << 20
 """Bytes that each process may use to encode, repair or decode."""
 DEFAULT_MEMORY_FRACTION = 0.9  # of what is free, for the shards of a host
-_CGROUP_V1_FILES = (
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-)  # of control groups of version 1
+_CGROUP_V1_FILES = "memory.limit_in_bytes", "memory.usage_in_bytes"
 _MAX_GROUP_ID = 2**31 - 1  # so that it can be a colour of MPI
 
 

@@ -24,9 +24,8 @@ _WORK = 4e8  # submatrices times L**3: seconds, up to an L of some hundreds
 _MAX_TOTAL_WORK = 4e9
 _BATCH = 2_000_000  # numbers in one batch of submatrices
 Floats = NDArray[np.float64]
-_MIN_IMPROVEMENT = (
-    1 - 1e-6
-)  # by which an exchange makes the norm smaller, or no set near it is better
+# By which an exchange makes the norm smaller, or no set near it is better.
+_MIN_IMPROVEMENT = 1 - 1e-6
 
 
 class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):

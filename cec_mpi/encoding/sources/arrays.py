@@ -72,9 +72,8 @@ def array_source(array: Any, options: EncodeOptions) -> InMemorySource:
     if is_sparse(array):
         return _sparse_source(array)
     shape, dtype = shape_and_dtype(array)
-    by_rows = not is_instance_by_name(
-        array, "numpy", "ndarray"
-    )  # whose columns are cut by any thread
+    # Any thread cuts the columns of an array of NumPy.
+    by_rows = not is_instance_by_name(array, "numpy", "ndarray")
     return InMemorySource(
         array=array, name=name_of(array), shape=shape, dtype=dtype, by_rows=by_rows
     )

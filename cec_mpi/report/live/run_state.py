@@ -146,9 +146,8 @@ class RunState:
         machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
         placed = dict(self._joined_hosts)
         if machines and hosts:
-            hosts = (
-                hosts if len(hosts) > 1 else hosts * len(machines)
-            )  # one process has all machines
+            if len(hosts) == 1:  # one process has all machines
+                hosts = hosts * len(machines)
             placed = dict(zip(machines, enumerate(hosts), strict=False)) | placed
         carried = Counter(rank for rank, _ in placed.values())
         return {n: describe_host(*at, carried[at[0]]) for n, at in placed.items()}

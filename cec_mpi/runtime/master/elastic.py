@@ -69,9 +69,8 @@ class ElasticExecutor:
         self._manifest, self._steps = store.manifest, store.steps
         self._recorder, self._warnings = store.recorder, warnings
         self._spare = int(options.check)  # machines that a step must be able to miss
-        self._extra_machines = (
-            options.stragglers + self._spare
-        )  # machines that compute a row, beyond L
+        # Machines that compute a row, beyond L.
+        self._extra_machines = options.stragglers + self._spare
         self._steps.uses_all_answers = self._extra_machines < 1
         assert not isinstance(options.deadline, float | str)  # they are checked
         self._deadline = options.deadline

@@ -18,10 +18,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 _SPIN = 30e-6
-_CONTENTION_GAP, _CONTENTION_SECONDS = (
-    0.7e-3,
-    0.1,
-)  # seconds without the core, after which so many are slept
+# Seconds without the core, after which so many are slept.
+_CONTENTION_GAP, _CONTENTION_SECONDS = 0.7e-3, 0.1
 _SHORT_WAIT = 1e-3  # waits below this many seconds predict another short wait
 _MIN_SLEEP_SECONDS, MAX_SLEEP_SECONDS = 50e-6, 600e-6
 _SLEEP_FRACTION = 0.02  # a sleep is at most this part of the time waited so far

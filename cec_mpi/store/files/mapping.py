@@ -24,9 +24,8 @@ from cec_mpi.text import one_message, plural
 
 _ACTION_BYTES = 1024  # of a C `struct sigaction`, which has 152 or fewer
 _libc = ctypes.CDLL(None)
-_previous_action = ctypes.create_string_buffer(
-    _ACTION_BYTES
-)  # zeros: the default, to end the process
+# Zeros are the default action, which ends the process.
+_previous_action = ctypes.create_string_buffer(_ACTION_BYTES)
 _maps: dict[int, tuple[int, int, Path]] = {}  # descriptors, sizes and names, by map
 
 
@@ -57,9 +56,8 @@ def _handle(number: int) -> None:
             with suppress(OSError):
                 os.write(2, f"cec-mpi: error: {text}\n".encode(errors="backslashreplace"))
             os._exit(MachineError.exit_code)
-    _libc.sigaction(
-        number, _previous_action, None
-    )  # not ours: the read is tried again, with the other one
+    # Not ours: the read is tried again, with the previous action.
+    _libc.sigaction(number, _previous_action, None)
 
 
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_handle)

@@ -152,9 +152,8 @@ def check_continued(job, out, signal):
 
 
 @pytest.mark.needs("code after a signal")
-@pytest.mark.parametrize(
-    "launcher", LAUNCHERS[:-1]
-)  # Intel MPI under pmi2 loses a rank: see the page
+# Intel MPI under pmi2 loses a rank: see the page.
+@pytest.mark.parametrize("launcher", LAUNCHERS[:-1])
 def test_a_warned_job_continues_where_it_was(desk, symmetric, launcher):
     check_warning(desk, slow_script(desk, symmetric, f"--launcher {launcher}"))
 
