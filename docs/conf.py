@@ -35,9 +35,15 @@ nitpicky = True
 
 # --- Markdown and notebooks ---------------------------------------------------------------
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "substitution"]
+myst_substitutions = {"version": version}
 myst_heading_anchors = 4
-nb_execution_mode = "off"  # a test runs them, and compares what they print
+nb_execution_mode = "force"  # the pages of the gallery show what their code prints now
+nb_execution_excludepatterns = ["tutorial/*"]  # a test runs it, and compares what it prints
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120  # seconds of a cell
+nb_output_stderr = "remove"  # warnings that depend on the cores of this computer
 
 # --- docstrings ---------------------------------------------------------------------------
 

@@ -77,12 +77,13 @@ def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pa
 
 # Their commands are run by tests of their own, or are for other computers.
 ELSEWHERE = {"howto/hosts", "howto/slurm", "howto/install"}
+BUILT = "gallery/"  # pages that run when the documentation is built
 NEEDS = {"howto/preemption": "openmpi"}
 PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}
 RUN = [
     pytest.param(page, marks=pytest.mark.needs(NEEDS[page]) if page in NEEDS else ())
     for page, path in PAGES.items()
-    if page not in ELSEWHERE and blocks_of(path.read_text("utf-8"))
+    if page not in ELSEWHERE and not page.startswith(BUILT) and blocks_of(path.read_text("utf-8"))
 ]
 
 
