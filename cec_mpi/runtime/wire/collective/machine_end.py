@@ -17,13 +17,13 @@ from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
-    ANSWER,
+    AnswerMessage,
     Orders,
     Sizes,
     broadcast,
     broadcast_vector,
     check_buffer,
-    packed_size,
+    free_requests,
 )
 from cec_mpi.runtime.wire.orders import (
     MASTER,
@@ -36,10 +36,14 @@ from cec_mpi.runtime.wire.orders import (
     OrderKind,
     Part,
     ReportFields,
+    Stop,
     Verdict,
     pack_report,
     parse_order,
 )
+
+_FLOAT64 = np.dtype(np.float64)
+_MAX_MESSAGES = 4  # kinds of products whose messages are kept
 
 
 class CollectiveMachineEnd:
@@ -55,6 +59,7 @@ class CollectiveMachineEnd:
         self._orders = Orders(comm)
         self._content: NDArray[np.uint8] | None = None  # what came with the order
         self._report = np.zeros(ReportFields.size())
+        self._sent: list[MPI.Prequest] = []  # an answer that may be on its way
         self._history = WaitHistory()
         self._store_buffers: _StoreBuffers | None = None
         self._opening: Open | None = None
@@ -63,7 +68,7 @@ class CollectiveMachineEnd:
     def receive_order(self, signals: SignalRecorder) -> OrderContent:
         """Receive the order, and the assignment if it has changed."""
         # Before the store is open, rank 0 may load libraries for a second.
-        order = Order(*self._orders.receive(idle=self._store_buffers is None))
+        order = self._orders.receive(idle=self._store_buffers is None, sent=self._sent)
         if order.kind > OrderKind.MULTIPLY_TRANSPOSED:
             return self._receive_payload(order, signals)
         served, intervals, product = self._buffers, None, order.product
@@ -71,8 +76,7 @@ class CollectiveMachineEnd:
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
-            assignment = Assignment.from_array(plan)
-            intervals = served.assign(assignment)
+            intervals = served.assign(Assignment.from_array(plan))
         return Multiply(order.step, product, (Part(served.machine, intervals),))
 
     def _receive_payload(self, order: Order, signals: SignalRecorder) -> OrderContent:
@@ -86,6 +90,10 @@ class CollectiveMachineEnd:
         received = parse_order(order, message.tobytes(), self._comm.rank)
         if isinstance(received, Open):
             self._opening = received
+        elif isinstance(received, Stop):
+            self._orders.free()
+            if self._store_buffers is not None:
+                self._store_buffers.free()
         return received
 
     def wait_for_all(self) -> None:
@@ -102,7 +110,7 @@ class CollectiveMachineEnd:
         order = self._opening
         assert order is not None
         if verdict.failure is None:
-            self._store_buffers = _StoreBuffers(order.opening, order.machine)
+            self._store_buffers = _StoreBuffers(self._comm, order.opening, order.machine)
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
@@ -120,42 +128,33 @@ class CollectiveMachineEnd:
     def send_answer(
         self, order: Multiply, values: Sequence[NDArray[Any]], reports: Sequence[Report]
     ) -> None:
-        """Send values and report of the machine."""
-        self._send(order.product, values[0], reports[0])
-
-    def _send(self, product: Product, values: NDArray[Any], report: Report) -> None:
-        served = self._buffers
-        finite = not product.adjoint or bool(np.isfinite(values).all())
-        self._report[:] = pack_report(report, served.machine, finite)
+        """Send values and report of the machine; short ones in one message, not waiting for it."""
+        (answers,), (report,) = values, reports
+        served, product = self._buffers, order.product
+        finite = not product.adjoint or bool(np.isfinite(answers).all())
+        fields = pack_report(report, served.machine, finite)
         self._problem = report.problem or self._problem
-        if product.adjoint:
-            size = served.columns * product.columns
-            check_buffer("the answer", values, np.dtype(np.float64), size)
-        else:
-            check_buffer("the answer", values, served.dtype, served.count * product.columns)
-        if served.sizes.answers_are_short(product):
-            self._send_with_report(served, values[:0] if not served.count else values)
-        else:
-            self._send_separately(product.adjoint, values)
+        message = served.answer_message(product)
+        if message is None:
+            self._report[:] = fields
+            self._send_separately(product, answers)
+            return
+        message.send(fields, answers if served.count else answers[:0])
+        self._sent = [message.request]
 
     @property
     def _buffers(self) -> _StoreBuffers:
         assert self._store_buffers is not None
         return self._store_buffers
 
-    def _send_with_report(self, served: _StoreBuffers, values: NDArray[Any]) -> None:
-        """Send answers and report in one message."""
-        size = self._report.size
-        message = served.answer_buffer(packed_size(values.size, values.dtype))
-        message[:size] = self._report
-        message[size:].view(values.dtype)[: values.size] = values
-        wait_for([self._comm.Isend(message, MASTER, ANSWER)])
-
-    def _send_separately(self, adjoint: bool, values: NDArray[Any]) -> None:
+    def _send_separately(self, product: Product, values: NDArray[Any]) -> None:
         """Send answers and report in two collectives."""
-        if adjoint:
+        served = self._buffers
+        if product.adjoint:
+            check_buffer("the answer", values, _FLOAT64, served.columns * product.columns)
             value_request = self._comm.Ireduce(values, None, op=MPI.SUM, root=MASTER)
         else:
+            check_buffer("the answer", values, served.dtype, served.count * product.columns)
             value_request = self._comm.Igatherv(values, None, root=MASTER)
         report_request = self._comm.Igather(self._report, None, root=MASTER)
         wait_for([value_request, report_request], values.nbytes, history=self._history)
@@ -164,7 +163,8 @@ class CollectiveMachineEnd:
 class _StoreBuffers:
     """The sizes and buffers of a store."""
 
-    def __init__(self, opening: Opening, machine: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, opening: Opening, machine: int) -> None:
+        self._comm = comm
         self.machine = machine
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
@@ -173,10 +173,11 @@ class _StoreBuffers:
         self.count = 0
         self._before = 0  # rows of the machines before it
         self._buffer = np.empty(self.columns, self.dtype)
-        self._packed = np.empty(0)
+        self._messages: dict[Product, AnswerMessage] = {}  # for the rows of this machine
 
     def assign(self, assignment: Assignment) -> Intervals:
         """Use this assignment from now on; returns the rows of this machine."""
+        self.free()
         self.count = assignment.count(self.machine)
         before = np.array(assignment.available) < self.machine
         self._before = int(assignment.loads[before].sum())
@@ -198,8 +199,18 @@ class _StoreBuffers:
             self._buffer = np.empty(size, self.dtype)
         return self._buffer[:size].reshape(shape)
 
-    def answer_buffer(self, size: int) -> NDArray[np.float64]:
-        """Return a buffer for the answers and the report."""
-        if self._packed.size < size:
-            self._packed = np.empty(size)
-        return self._packed[:size]
+    def answer_message(self, product: Product) -> AnswerMessage | None:
+        """Return the message for answers and report; None if they are sent separately."""
+        message = self._messages.get(product)
+        if message is None and self.sizes.answers_are_short(product):
+            if len(self._messages) == _MAX_MESSAGES:
+                self.free()
+            rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.count, self.dtype)
+            numbers = rows * product.columns if self.count else 0
+            self._messages[product] = message = AnswerMessage(self._comm, numbers, dtype)
+        return message
+
+    def free(self) -> None:
+        """Free the requests of messages, none of which is active."""
+        free_requests([message.request for message in self._messages.values()])
+        self._messages.clear()

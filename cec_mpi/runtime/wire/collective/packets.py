@@ -12,6 +12,8 @@ which copies from shared memory.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +38,9 @@ _NUMBER = 8  # bytes
 _HEADER = len(Order._fields)
 ORDER_BYTES = _HEADER * _NUMBER
 _REPORT = ReportFields.size()
+_REPORT_NUMBERS = struct.Struct(f"={_REPORT}d")
 Floats = NDArray[np.float64]
-_ORDER, ANSWER = 1, 2  # tags
+_ORDER, _ANSWER = 1, 2  # tags
 _MAX_REQUESTS = 4  # sizes of orders whose requests are kept
 _MIN_PART = 1 << 13  # bytes
 _MAX_ROUNDS = 16
@@ -90,6 +93,7 @@ class Orders:
         self._content = self._numbers[_HEADER:].view(np.uint8)
         self._requests: dict[int, list[MPI.Prequest]] = {}  # to all machines, by size
         self._sent: list[MPI.Prequest] = []
+        self._received: MPI.Prequest | None = None  # the request of a machine
         self._history = WaitHistory()
 
     def buffer(self, size: int) -> NDArray[np.uint8] | None:
@@ -117,14 +121,20 @@ class Orders:
         for requests in self._requests.values():
             free_requests(requests)
         self._requests.clear()
+        if self._received is not None:
+            self._received.Free()
 
-    def receive(self, idle: bool) -> list[int]:
-        """Receive an order on a machine, which sleeps longer if it is `idle`."""
-        request = self._comm.Irecv(self._numbers, MASTER, _ORDER)
+    def receive(self, idle: bool, sent: Sequence[MPI.Prequest]) -> Order:
+        """Receive an order on a machine, and complete the answer that was sent before.
+
+        A machine that is `idle` sleeps longer.
+        """
+        if self._received is None:
+            self._received = self._comm.Recv_init(self._numbers, MASTER, _ORDER)
+        self._received.Start()
         longest = ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
-        wait_for([request], longest=longest, history=self._history)
-        numbers: list[int] = self.order.tolist()
-        return numbers
+        wait_for([self._received, *sent], longest=longest, history=self._history)
+        return Order(*self.order.tolist())
 
 
 class Layout:
@@ -205,7 +215,7 @@ class GatherBuffer:
         self.clear()
         if not self.requests:
             numbered = enumerate(self.messages, start=1)
-            self.requests = [comm.Recv_init(part, rank, ANSWER) for rank, part in numbered]
+            self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in numbered]
         MPI.Prequest.Startall(self.requests)
         return self.requests
 
@@ -230,6 +240,34 @@ class GatherBuffer:
         out[:] = first
         for answer in others:
             out += answer
+
+
+class AnswerMessage:
+    """The message of a machine with a report and short answers, and its request.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    numbers : int
+        Number of the answers.
+    dtype : numpy.dtype
+        Dtype of the answers.
+
+    Attributes
+    ----------
+    request : mpi4py.MPI.Prequest
+    """
+
+    def __init__(self, comm: MPI.Intracomm, numbers: int, dtype: np.dtype[Any]) -> None:
+        self._buffer = np.zeros(packed_size(numbers, dtype))
+        self._answers = self._buffer[_REPORT:].view(dtype)[:numbers]
+        self.request = comm.Send_init(self._buffer, MASTER, _ANSWER)
+
+    def send(self, report: ReportFields[float], values: NDArray[Any]) -> None:
+        """Begin to send; the last message must have been sent."""
+        _REPORT_NUMBERS.pack_into(self._buffer.data, 0, *report)
+        self._answers[:] = values
+        self.request.Start()
 
 
 def free_requests(requests: list[MPI.Prequest]) -> None:
