@@ -1,33 +1,33 @@
-"""``python -m cec_mpi``, and ``cec-mpi``.
+"""Entry point of ``cec-mpi`` and ``python -m cec_mpi``.
 
-Until all modules are imported, and after the command, Ctrl-C ends the process by its default
-action: a KeyboardInterrupt during an import would become another error or a traceback.
+During imports and after the command, SIGINT has its default action, which ends the process: a
+KeyboardInterrupt during an import would become another error or a traceback.
 """
 
 import os
 import sys
 from contextlib import suppress
 
-_TOO_LITTLE_MEMORY = 2  # as `ShortageError`
-_LOADING_SECONDS = 5  # of the processor; usually one
+_TOO_LITTLE_MEMORY = 2  # exit code of `ShortageError`
+_MAX_IMPORT_SECONDS = 5  # CPU time; usually about 1
 
 
 def _has_address_space() -> bool:
-    """Whether NumPy and SciPy can be loaded; print why if a limit of the process is too small.
+    """Return whether NumPy and SciPy can be imported; print the reason if a limit prevents it.
 
-    With too little memory OpenBLAS ends the process with exit code 1, or tries forever, so a child
-    process loads them first.
+    With too little memory OpenBLAS ends the process with exit code 1, or hangs, so a child process
+    imports them first.
     """
     import resource
 
     limits = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
-    given = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
-    given = {name: size for name, size in given.items() if size != resource.RLIM_INFINITY}
-    if not given:
+    sizes = {name: resource.getrlimit(limit)[0] for name, limit in limits.items()}
+    sizes = {name: size for name, size in sizes.items() if size != resource.RLIM_INFINITY}
+    if not sizes:
         return True
     child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_CPU, (_LOADING_SECONDS, _LOADING_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (_MAX_IMPORT_SECONDS, _MAX_IMPORT_SECONDS))
         try:
             import scipy.linalg  # noqa: F401
         except BaseException:
@@ -37,7 +37,7 @@ def _has_address_space() -> bool:
         return True
     from cec_mpi.runtime.processes.ending import print_error
 
-    found = " and ".join(f"{name} {size >> 10}" for name, size in given.items())
+    found = " and ".join(f"{name} {size >> 10}" for name, size in sizes.items())
     print_error(
         f"too little memory to load NumPy and SciPy: found {found} (kB), expected a larger limit"
     )
@@ -45,10 +45,12 @@ def _has_address_space() -> bool:
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return its exit code."""
     import signal
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # not ignored, for example by nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if not _has_address_space():
         return _TOO_LITTLE_MEMORY
@@ -64,6 +66,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     with suppress(FileNotFoundError):  # the working directory has been removed
-        if sys.path[0] == os.getcwd():  # noqa: PTH109 (pathlib would load more of what is there)
+        if sys.path[0] == os.getcwd():  # noqa: PTH109 (pathlib would import modules from there)
             del sys.path[0]
     sys.exit(main())

@@ -38,7 +38,8 @@ from cec_mpi.text.terminal import (
 
 _DESCRIPTION = "Coded elastic computing on MPI: y = X w on machines that join and leave."
 
-_COMMANDS = {  # module in `commands`, which only its own commands read, and a line of help
+# By name: the module in `commands`, which is imported only if the command is used, and a help text.
+_COMMANDS = {
     "encode": ("encode", "encode a matrix on disk into a store"),
     "info": ("info", "describe a store"),
     "verify": ("store", "read a store and check every block"),
@@ -46,13 +47,13 @@ _COMMANDS = {  # module in `commands`, which only its own commands read, and a l
     "decode": ("store", "decode the matrix X from a store"),
     "add-machine": ("store", "add a shard for one more machine"),
     "plan": ("plan", "show which machine would compute which rows"),
-    "advise": ("advise", "recommend a code or copies for given machines"),
+    "advise": ("advise", "recommend a store for given machines"),
     "simulate": ("simulate", "simulate a run on machines that join and leave"),
     "run": ("run", "compute with a store"),
     "join": ("run", "join an elastic run as one or more machines"),
-    "report": ("report", "write a report on runs, as a page of HTML"),
-    "top": ("report", "show a current run, from its files"),
-    "task": ("task", "list the tasks, or the options and results of one"),
+    "report": ("report", "write an HTML report on runs"),
+    "top": ("report", "show the progress of a run"),
+    "task": ("task", "list tasks, or describe one task"),
     "doctor": ("doctor", "check MPI, ranks, cores, threads and nodes before a run"),
     "slurm": ("cluster", "write a Slurm batch script for a run"),
 }
@@ -60,7 +61,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command; return its exit code."""
     with warnings.catch_warnings():
         remove_error_filters()
         warnings.showwarning = _warn
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names in files may be of any script
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names may contain any character
         sys.stdout.reconfigure(errors="backslashreplace")
     argv = list(sys.argv[1:] if argv is None else argv)
     launcher = launcher_of_ranks()
@@ -81,22 +82,22 @@ def _main(argv: Sequence[str] | None) -> int:
     elastic = processes is Processes.RANKS and (not has_ranks or _implies_elastic(words))
     wants_help = bool({"-h", "--help", ALL_HELP} & words)
     parallel = parallel and not elastic and not wants_help and "--serial" not in words
-    first = launcher is None or launcher.rank == 0
+    is_first = launcher is None or launcher.rank == 0
     is_independent = processes is Processes.INDEPENDENT or (elastic and not wants_help)
-    if not parallel and not first and not is_independent:
+    if not parallel and not is_first and not is_independent:
         return 0  # one process does the work of these commands
     try:
         arguments = parser.parse_args(argv)
         perform: Callable[[argparse.Namespace], int] = arguments.command
     except InputError as error:
-        if elastic and not first:  # rank 0 says the same
+        if elastic and not is_first:  # rank 0 prints the same error
             wait_for_rank_0(launcher)
             return error.exit_code
         return _report_error_on_ranks(error) if parallel else _report_error(error)
     try:
         if not parallel:
             _raise_on_signals()
-        with _verbosity(arguments.verbosity, first):
+        with _verbosity(arguments.verbosity, is_first):
             code = perform(arguments)
         problem = take_output_error()
         if problem is not None and not code:
@@ -104,7 +105,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return code
     except CecError as error:
         return _report_error(error)
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of standard output has exited, for example head
         discard_output(sys.stdout)
         return 0
     except OSError as error:
@@ -130,15 +131,15 @@ def _implies_elastic(words: set[str]) -> bool:
 
 
 def _raise_on_signals() -> None:
-    """Make signals that end a process raise, so that no incomplete file is left."""
+    """Make SIGTERM and SIGHUP raise, so that incomplete files are removed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, _leave)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as while modules were read
+        if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
+            signal.signal(number, _exit_on_signal)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set by __main__ during imports
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _leave(number: int, _: object) -> NoReturn:
+def _exit_on_signal(number: int, _: object) -> NoReturn:
     sys.exit(128 + number)
 
 
@@ -164,11 +165,11 @@ class _StderrHandler(logging.Handler):
 
 
 @contextmanager
-def _verbosity(level: int, first: bool) -> Iterator[None]:
+def _verbosity(level: int, is_first: bool) -> Iterator[None]:
     """Set the verbosity in the context; rank 0 of a verbose command also prints the log."""
     logger, handler = logging.getLogger("cec_mpi"), _StderrHandler()
     set_verbosity(level)
-    if level == VERBOSE and first:
+    if level == VERBOSE and is_first:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
@@ -192,22 +193,22 @@ def _report_error_on_ranks(error: CecError) -> int:
     return run_on_ranks(fail)
 
 
-def build_parser(*names: str) -> Parser:
+def build_parser(*requested: str) -> Parser:
     """Return the parser of the named commands, or of all of them.
 
-    If a name is not that of a command, all commands are listed, without their arguments.
+    If a name is unknown, the parser lists all commands, without their arguments.
     """
     parser = Parser(prog="cec-mpi", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"cec_mpi {__version__}")
     parser.set_defaults(verbosity=NORMAL)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    is_known = set(names) <= _COMMANDS.keys()
+    is_known = set(requested) <= _COMMANDS.keys()
     for name, (module, text) in _COMMANDS.items():
-        if names and is_known and name not in names:
+        if requested and is_known and name not in requested:
             continue
         command = parser.commands[name] = commands.add_parser(name, help=text)
         if is_known:
-            found = importlib.import_module(f"cec_mpi.cli.commands.{module}")
+            commands_module = importlib.import_module(f"cec_mpi.cli.commands.{module}")
             command.description = f"{text[0].upper()}{text[1:]}."
-            getattr(found, f"add_{name.replace('-', '_')}")(command)
+            getattr(commands_module, f"add_{name.replace('-', '_')}")(command)
     return parser

@@ -15,13 +15,13 @@ from cec_mpi.errors import InputError
 LAUNCHERS = {
     "mpirun": 'mpirun -n "$SLURM_NTASKS"',
     "hydra": 'mpiexec.hydra -n "$SLURM_NTASKS"',  # Intel's mpirun does not forward signals
-    # By default srun lets the other ranks wait for one that was killed.
+    # By default srun keeps the other ranks running when one is killed.
     "pmix": 'srun --mpi=pmix --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
     "pmi2": 'srun --mpi=pmi2 --kill-on-bad-exit --cpus-per-task="$SLURM_CPUS_PER_TASK"',
 }
 
-# Variables of an srun step that sbatch passes on to the job, each with the sbatch option that sets
-# it. Scripts unset them, so that steps get the memory of the job.
+# Variables of an srun step that sbatch passes to the job, and the sbatch option that sets each.
+# Scripts unset them, because srun would use them as options.
 _STEP_VARIABLES = {
     "${!SLURM_CPU_BIND*}": "",
     "${!SLURM_DIST*}": "distribution",
@@ -37,7 +37,7 @@ _STEP_VARIABLES = {
     "PMIX_NAMESPACE PMIX_RANK ${!PMIX_SERVER*}": "",
 }
 
-_WARNING = 120  # seconds before the end of the time, as in the templates
+_WARNING_SECONDS = 120  # before the time limit, as in the templates
 
 
 def batch_script(
@@ -56,19 +56,19 @@ def batch_script(
     Parameters
     ----------
     template : {"lockstep", "elastic", "machines"}
-        A run in lockstep, an elastic run, or an array of machines that join one.
+        A lockstep run, an elastic run, or an array of jobs that join an elastic run.
     options : mapping
-        Options of sbatch without hyphens. Options with value None are left out.
+        Options of sbatch without hyphens. Options with value None are omitted.
     sbatch : mapping
-        Further options of sbatch from the user; None for an option without value.
+        Additional options of sbatch from the user; None for an option without value.
     words : sequence of str
         Arguments of ``cec-mpi run`` except its ``--out``: the store, the task and options.
     out : str
         Directory for results.
     file : str
-        Connection file that machines join.
+        Connection file of the run that machines join.
     launcher : str
-        A key of `LAUNCHERS`, which starts a run in lockstep.
+        A key of `LAUNCHERS`, for a lockstep run.
     setup : sequence of str
         Shell commands before the run.
 
@@ -78,18 +78,20 @@ def batch_script(
         Options contradict each other, or cannot be part of a script.
     """
     _check_printable(*words, out, file, *setup)
-    if (time := options.get("time")) is not None and seconds_of(str(time)) <= _WARNING:
+    if (time := options.get("time")) is not None and parse_time_limit(
+        str(time)
+    ) <= _WARNING_SECONDS:
         raise InputError(
-            f"--time {time}: expected more than {_WARNING // 60} minutes, because Slurm warns a job"
-            f" {_WARNING} seconds before its end"
+            f"--time {time}: expected more than {_WARNING_SECONDS // 60} minutes, because Slurm "
+            f"warns the job {_WARNING_SECONDS} seconds before its end"
         )
     launch = LAUNCHERS[launcher]
     if launcher == "mpirun" and options.get("cpus-per-task", 1) != 1:
         launch += " --bind-to none"  # Open MPI binds ranks to one core each
-    left = [name for name, option in _STEP_VARIABLES.items() if option not in (sbatch or {})]
+    variables = [name for name, option in _STEP_VARIABLES.items() if option not in (sbatch or {})]
     values = {
         "directives": _directives(options, sbatch or {}),
-        "left": " \\\n    ".join(wrap(" ".join(left), 90)),
+        "variables": " \\\n    ".join(wrap(" ".join(variables), 90)),
         "setup": "\n".join(setup),
         "out": shlex.quote(out),
         "words": shlex.join(words),
@@ -97,7 +99,7 @@ def batch_script(
         "launch": launch,
     }
     text = (files("cec_mpi.cli.batch") / "templates" / f"{template}.sbatch").read_text()
-    return re.sub(r"@\{(\w+)\}", lambda found: values[found[1]], text)
+    return re.sub(r"@\{(\w+)\}", lambda placeholder: values[placeholder[1]], text)
 
 
 def _check_printable(*texts: str) -> None:
@@ -108,13 +110,13 @@ def _check_printable(*texts: str) -> None:
             )
 
 
-def _directives(given: Mapping[str, object], more: Mapping[str, str | None]) -> str:
-    """Return the lines of a script with its own options of sbatch and those of the user."""
-    found = {key: str(value) for key, value in given.items() if value}
-    for key in more:
-        if key in found:
-            raise InputError(f"--sbatch {key}: the script has --{key} already")
-    return "\n".join(_directive(key, value) for key, value in {**found, **more}.items())
+def _directives(options: Mapping[str, object], sbatch: Mapping[str, str | None]) -> str:
+    """Return the lines of a script that set options of sbatch."""
+    own = {key: str(value) for key, value in options.items() if value}
+    for key in sbatch:
+        if key in own:
+            raise InputError(f"--sbatch {key}: the script already sets --{key}")
+    return "\n".join(_directive(key, value) for key, value in {**own, **sbatch}.items())
 
 
 def _directive(key: str, value: str | None) -> str:
@@ -123,15 +125,15 @@ def _directive(key: str, value: str | None) -> str:
     if value is None:
         return f"#SBATCH --{key}"
     _check_printable(value)
-    value = value.replace("\\", "\\\\")  # sbatch interprets it also within quotes
+    value = value.replace("\\", "\\\\")  # sbatch interprets backslashes even in quotes
     return f"#SBATCH --{key}={shlex.quote(value)}"
 
 
 _TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
 
 
-def seconds_of(time: str) -> int:
-    """Return the seconds of a time limit in one of Slurm's formats.
+def parse_time_limit(time: str) -> int:
+    """Return the seconds of a time limit in a format of Slurm.
 
     Raises
     ------

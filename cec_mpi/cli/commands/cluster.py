@@ -31,8 +31,8 @@ def add_slurm(p: Parser) -> None:
     add_flag(
         p,
         "--launcher",
-        "how the job starts the ranks of a run in lockstep: mpirun, mpiexec.hydra (Intel MPI), or "
-        "srun with pmix or pmi2 (default: mpirun)",
+        "program that starts the ranks of a lockstep run: mpirun, hydra (mpiexec.hydra of Intel "
+        "MPI), or pmix or pmi2 (srun --mpi=...) (default: mpirun)",
         choices=LAUNCHERS,
     )
     add_flag(
@@ -78,7 +78,7 @@ def _slurm(arguments: argparse.Namespace) -> int:
     if words[:1] != ["run"]:
         found = f"found {words[0]!r}" if words else "found nothing"
         raise InputError(f"{found} after the options, expected run STORE --out DIR ...")
-    run = _parsed(words[1:])
+    run = _parse_run(words[1:])
     if run.serial:
         raise InputError("--serial: expected a run of several processes in a job of Slurm")
     if run.overwrite:
@@ -94,19 +94,22 @@ def _slurm(arguments: argparse.Namespace) -> int:
         "partition": arguments.partition,
         "account": arguments.account,
     }
-    rest = _without_out(words[1:])
+    rest = _remove_out(words[1:])
     if arguments.elastic:
         return _write_elastic(arguments, run, rest, options)
     if run.local is not None and arguments.ntasks != 1:
-        raise InputError("--local: the ranks of the job are the machines (or give --ntasks 1)")
+        raise InputError(
+            "--local cannot be combined with several ranks, because the ranks are the machines: "
+            "remove it, or use --ntasks 1"
+        )
     # A job of one process starts its machines itself, without MPI.
     elastic = arguments.ntasks == 1 or from_flags(ElasticOptions, run).is_elastic
     if elastic and arguments.launcher:
-        raise InputError("--launcher: srun starts an elastic run, which needs no MPI")
+        raise InputError("--launcher: expected a lockstep run (srun starts an elastic run)")
     text = batch_script(
         "elastic" if elastic else "lockstep",
-        {**options, "ntasks": arguments.ntasks or _ranks(run)},
-        _pairs(arguments.sbatch),
+        {**options, "ntasks": arguments.ntasks or _count_ranks(run)},
+        _parse_sbatch(arguments.sbatch),
         words=rest,
         out=run.out,
         launcher=arguments.launcher or "mpirun",
@@ -126,39 +129,40 @@ def _write_elastic(
     for name in ("launcher", "ntasks", "nodes"):
         if getattr(arguments, name):
             raise InputError(
-                f"--{name} cannot be combined with --elastic, whose machines are jobs of one "
-                "process each"
+                f"--{name} cannot be combined with --elastic, where each machine is a job of one "
+                "process"
             )
     if run.local is not None:
-        raise InputError("--local with --elastic: machines join from jobs of their own")
+        raise InputError(
+            "--local cannot be combined with --elastic, whose machines are jobs of their own"
+        )
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
-        raise InputError(f"--job-name {name!r}: expected a name that files can have")
+        raise InputError(f"--job-name {name!r}: expected a valid file name")
     file = run.accept or f"{run.out.rstrip('/')}/{CONNECTION}"
     replace(from_flags(ElasticOptions, run), accept=file).check_listening()
     accept = [] if run.accept else ["--accept", file]
-    of_master = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
-    of_machines = {"ntasks": 1, "array": f"1-{arguments.elastic}"}
+    master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
+    machine_options = {"ntasks": 1, "array": f"1-{arguments.elastic}"}
     scripts = {
         f"{name}-master.sbatch": batch_script(
             "elastic",
-            {**options, "job-name": f"{name}-master", **of_master},
+            {**options, "job-name": f"{name}-master", **master_options},
             words=[*words, *accept],
             out=run.out,
             setup=arguments.setup,
         ),
         f"{name}-machines.sbatch": batch_script(
             "machines",
-            {**options, "job-name": f"{name}-machines", **of_machines},
-            _pairs(arguments.sbatch),
+            {**options, "job-name": f"{name}-machines", **machine_options},
+            _parse_sbatch(arguments.sbatch),
             file=file,
             setup=arguments.setup,
         ),
     }
     for path, text in scripts.items():
-        if (
-            Path(path).exists() and read_file_or_pipe(Path(path)) != text.encode()
-        ):  # a user's changes
+        # Do not replace a script that the user has edited.
+        if Path(path).exists() and read_file_or_pipe(Path(path)) != text.encode():
             raise InputError(
                 f"{path} exists with other content: remove it, or choose another --job-name"
             )
@@ -169,11 +173,11 @@ def _write_elastic(
     return 0
 
 
-# --- words of another command ---------------------------------------------------------------
+# --- arguments of cec-mpi run ---------------------------------------------------------------
 
 
-def _parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Parse words as ``cec-mpi run`` does, so that errors are found before the job starts."""
+def _parse_run(words: Sequence[str]) -> argparse.Namespace:
+    """Parse words as ``cec-mpi run`` does, to find errors before the job starts."""
     from cec_mpi.cli.run.settings import task_options
     from cec_mpi.tasks import find_task
 
@@ -186,8 +190,8 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _without_out(words: Sequence[str]) -> list[str]:
-    """Return the words of a run without its --out."""
+def _remove_out(words: Sequence[str]) -> list[str]:
+    """Return the words without --out and its value."""
     kept: list[str] = []
     after_out = False
     for word in words:
@@ -197,21 +201,21 @@ def _without_out(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str | None]:
-    """Parse options of sbatch, each written KEY=VALUE or KEY."""
+def _parse_sbatch(texts: Sequence[str]) -> dict[str, str | None]:
+    """Parse options of sbatch, which are written KEY=VALUE or KEY."""
     found: dict[str, str | None] = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")
         if key in found:
-            raise InputError(f"--sbatch {key} was given twice, expected it once")
+            raise InputError(f"--sbatch {key} is repeated: expected it once")
         if key == "array":
             raise InputError("--sbatch array: submit the script once for each run instead")
         found[key] = value if equals else None
     return found
 
 
-def _ranks(run: argparse.Namespace) -> int:
-    """Return the number of ranks that a run needs, with the master, according to its store."""
+def _count_ranks(run: argparse.Namespace) -> int:
+    """Return the number of ranks of a run: its machines, and one for the master."""
     from cec_mpi.store.files.paths import node_directory
     from cec_mpi.store.reader import open_store
 
@@ -220,6 +224,4 @@ def _ranks(run: argparse.Namespace) -> int:
     try:
         return 1 + open_store(node_directory(run.store)).manifest.code.machines
     except CecError as error:
-        raise type(error)(
-            f"{error}; give --ntasks RANKS if the store cannot be read here"
-        ) from None
+        raise type(error)(f"{error}; use --ntasks RANKS if the store cannot be read here") from None

@@ -1,4 +1,4 @@
-"""Make stores: encode."""
+"""Encode a matrix into a store: encode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.commands.parser import Parser
-from cec_mpi.cli.commands.shared import share_ranks, with_runner
+from cec_mpi.cli.commands.shared import allow_shared_work, with_runner
 from cec_mpi.encoding.options import FORMATS, GROUPS, EncodeOptions
 from cec_mpi.runtime.options.option import add_options, from_flags
 from cec_mpi.store.files.paths import as_path
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def add_encode(p: Parser) -> None:
     """``cec-mpi encode``."""
     p.description = (
-        "Encode a matrix into a store: with --recovery L as coded shards, a sparse "
-        "one without it as copies of its rows. Under mpirun all ranks share the "
-        "work of a code, and one writes copies."
+        "Encode a matrix into a store: as coded shards with --recovery L, or without it a sparse "
+        "matrix as copies of its rows. Under mpirun all ranks share the work of a code; copies are "
+        "written by one rank."
     )
     p.add_argument("source", metavar="X", help=FORMATS)
     p.add_argument("store", metavar="STORE", help="directory to create")
     for group in GROUPS:
         add_options(p, group)
-    share_ranks(p)
+    allow_shared_work(p)
     p.set_defaults(command=_encode)
 
 
@@ -56,15 +56,15 @@ def _encode(arguments: argparse.Namespace) -> int:
 
 
 def _header_note(arguments: argparse.Namespace, manifest: Manifest) -> str:
-    """Return how the first row of a table was interpreted, if it has only numbers."""
+    """Return how the first row of a table was interpreted, if that is uncertain."""
     from cec_mpi.encoding.sources.table import is_number
 
     if arguments.header is not None or not _is_table(arguments):
         return ""
     if not manifest.column_names:
-        return "; the first row was taken as data (--header yes if it has names)"
+        return "; the first row was read as data (use --header yes if it holds names)"
     if all(map(is_number, manifest.column_names)):
-        return "; the first row was taken as names (--header no if it is data)"
+        return "; the first row was read as names (use --header no if it is data)"
     return ""
 
 

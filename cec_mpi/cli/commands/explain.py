@@ -1,4 +1,4 @@
-"""Plans as plain numbers, for people and for other programs."""
+"""Plans as plain values, for the text and the JSON output of ``cec-mpi plan``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cec_mpi.core.replicas.planner import ReplicaPlanner
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-_MAX_MACHINES = 1000  # limit of machines, because each iteration lists the loads of all
+_MAX_MACHINES = 1000  # each iteration lists the loads of all machines
 
 
 def explain_plan(
@@ -35,7 +35,7 @@ def explain_plan(
     exact: bool = False,
     steps: bool = False,
 ) -> dict[str, Any]:
-    """Return what ``cec-mpi plan --json`` prints.
+    """Return the content of ``cec-mpi plan --json`` for a code.
 
     Parameters
     ----------
@@ -53,18 +53,17 @@ def explain_plan(
         ``available``), ``alpha`` and ``alpha_machines`` (one per block of the paper),
         ``c_star`` and ``k_star`` of Theorem 1.
     steps : bool
-        Add ``iterations``, those of Algorithm 1: in rows, or with `exact` in fractions as
-        strings.
+        Add the ``iterations`` of Algorithm 1, in rows, or with `exact` in fractions as strings.
 
     Returns
     -------
     dict
-        ``available``, ``recovery``, ``rows``, ``loads`` (machines 1..N), ``blocks``
-        (in Algorithm 1's order), ``makespan``, ``bound`` (None: too long for a float).
-        In ``iterations`` each has ``loads`` (m, in the order of ``available``), ``total``
-        (L'), ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]),
-        ``next_largest`` and ``room`` (the machine with the largest load not in P_f, and
-        L'/L less that; or None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
+        ``available``, ``recovery``, ``rows``, ``loads`` (of machines 1..N), ``blocks`` (in the
+        order of Algorithm 1), ``makespan`` and ``bound`` (None if a float cannot hold them). Each
+        of ``iterations`` has ``loads`` (m, in the order of ``available``), ``total`` (L'),
+        ``machines`` (P_f), ``smallest`` and ``load`` (l[1] and m[l[1]]), ``next_largest`` (the
+        machine with the largest load outside P_f, or None), ``room`` (L'/L minus that load, or
+        None), ``alpha``, and ``decided_by`` (``load`` or ``room``).
 
     Raises
     ------
@@ -78,7 +77,7 @@ def explain_plan(
     ([0, 6, 6, 0, 6, 0], '1/2', None)
     """
     if steps:
-        _check_steps(len(available), scheme)
+        _check_iterations(len(available), scheme)
     machines = len(speeds)
     floats = [float(speed) for speed in speeds]
     plan = plan_step(available, floats, recovery + stragglers, rows, scheme)
@@ -91,15 +90,15 @@ def explain_plan(
             {"start": block.start, "stop": block.stop, "machines": list(block.machines)}
             for block in plan.assignment.blocks
         ],
-        "makespan": _finite(plan.makespan),
-        "bound": _finite(plan.bound),
+        "makespan": _none_if_infinite(plan.makespan),
+        "bound": _none_if_infinite(plan.bound),
     }
     if exact:
         content |= _fractions(plan, available, speeds, scheme)
     if steps:
         loads, parts = plan.assignment.loads.tolist(), None
         if exact:
-            loads, parts = _in_parts([Fraction(part) for part in content["mu"]])
+            loads, parts = _to_equal_parts([Fraction(part) for part in content["mu"]])
         mu = dict(zip(available, loads, strict=True))
         content["iterations"] = [
             _iteration(block, parts) for block in algorithm_1(mu, plan.assignment.machines_per_row)
@@ -107,11 +106,11 @@ def explain_plan(
     return content
 
 
-def _finite(number: float) -> float | None:
+def _none_if_infinite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _check_steps(machines: int, scheme: Scheme) -> None:
+def _check_iterations(machines: int, scheme: Scheme) -> None:
     if scheme != "heterogeneous":
         raise InputError(f"the {scheme} scheme has no steps: expected scheme heterogeneous")
     if machines > _MAX_MACHINES:
@@ -122,32 +121,32 @@ def _check_steps(machines: int, scheme: Scheme) -> None:
 
 
 def _iteration(block: Block, parts: int | None) -> dict[str, Any]:
-    """Return an iteration in rows, or in fractions of a shard that has `parts` parts."""
+    """Return an iteration in rows, or in fractions of a shard of `parts` equal parts."""
     load = block.m[block.smallest]
     margin = None
     if block.next_largest is not None:
         margin = block.total / Fraction(len(block.P)) - block.m[block.next_largest]
 
-    def shown(number: int | Fraction) -> int | str:
+    def in_unit(number: int | Fraction) -> int | str:
         return int(number) if parts is None else str(Fraction(number) / parts)
 
     return {
-        "alpha": shown(block.alpha),
+        "alpha": in_unit(block.alpha),
         "machines": list(block.P),
         "smallest": block.smallest,
-        "load": shown(load),
+        "load": in_unit(load),
         "next_largest": block.next_largest,
-        "room": None if margin is None else shown(margin),
+        "room": None if margin is None else in_unit(margin),
         "decided_by": "load" if block.alpha == load else "room",
-        "loads": [shown(number) for number in block.m.values()],
-        "total": shown(block.total),
+        "loads": [in_unit(number) for number in block.m.values()],
+        "total": in_unit(block.total),
     }
 
 
 def _fractions(
     plan: Plan, available: Sequence[int], speeds: Sequence[Fraction], scheme: Scheme
 ) -> dict[str, Any]:
-    """Theorem 1 and Algorithm 1 in fractions."""
+    """Return the results of Theorem 1 and Algorithm 1 in fractions."""
     machines_per_row, count = plan.assignment.machines_per_row, len(available)
     optimum = fractional_load([speeds[n - 1] for n in available], machines_per_row)
     mu = [Fraction(part) for part in optimum.mu]
@@ -158,7 +157,7 @@ def _fractions(
             for b in range(count)
         ]
     else:
-        loads, parts = _in_parts(mu)
+        loads, parts = _to_equal_parts(mu)
         sizes, members = assign_blocks(np.array(loads, dtype=object), machines_per_row)
         blocks = [
             (Fraction(size, parts), tuple(chosen))
@@ -173,7 +172,7 @@ def _fractions(
     }
 
 
-def _in_parts(mu: Sequence[Fraction]) -> tuple[list[int], int]:
+def _to_equal_parts(mu: Sequence[Fraction]) -> tuple[list[int], int]:
     """Return fractions of a shard as whole numbers of equal parts, and the number of parts."""
     parts = math.lcm(*(fraction.denominator for fraction in mu))
     return [int(fraction * parts) for fraction in mu], parts
@@ -186,7 +185,7 @@ def explain_copies(
     speeds: Sequence[float],
     stragglers: int = 0,
 ) -> dict[str, Any]:
-    """Return what ``cec-mpi plan --json`` prints for copies of sparse rows.
+    """Return the content of ``cec-mpi plan --json`` for copies of sparse rows.
 
     Parameters
     ----------
@@ -201,16 +200,16 @@ def explain_copies(
     Returns
     -------
     dict
-        ``available``, ``rows`` (of X), ``copies`` (J), ``loads`` and ``costs`` (rows and nonzeros
-        of machines 1..N, where a row counts 2 nonzeros more), ``held`` (what share of X machines
-        have), ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, over speed),
+        ``available``, ``rows`` (of X), ``copies`` (J), ``loads`` and ``costs`` (of machines 1..N;
+        a row costs 2 more than its nonzeros), ``held`` (fraction of X that each machine holds),
+        ``blocks``, ``makespan`` and ``bound`` (in rows of mean cost, divided by speed),
         ``fatal`` (`fatal_sets` of the available machines), ``lost`` and ``over_optimum`` as
         ``cec-mpi info --json`` prints them.
 
     Raises
     ------
     InfeasibleError
-        No available machine has some part.
+        A part is held by no available machine.
     InputError
         There are too few copies for the stragglers.
 
@@ -225,7 +224,9 @@ def explain_copies(
     """
     machines, copies = len(speeds), min(map(len, holders))
     if stragglers >= copies:
-        raise InputError(f"stragglers {stragglers}: expected 0 to {copies - 1} (copies less one)")
+        raise InputError(
+            f"stragglers {stragglers}: expected 0 to {copies - 1} for {plural(copies, 'copy')}"
+        )
     placement = ReplicaPlacement(holders, parts.bounds.tolist(), machines)
     planner = ReplicaPlanner(parts, placement, stragglers)
     plan = planner.plan(tuple(available), tuple(speeds))

@@ -42,12 +42,12 @@ def _text(name: str, manifest: Manifest) -> str:
 
     facts = [("store", name), *make_facts(manifest).table()]
     # Under a launcher the terminal of rank 0 may be invisible.
-    is_seen = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
-    return facts_table(facts, shutil.get_terminal_size().columns if is_seen else None)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty() and detect_launcher() is None
+    return facts_table(facts, shutil.get_terminal_size().columns if is_terminal else None)
 
 
 def _details(name: str, store: Store) -> dict[str, Any]:
-    """Return everything as plain values, and for each shard whether it can be opened."""
+    """Return the facts of a store and the problems of its shards, as plain values."""
     from cec_mpi.store.format.shard_files import find_file_problem
     from cec_mpi.store.kinds import make_facts
 

@@ -19,7 +19,7 @@ ALL_HELP = "--help-all"
 
 
 class Processes(Enum):
-    """The processes that carry out a command."""
+    """Processes that execute a command."""
 
     ONE = "one process"
     SHARED = "one process, or all ranks under a launcher"
@@ -28,24 +28,24 @@ class Processes(Enum):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises instead of exiting, because under mpirun all ranks must exit together.
+    """A parser that raises errors instead of exiting: under mpirun all ranks exit at once.
 
-    Options cannot be abbreviated, because a new option would change the meaning of old scripts.
+    Options cannot be abbreviated, because a new option could make an abbreviation ambiguous.
 
     Attributes
     ----------
     commands : dict of str to Parser
         Parsers of its commands by name.
     processes : Processes
-        The processes that carry out its command.
+        Processes that execute its command.
     common : set of str
-        Names of the options that ``--help`` shows if ``--help-all`` shows the others.
+        Options that ``--help`` shows; ``--help-all`` shows all. Empty if ``--help`` shows all.
     special_help : callable
-        Called with the values of options; returns the text to print instead of the usual help, or
-        an empty text.
+        Called with the unconverted values; returns a help text to print instead of the usual one,
+        or an empty string.
     hint : callable
-        Called with an unknown option and the values of others; returns a suggestion, or an empty
-        text.
+        Called with an unknown option and the unconverted values; returns a suggestion, or an empty
+        string.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -66,8 +66,8 @@ class Parser(argparse.ArgumentParser):
         self.commands: dict[str, Parser] = {}
         self.processes = Processes.ONE
         self.common: set[str] = set()
-        self.special_help: Callable[[Mapping[str, str]], str] = lambda given: ""
-        self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, given: ""
+        self.special_help: Callable[[Mapping[str, str]], str] = lambda raw_values: ""
+        self.hint: Callable[[str, Mapping[str, str]], str] = lambda option, raw_values: ""
 
     def show_common(self, names: Iterable[str]) -> None:
         """Make ``--help`` show only these options, and ``--help-all`` all of them."""
@@ -85,18 +85,18 @@ class Parser(argparse.ArgumentParser):
         for action in others:
             action.help = argparse.SUPPRESS
         text = self.format_help()
-        for action, hidden in zip(others, texts, strict=True):
-            action.help = hidden
+        for action, original in zip(others, texts, strict=True):
+            action.help = original
         return text
 
     def walk(self, name: str = "") -> Iterator[tuple[str, Parser]]:
-        """Yield this parser and those of all commands below it, with their names."""
+        """Yield the name and parser of this command and of all its subcommands."""
         yield name, self
         for word, command in self.commands.items():
             yield from command.walk(f"{name} {word}".strip())
 
     def error(self, message: str) -> NoReturn:
-        """Raise `InputError`, in the words of other messages of this package."""
+        """Raise `InputError`, phrased like other messages of this package."""
         message = message.removeprefix("argument ")
         message = message.replace(": not allowed with argument ", " cannot be combined with ")
         message = message.replace(": expected one argument", ": expected a value")
@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see {self.prog} --help)")
 
     def _usage(self) -> str:
-        """Return the shortest command that can be typed."""
+        """Return the shortest valid command."""
         words = [self.prog]
         patterns: dict[int | str | None, str] = {
             None: "{}",
@@ -124,17 +124,17 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse as argparse does; refuse words that follow ``--``."""
-        found, left = self.parse_known_args(args, namespace)
-        if left:
-            self._raise_unexpected_word(left[0])
-        return found
+        """Parse as argparse does; raise if words remain."""
+        arguments, remaining = self.parse_known_args(args, namespace)
+        if remaining:
+            self._raise_unexpected_word(remaining[0])
+        return arguments
 
     def _raise_unexpected_word(self, word: str) -> NoReturn:
-        """Raise because of a word that is neither an argument nor the value of an option."""
+        """Raise `InputError` for a word that is neither an argument nor the value of an option."""
         raise InputError(
-            f"unexpected {word!r}: expected {self._usage()} (a value of "
-            "several words needs quotes, and a list commas without spaces)"
+            f"unexpected {word!r}: expected {self._usage()} (quote values that contain spaces, and "
+            "write lists without spaces)"
         )
 
     def parse_known_args(  # type: ignore[override]
@@ -143,40 +143,40 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does; handle help and unknown options before missing ones."""
         if args is None:
             return super().parse_known_args(args, namespace)
-        read = _CommandLine(self, list(args))
-        if read.wants_help:
-            text = self.special_help(read.given)
+        line = _CommandLine(self, list(args))
+        if line.wants_help:
+            text = self.special_help(line.raw_values)
             if text:
                 print_result(text)
                 self.exit()
-            if self.common and not read.wants_full_help:
+            if self.common and not line.wants_full_help:
                 print_result(self.short_help().removesuffix("\n"))
                 self.exit()
             return super().parse_known_args(["--help"], namespace)
-        for option, value in read.words_after_flags:
+        for option, value in line.words_after_flags:
             if suggestion := removed_option_hint(option, value=value):
                 self.error(f"{option} {value}{suggestion}")
-        if read.unknown:
-            word, before = read.unknown
+        if line.unknown:
+            word, before = line.unknown
             option = word.partition("=")[0]
             known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
             suggestion = (
                 removed_option_hint(option, command=self.prog.rpartition(" ")[2])
-                or self.hint(option, read.given)
+                or self.hint(option, line.raw_values)
                 or suggest(option.strip("-"), known, "--")
             )
             if before and not suggestion:
                 suggestion = f" after {before}; to give {before} this value, write {before}={word}"
             self.error(f"unknown option {option}{suggestion}")
-        if read.excess:
-            self._raise_unexpected_word(read.excess[0])
-        return super().parse_known_args(read.words, namespace)
+        if line.excess:
+            self._raise_unexpected_word(line.excess[0])
+        return super().parse_known_args(line.words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Check choices as argparse does, and suggest the closest one."""
+        """Check choices as argparse does; suggest the closest choice."""
         if action.choices is not None and value not in action.choices:
-            if self.commands and (refusal := removed_command_hint(str(value))):
-                raise InputError(refusal)
+            if self.commands and (hint := removed_command_hint(str(value))):
+                raise InputError(hint)
             words = [str(choice) for choice in action.choices]
             suggestion = suggest(str(value), words)
             if self.commands:
@@ -189,35 +189,35 @@ class Parser(argparse.ArgumentParser):
 
 
 class _CommandLine:
-    """Words of one command, sorted into options and values without converting them.
+    """Words of one command, split into options and unconverted values.
 
     Attributes
     ----------
     words : list of str
-        The words, with an option and a value that begins with - joined into one word. Words that
-        are not values of options come first, so that users may write them anywhere.
+        The words for argparse: positional arguments first, because users may write them anywhere,
+        and ``--option=value`` for values that begin with -.
     given : dict of str to str
-        Values of options, and positional arguments under their names in the help.
+        Values of options, and of positional arguments by their names in the help.
     unknown : tuple of str, optional
-        The first unknown option, and the option before it if that has no value yet.
+        The first unknown option, and the option before it if that lacks a value.
     words_after_flags : list of tuple of str
-        Options that take no value, and the words that follow them.
+        Options without values, and the words that follow them.
     excess : list of str
-        Words beyond the positional arguments.
+        Words after the last positional argument.
     wants_help, wants_full_help : bool
-        Whether any help is requested, and whether with all options.
+        Whether help is requested; whether help with all options is requested.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, words: list[str]) -> None:
         self.words: list[str] = []
-        self.given: dict[str, str] = {}
+        self.raw_values: dict[str, str] = {}
         self.unknown: tuple[str, str] | None = None
         self.words_after_flags: list[tuple[str, str]] = []
         self.excess: list[str] = []
         self.wants_help = self.wants_full_help = False
         self._actions = parser._option_string_actions
-        # Other parsers read what follows a command, or the first of the remaining words.
-        ends = any(
+        # The words after a subcommand belong to another parser.
+        has_subparser = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions
         )
         arguments = [action for action in parser._actions if not action.option_strings]
@@ -227,21 +227,21 @@ class _CommandLine:
         while words:
             word = words.pop(0)
             is_option = word.startswith("-") and word != "-" and not _NUMBER.match(word)
-            if word == "--" or (ends and not is_option):
+            if word == "--" or (has_subparser and not is_option):
                 self.words += [word, *words]
                 break
             if is_option:
                 self.words.append(word)
-                pending_option = self._option(word, words, pending_option)
+                pending_option = self._read_option(word, words, pending_option)
                 continue
             positionals.append(word)
             pending_option = ""
         self.words[:0] = positionals
-        self.given |= dict(zip(names, positionals, strict=False))
+        self.raw_values |= dict(zip(names, positionals, strict=False))
         if all(action.nargs in (None, "?") for action in arguments):
             self.excess = positionals[len(names) :]
 
-    def _option(self, word: str, words: list[str], before: str) -> str:
+    def _read_option(self, word: str, words: list[str], before: str) -> str:
         """Read an option and its value; return the option if it still lacks a value."""
         name, equals, value = word.partition("=")
         action = self._actions.get(name)
@@ -255,7 +255,7 @@ class _CommandLine:
         if action.nargs == 0 and (value or words):
             self.words_after_flags.append((name, value or words[0]))
         if equals:
-            self.given[name] = value
+            self.raw_values[name] = value
             return ""
         if action.nargs == "?":
             self.words[-1] = f"{name}={words.pop(0) if _is_value(action, words) else action.const}"
@@ -264,13 +264,13 @@ class _CommandLine:
         following = words[0] if words else "--"
         if following.startswith("--") or following.partition("=")[0] in self._actions:
             return name
-        value = self.given[name] = words.pop(0)
+        value = self.raw_values[name] = words.pop(0)
         self.words[-1:] = [f"{name}={value}"] if value.startswith("-") else [name, value]
         return ""
 
 
 def _is_value(action: argparse.Action, words: list[str]) -> bool:
-    """Whether the next word is a value of an option that needs none."""
+    """Return whether the next word is a valid value of an option whose value is optional."""
     try:
         return bool(words) and callable(action.type) and bool(action.type(words[0]))
     except argparse.ArgumentTypeError:

@@ -1,4 +1,4 @@
-"""Show which machine would compute which rows, without starting any: plan."""
+"""Show which machine would compute which rows: plan."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MAX_DRAWN = 2000  # machines
 def add_plan(p: Parser) -> None:
     """``cec-mpi plan``."""
     p.description = (
-        "Show which machine would compute which rows: with a store, or with --speeds, "
-        "--rows and either --recovery (a code) or --copies (of sparse rows) before there is one."
+        "Show which machine would compute which rows. Needs a store, or --speeds, --rows and "
+        "either --recovery (a code) or --copies (of sparse rows)."
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_flag(
@@ -86,7 +86,7 @@ def _plan(arguments: argparse.Namespace) -> int:
                 f"--{flag}: found machine {max(given)}, expected 1 to {len(all_machines)}"
             )
     if replicas is not None:
-        return _plan_of_copies(arguments, *replicas, arguments.available or all_machines)
+        return _print_plan_of_copies(arguments, *replicas, arguments.available or all_machines)
     plan = _explain(arguments, arguments.available or all_machines)
     if arguments.figure is not None:
         _write_figure(arguments, plan)
@@ -105,10 +105,10 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
             )
         if arguments.copies is None:
             return None
-        return _copies_of(arguments)
+        return _spread_copies(arguments)
     for name in given:
         if getattr(arguments, name) is not None:
-            raise InputError(f"--{name} cannot be combined with a store, which has its own")
+            raise InputError(f"--{name} cannot be combined with a store, which sets it")
     from cec_mpi.store import open_store
 
     store = open_store(arguments.store)
@@ -128,8 +128,8 @@ def _complete_arguments(arguments: argparse.Namespace) -> tuple[Parts, Holders] 
     return None
 
 
-def _copies_of(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
-    """Return what encode would choose for rows that all cost the same."""
+def _spread_copies(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
+    """Return the parts and holders that encode would choose if all rows cost the same."""
     import numpy as np
 
     from cec_mpi.core.replicas.holders import spread_copies
@@ -140,15 +140,15 @@ def _copies_of(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
     return parts, spread_copies(parts.count, speeds, arguments.copies, arguments.spread)
 
 
-def _plan_of_copies(
+def _print_plan_of_copies(
     arguments: argparse.Namespace, parts: Parts, holders: Holders, available: Sequence[int]
 ) -> int:
     """Print the plan of machines that hold copies of sparse rows."""
     for flag in ("figure", "steps", "exact"):
         if getattr(arguments, flag):
-            raise InputError(f"--{flag} is only for a code, not for copies")
+            raise InputError(f"--{flag} needs a code: found copies of sparse rows")
     if arguments.scheme != "heterogeneous":
-        raise InputError(f"--scheme {arguments.scheme} is only for a code, not for copies")
+        raise InputError(f"--scheme {arguments.scheme} needs a code: found copies of sparse rows")
     from cec_mpi.cli.commands.explain import explain_copies
     from cec_mpi.store.copies.facts import balance_fact, loss_facts
 
@@ -157,9 +157,9 @@ def _plan_of_copies(
     if arguments.json:
         print_result(json.dumps(plan, allow_nan=False))
         return 0
-    up = set(available)
+    available_machines = set(available)
     rows = [
-        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in up else "preempted"]
+        [str(n), f"{speed:g}", f"{held:.1%}", str(load) if n in available_machines else "preempted"]
         for n, (speed, held, load) in enumerate(
             zip(speeds, plan["held"], plan["loads"], strict=True), start=1
         )
@@ -167,7 +167,9 @@ def _plan_of_copies(
     unit = "rows with the mean number of nonzeros, at speed 1"
     makespan = f"{plan['makespan']:.5g} {unit} (lower bound {plan['bound']:.5g})"
     fewest = min(map(len, plan["fatal"]))
-    facts = loss_facts(fewest, plan["lost"] if len(up) == len(speeds) else {}, plan["fatal"])
+    facts = loss_facts(
+        fewest, plan["lost"] if len(available_machines) == len(speeds) else {}, plan["fatal"]
+    )
     print_result(
         "\n".join(
             [
@@ -180,10 +182,10 @@ def _plan_of_copies(
     return 0
 
 
-def _fractions(plan: dict[str, Any]) -> list[str]:
+def _fraction_lines(plan: dict[str, Any]) -> list[str]:
     if "mu" not in plan:
         return []
-    k_star = "-" if plan["k_star"] is None else plan["k_star"]  # none where N_t = L
+    k_star = "-" if plan["k_star"] is None else plan["k_star"]  # undefined if N_t = L
     return [
         f"mu     {' '.join(plan['mu'])}",
         f"alpha  {' '.join(plan['alpha'])}",
@@ -226,8 +228,10 @@ def _write_figure(arguments: argparse.Namespace, plan: dict[str, Any]) -> None:
         new = new_rows(before.blocks, panels[0].blocks)
         panels = [before, replace(panels[0], new=new)]
     copies = arguments.recovery + arguments.stragglers
-    some = f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
-    heading = f"{some} {'computes' if copies == 1 else 'compute'} each row"
+    machines_text = (
+        f"{copies} of {machines} machines" if copies < machines else plural(machines, "machine")
+    )
+    heading = f"{machines_text} {'computes' if copies == 1 else 'compute'} each row"
     with style():
         figure = draw(panels, heading, plan.get("iterations", ()))
         write_picture(figure, arguments.figure, heading)
@@ -244,24 +248,30 @@ def _drawn_assignment(plan: dict[str, Any], speeds: Sequence[Fraction]) -> Drawn
     title = f"Machine{'s' * (len(away) > 1)} {truncate(away, 6)} preempted"
     title = title if away else "All machines available"
     return DrawnAssignment(
-        len(speeds), plan["rows"], available, blocks, title, _makespan(plan), labels
+        len(speeds), plan["rows"], available, blocks, title, _makespan_line(plan), labels
     )
 
 
 def _text(arguments: argparse.Namespace, plan: dict[str, Any]) -> str:
     """Return a plan as text: machines, then blocks in the order of Algorithm 1."""
-    lines = [*_machines(plan, arguments.speeds), "", *_blocks(plan), "", _makespan(plan)]
-    lines += _fractions(plan)
+    lines = [
+        *_machine_table(plan, arguments.speeds),
+        "",
+        *_block_table(plan),
+        "",
+        _makespan_line(plan),
+    ]
+    lines += _fraction_lines(plan)
     if "iterations" in plan:
-        # Standard output is None if it was closed before.
-        is_seen = sys.stdout is not None and sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if is_seen else None
+        # sys.stdout is None if the process was started without standard output.
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_terminal else None
         lines += ["", *steps_table(plan["available"], plan["iterations"], width)]
     return "\n".join(lines)
 
 
-def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
-    """What each machine computes."""
+def _machine_table(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
+    """Return a table of machines with their speeds and rows."""
     available = set(plan["available"])
     rows = [
         [str(n), f"{float(speed):g}", str(load) if n in available else "preempted"]
@@ -270,8 +280,8 @@ def _machines(plan: dict[str, Any], speeds: Sequence[Fraction]) -> list[str]:
     return format_table(["machine", "speed", "rows"], rows, ["machine", "speed"])
 
 
-def _blocks(plan: dict[str, Any]) -> list[str]:
-    """The blocks with their rows and machines."""
+def _block_table(plan: dict[str, Any]) -> list[str]:
+    """Return a table of blocks with their rows and machines."""
     rows = [
         [
             block_letter(f),
@@ -283,7 +293,7 @@ def _blocks(plan: dict[str, Any]) -> list[str]:
     return format_table(["block", "rows", "machines"], rows)
 
 
-def _makespan(plan: dict[str, Any]) -> str:
+def _makespan_line(plan: dict[str, Any]) -> str:
     makespan, bound = plan["makespan"], plan["bound"]
     if makespan is None or bound is None:
         return f"makespan more than {sys.float_info.max:.3g}"

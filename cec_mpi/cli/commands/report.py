@@ -25,8 +25,8 @@ from cec_mpi.text.terminal import print_error_line, print_note, warn
 if TYPE_CHECKING:
     from cec_mpi.report.recorded_run import Run
 
-_START_INTERVAL = 0.2  # seconds between two looks whether a run has begun
-_MIN_PAUSE = 2.0  # times the duration of making a page
+_START_INTERVAL = 0.2  # seconds between checks whether a run has started
+_MIN_PAUSE_RATIO = 2.0  # smallest pause between two pages, relative to the time to write one
 
 
 def add_report(p: Parser) -> None:
@@ -37,7 +37,10 @@ def add_report(p: Parser) -> None:
     add_flag(p, "--out FILE", "write the page to this file, such as report.html", values.path)
     add_flag(p, "--title TEXT", "title of the page (default: the names of the runs)")
     add_flag(
-        p, "--step LIST", "also show the assignments of these steps, such as 7,300-302", _steps
+        p,
+        "--step LIST",
+        "also show the assignments of these steps, such as 7,300-302",
+        _parse_steps,
     )
     add_flag(p, "--watch", "update the files every few seconds until the runs end", default=False)
     add_flag(p, "--csv FILE", "write a table with a row for each step", values.path)
@@ -50,7 +53,7 @@ def add_report(p: Parser) -> None:
     p.set_defaults(command=_report)
 
 
-def _steps(text: str) -> frozenset[int]:
+def _parse_steps(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -65,7 +68,7 @@ def _steps(text: str) -> frozenset[int]:
 def _report(arguments: argparse.Namespace) -> int:
     named = {flag: getattr(arguments, flag) for flag in ("out", "csv")}
     outputs = {flag: Path(name) for flag, name in named.items() if name}
-    _check(arguments, outputs)
+    _check_outputs(arguments, outputs)
     names = list(outputs.values())
     if arguments.watch:
         _watch(arguments, outputs, join_names(names, 4))
@@ -78,20 +81,20 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 class _WatchView:
-    """The display of ``report --watch``: one line."""
+    """The one-line display of ``report --watch``."""
 
-    def __init__(self, words: str) -> None:
-        self.words = words
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def line(self) -> str:
-        return printable(self.words)
+        return printable(self.text)
 
     def lines(self, width: int, height: int) -> Iterable[str]:
         return [self.line()]
 
 
 def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) -> None:
-    """Update the files until the runs end, with progress as set by --progress."""
+    """Update the files until all runs have ended."""
     from cec_mpi.report.live.display import show
 
     runs = join_names(arguments.runs, 5)
@@ -103,33 +106,31 @@ def _watch(arguments: argparse.Namespace, outputs: dict[str, Path], names: str) 
             time.sleep(_START_INTERVAL)
         while True:
             begin = time.monotonic()
-            found = _write(arguments, outputs)
-            if not _any_running(found):
+            written = _write(arguments, outputs)
+            if not _any_running(written):
                 break
             if lock is not None:
                 with lock:
-                    steps = join_names([run.steps for run in found], 5)
-                    view.words = (
-                        f"{names}: written at {time.strftime('%X')}, {runs} at step {steps}"
-                    )
-            time.sleep(max(PAGE_SECONDS, _MIN_PAUSE * (time.monotonic() - begin)))
+                    steps = join_names([run.steps for run in written], 5)
+                    view.text = f"{names}: written at {time.strftime('%X')}, {runs} at step {steps}"
+            time.sleep(max(PAGE_SECONDS, _MIN_PAUSE_RATIO * (time.monotonic() - begin)))
 
 
 def _is_starting(run: str) -> bool:
-    """Whether a run has its directory, but no records yet."""
+    """Return whether a run has locked its directory, but not written a record yet."""
     from cec_mpi.runtime.records.reading import MAX_LINE_BYTES
 
     try:
         with os.fdopen(open_regular(Path(run) / STEPS), "rb") as stream:
-            begun = stream.readline(MAX_LINE_BYTES).endswith(b"\n")
+            has_record = stream.readline(MAX_LINE_BYTES).endswith(b"\n")
     except FileNotFoundError:
-        begun = False
+        has_record = False
     except OSError:
         return False  # reading it will raise an error
-    return not begun and bool(is_locked(Path(run)))
+    return not has_record and bool(is_locked(Path(run)))
 
 
-def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
+def _check_outputs(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
     if not outputs:
         raise InputError("nothing to write: expected --out FILE, such as --out report.html")
     if arguments.step and not arguments.out:
@@ -145,17 +146,17 @@ def _check(arguments: argparse.Namespace, outputs: dict[str, Path]) -> None:
                 f"--{flag} {path} would replace a file of the run: expected another name"
             )
         if real in names:
-            raise InputError(f"--{flag} {path} is named twice: expected another file")
+            raise InputError(f"--{flag} {path} is already the file of --out: expected another file")
         names.add(real)
     if arguments.out and not arguments.out.lower().endswith((".html", ".htm")):
         raise InputError(
-            f"--out {arguments.out}: a report is a page of HTML, expected a name that ends with "
-            ".html"
+            f"--out {arguments.out}: expected a name that ends with .html, because reports are "
+            "HTML pages"
         )
 
 
 def _is_run_file(name: str) -> bool:
-    """Whether a name in a directory of results is one that runs use."""
+    """Return whether runs use this file name in their directories."""
     return name in (STEPS, SUMMARY) or name.startswith(".") or name.endswith((".npy", ".npz"))
 
 
@@ -173,8 +174,8 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
     ranges = []
     for run in runs:
         numbers = run.numbers["step"]
-        has = f"steps {numbers.min():.0f} to {numbers.max():.0f}" if run.steps else "no steps"
-        ranges.append(f"{run.name} has {has}")
+        steps_text = f"steps {numbers.min():.0f} to {numbers.max():.0f}"
+        ranges.append(f"{run.name} has {steps_text if run.steps else 'no steps'}")
     problem = f"--step {truncate(missing, 5)}: {join_names(ranges, 5)}"
     if not is_watching:
         raise InputError(problem)
@@ -182,7 +183,7 @@ def _check_steps(steps: frozenset[int], runs: Sequence[Run], is_watching: bool) 
 
 
 def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]:
-    """Write all files or none; return the runs as they were then."""
+    """Write all output files or none; return the runs as they were read."""
     from cec_mpi.report.data import About, page_data
     from cec_mpi.report.page import page
     from cec_mpi.report.recorded_run import Run
@@ -206,9 +207,7 @@ def _write(arguments: argparse.Namespace, outputs: dict[str, Path]) -> list[Run]
 
 def add_top(p: Parser) -> None:
     """``cec-mpi top``."""
-    p.description = (
-        "Show the progress of a run and what its machines do, until it ends. Ctrl-C leaves."
-    )
+    p.description = "Show the progress and the machines of a run until it ends. Ctrl-C quits."
     p.add_argument(
         "out", metavar="DIR", type=values.path, help="directory of the run (its --out DIR)"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from cec_mpi.cli.commands.parser import Parser, Processes
 from cec_mpi.cli.commands.task import describe_task, task_option_hint
-from cec_mpi.cli.run.options import DEFAULT, JoinOptions, RunOptions, is_setting, run_options
+from cec_mpi.cli.run.options import DEFAULT_TASK, JoinOptions, RunOptions, is_setting, run_options
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import add_options, common_options, from_flags
@@ -24,12 +24,12 @@ def add_run(p: Parser) -> None:
     """``cec-mpi run``."""
     p.usage = "%(prog)s STORE [TASK] [KEY=VALUE ...] --out DIR [OPTIONS]"
     p.description = (
-        "Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This "
-        "starts machines on this computer and continues if some of them are lost. Under mpirun -n "
-        "N+1 every rank is a process of the run: by default all ranks take part in every step by "
-        "MPI; with --elastic the run continues without lost ranks."
+        "Compute with a store, for example: cec-mpi run STORE svd k=5 --out DIR. This starts "
+        "machines on this computer, and the run continues if some of them are lost. Under mpirun "
+        "-n N+1 rank 0 is the master and every other rank a machine: by default all ranks take "
+        "part in every step by MPI; with --elastic the run continues without lost ranks."
     )
-    p.special_help = _help_of_task
+    p.special_help = _task_help
     p.hint = task_option_hint
     groups = (RunOptions, SessionOptions, *GROUPS)
     p.show_common(name for group in groups for name in common_options(group))
@@ -42,7 +42,7 @@ def add_run(p: Parser) -> None:
         "task",
         nargs="?",
         metavar="TASK",
-        default=DEFAULT,
+        default=DEFAULT_TASK,
         help="svd, ridge, ... (cec-mpi task lists them) or my_module:function (default: matvec)",
     )
     p.add_argument(
@@ -79,18 +79,18 @@ def add_join(p: Parser) -> None:
     p.set_defaults(command=_join)
 
 
-def _help_of_task(given: Mapping[str, str]) -> str:
-    """Return the help of the task, if the words name one."""
-    task = given.get("TASK", "")
+def _task_help(raw_values: Mapping[str, str]) -> str:
+    """Return the help of the task, or an empty string if none is named."""
+    task = raw_values.get("TASK", "")
     return describe_task(task) if task and not is_setting(task) else ""
 
 
 def _join(arguments: argparse.Namespace) -> int:
     from cec_mpi.runtime.session.machine import join
 
-    given = from_flags(JoinOptions, arguments)
-    given.check_cache()
-    join(arguments.file, **asdict(given))
+    join_options = from_flags(JoinOptions, arguments)
+    join_options.check_cache()
+    join(arguments.file, **asdict(join_options))
     return 0
 
 
@@ -122,7 +122,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with SignalRecorder(second_ends=True, with_hangup=launcher is None) as signals:
             return perform(run, options, signals)
     is_first = launcher.rank == 0
-    # mpirun of Open MPI passes Ctrl-C on as SIGTERM, and drops what ranks print after that.
+    # mpirun of Open MPI forwards Ctrl-C as SIGTERM, and then discards the output of ranks.
     on_first = (
         partial(print_stop_notice, run)
         if is_first and launcher.implementation == "Open MPI"

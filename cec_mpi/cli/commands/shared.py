@@ -1,4 +1,4 @@
-"""Functions that several commands on stores share."""
+"""Arguments and helpers that several commands share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 def with_runner(activity: str, body: Callable[[Runner], int], arguments: argparse.Namespace) -> int:
-    """Call `body` with a runner of this process's threads, or on rank 0 with one of all ranks.
+    """Call `body` with a runner: the threads of this process or, under a launcher, all ranks.
+
+    Under a launcher this is collective, and only rank 0 calls `body`.
 
     Parameters
     ----------
     activity : str
-        Name of the work in the display of progress.
+        Name of the work in the progress display.
     body : callable
     arguments : argparse.Namespace
         Arguments of the command; ``progress`` and ``start_timeout`` are read.
@@ -31,39 +33,39 @@ def with_runner(activity: str, body: Callable[[Runner], int], arguments: argpars
     from cec_mpi.report.live.transfer import transfer
     from cec_mpi.runtime.processes.start import run_on_ranks
 
-    choice = arguments.progress
+    progress = arguments.progress
     if launcher_of_ranks() is None:
         from cec_mpi.store.work import LocalRunner
 
-        with transfer(activity, choice) as watch:
+        with transfer(activity, progress) as watch:
             return body(LocalRunner(watch))
 
     def on_ranks(comm: Any) -> int:
         from cec_mpi.encoding.collective import WORKS
         from cec_mpi.runtime.wire.collective.shared_work import run_shared
 
-        with transfer(activity if comm.rank == 0 else "", choice) as watch:
+        with transfer(activity if comm.rank == 0 else "", progress) as watch:
             return run_shared(comm, body, WORKS, watch)
 
     return run_on_ranks(on_ranks, arguments.start_timeout)
 
 
 def add_store(p: Parser, perform: Callable[[argparse.Namespace], int]) -> None:
-    """Give a command a store, on which several ranks may share the work."""
+    """Add the argument STORE, and let several ranks share the work."""
     p.add_argument("store", metavar="STORE", help="directory made by encode")
     p.set_defaults(command=perform)
-    share_ranks(p)
+    allow_shared_work(p)
 
 
-def share_ranks(p: Parser) -> None:
-    """Let several ranks share the work of a command, whose options they need."""
+def allow_shared_work(p: Parser) -> None:
+    """Let several ranks share the work of a command, and add the options for that."""
     p.processes = Processes.SHARED
     add_option(p, ElasticOptions, "start_timeout")
     add_option(p, RunOptions, "progress")
 
 
 def add_memory(p: argparse.ArgumentParser) -> None:
-    """Give a command the option --memory."""
+    """Add the option --memory."""
     add_flag(
         p,
         "--memory SIZE",
@@ -74,5 +76,5 @@ def add_memory(p: argparse.ArgumentParser) -> None:
 
 
 def add_json(p: argparse.ArgumentParser, text: str = "print one JSON object") -> None:
-    """Give a command the option --json."""
+    """Add the option --json."""
     add_flag(p, "--json", text, default=False)

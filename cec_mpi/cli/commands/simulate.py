@@ -31,10 +31,10 @@ def add_simulate(p: Parser) -> None:
     """``cec-mpi simulate``."""
     p.usage = "%(prog)s [STORE] [OPTIONS]"
     p.description = (
-        "Simulate how long the steps of a run take and wait, without computing X w. "
-        "Needs a store, or --shape, --machines and --recovery or --copies. --emulate-speeds are "
-        "the true speeds of machines (default: --speeds, or 1), --speeds those that the run "
-        "assumes."
+        "Simulate the durations and waiting times of the steps of a run, without computing X w. "
+        "Needs a store, or --shape, --machines and either --recovery or --copies. --emulate-speeds "
+        "sets the true speeds of machines (default: --speeds, or 1); --speeds sets the speeds that "
+        "the run assumes at first."
     )
     p.add_argument("store", metavar="STORE", nargs="?", help="directory made by encode")
     add_options(p, SimulateOptions)
@@ -80,7 +80,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         if given.compares and scenario.options.emulate_noise:
             print_note("equal shares, fastest and restarting are replayed without noise")
         if given.rates_of is not None:
-            print_note(_rates(scenario))
+            print_note(_rates_note(scenario))
         if given.out is not None:
             print_note(printable(f"report: cec-mpi report {given.out} --out report.html"))
     for name, outcome in outcomes.items():
@@ -93,17 +93,17 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 
 def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> list[str]:
-    numbers = ["steps", "time", "a step", "waiting", "over", "read", "machine hours"]
-    numbers += ["cost"] if price is not None else []
+    columns = ["steps", "time", "a step", "waiting", "over", "read", "machine hours"]
+    columns += ["cost"] if price is not None else []
     rows = []
     for name, outcome in outcomes.items():
         if isinstance(outcome, Exception):
-            rows.append([name, *["-"] * len(numbers), "not possible"])
+            rows.append([name, *["-"] * len(columns), "not possible"])
             continue
-        took = outcome.seconds - outcome.waiting
+        busy = outcome.seconds - outcome.waiting
         cells = [name, str(outcome.steps), format_duration(outcome.seconds)]
         cells += [
-            format_duration(took / outcome.steps) if outcome.steps else "-",
+            format_duration(busy / outcome.steps) if outcome.steps else "-",
             format_duration(outcome.waiting),
         ]
         cells += [
@@ -114,12 +114,12 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
         cells += [f"{outcome.cost(price):.2f}"] if price is not None else []
         events = ", ".join(f"{count} {kind}" for kind, count in outcome.events.items())
         rows.append([*cells, events])
-    lines = format_table(["scheme", *numbers, "events"], rows, numbers)
+    lines = format_table(["scheme", *columns, "events"], rows, columns)
     return [*lines, "", "time: including waiting; over: excess over the optimum, without waiting"]
 
 
-def _rates(scenario: Scenario) -> str:
-    """Return the rates of a recorded run as options."""
+def _rates_note(scenario: Scenario) -> str:
+    """Return the rates that were estimated from a recorded run, as options."""
     costs = scenario.costs
     given = {"rate": scenario.rate, "disk": costs.disk, "latency": costs.latency}
     given |= {"bandwidth": costs.bandwidth, "decode": costs.decode}

@@ -1,4 +1,4 @@
-"""Commands on existing stores: verify, repair, decode, add-machine."""
+"""Check and change stores: verify, repair, decode, add-machine."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def _verify(arguments: argparse.Namespace) -> int:
                 f"{', '.join(damaged)}; cec-mpi repair rebuilds them"
             )
         if condition.other_problems:
-            after = "cec-mpi repair restores them"
+            remedy = "cec-mpi repair restores them"
             if condition.lost:
                 lost = " and ".join(condition.lost)
-                after = f"{lost} cannot be restored: copy one back from a backup, or encode X again"
+                remedy = f"{lost} cannot be restored: copy one from a backup, or encode X again"
             raise DamagedStoreError(
                 f"{arguments.store}: all shards are intact, but other files are damaged: "
-                f"{', '.join(condition.other_problems)} ({after})"
+                f"{', '.join(condition.other_problems)} ({remedy})"
             )
         return 0
 
@@ -68,14 +68,14 @@ def add_repair(p: Parser) -> None:
     """``cec-mpi repair``."""
     add_store(p, _repair)
     p.description = (
-        "Rebuild damaged blocks from any L good shards, of a sparse X from another "
-        "copy. If more than L shards are good, also compare them with each other. Under mpirun all "
-        "ranks share the work."
+        "Rebuild damaged blocks from any L good shards, or blocks of a sparse X from another copy. "
+        "If more than L shards are good, also compare them with each other. Under mpirun all ranks "
+        "share the work."
     )
     add_flag(
         p,
         "--machine n",
-        "rebuild only this shard, and treat it as the wrong one if shards disagree",
+        "rebuild only this shard; if shards disagree, assume that this one is wrong",
         values.positive,
     )
     add_memory(p)
@@ -85,36 +85,44 @@ def _repair(arguments: argparse.Namespace) -> int:
     from cec_mpi.store import open_store, repair
 
     def body(runner: Runner) -> int:
-        done = repair(arguments.store, arguments.machine, memory=arguments.memory, runner=runner)
+        repaired = repair(
+            arguments.store, arguments.machine, memory=arguments.memory, runner=runner
+        )
         manifest = open_store(arguments.store).manifest
 
         def shard_name(machine: int) -> str:
             return manifest.shards[machine - 1].file
 
-        for name in done.restored:
+        for name in repaired.restored:
             print_note(f"{name}: restored")
-        for n, kind in done.replaced.items():
+        for n, kind in repaired.replaced.items():
             print_note(
-                f"{shard_name(n)}: replaced {kind} by a file of the store's own (its target is "
-                "unchanged)"
+                f"{shard_name(n)}: replaced {kind} by a regular file (its target is unchanged)"
             )
-        for n, rows in done.rebuilt.items():
-            why = (
-                " (its numbers were wrong, though its checksums matched)" if n in done.named else ""
-            )
-            print_note(f"{shard_name(n)}: {rows} rebuilt{why}")
-        if done.error_bound:
-            print_note(f"rebuilt numbers: error {_bound_text(done.error_bound, manifest)}")
-        found = (done.restored, done.lost, done.rebuilt, done.unsettled, done.left, done.named)
+        for n, rows in repaired.rebuilt.items():
+            reason = " (wrong numbers with valid checksums)" if n in repaired.named else ""
+            print_note(f"{shard_name(n)}: {rows} rebuilt{reason}")
+        if repaired.error_bound:
+            print_note(f"rebuilt numbers: error {_bound_text(repaired.error_bound, manifest)}")
+        found = (
+            repaired.restored,
+            repaired.lost,
+            repaired.rebuilt,
+            repaired.unsettled,
+            repaired.left,
+            repaired.named,
+        )
         if not any(found):
             print_note(f"{arguments.store}: nothing to repair")
-        problems = list(done.unsettled)
-        left = sorted({*done.left, *(n for n in done.named if n not in done.rebuilt)})
-        if left:
-            problems.append(f"still damaged: {', '.join(map(shard_name, left))}")
-        if done.lost:
+        problems = list(repaired.unsettled)
+        still_damaged = sorted(
+            {*repaired.left, *(n for n in repaired.named if n not in repaired.rebuilt)}
+        )
+        if still_damaged:
+            problems.append(f"still damaged: {', '.join(map(shard_name, still_damaged))}")
+        if repaired.lost:
             problems.append(
-                f"{' and '.join(done.lost)} cannot be restored: copy one of them back from a "
+                f"{' and '.join(repaired.lost)} cannot be restored: copy one of them from a "
                 "backup, or encode X again"
             )
         if problems:
@@ -128,15 +136,15 @@ def add_decode(p: Parser) -> None:
     """``cec-mpi decode``."""
     add_store(p, _decode)
     p.description = (
-        "Decode X from any L good shards, or a sparse X from its copies. Under mpirun "
-        "all ranks share the work."
+        "Decode X from any L good shards, or a sparse X from its copies. Under mpirun all ranks "
+        "share the work."
     )
     p.add_argument(
         "out",
         metavar="OUT",
         type=values.path,
-        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr; for a sparse X "
-        ".npz",
+        help="file to create: .npy, .csv, .tsv, file.h5::/dataset or array.zarr, or .npz for a "
+        "sparse X",
     )
     add_flag(
         p,
@@ -170,7 +178,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def _bound_text(bound: float, manifest: Manifest) -> str:
-    """Return an error bound with what it is relative to."""
+    """Return an error bound as text, with its reference value."""
     if manifest.row_exponents:
         return f"about {bound:.1e}, relative to the largest entry of each row"
     return f"at most {bound:.1e} times the largest entry of X"
@@ -180,8 +188,8 @@ def add_add_machine(p: Parser) -> None:
     """``cec-mpi add-machine``."""
     add_store(p, _add_machine)
     p.description = (
-        "Compute the shard of machine N + 1 from any L good shards. Under mpirun all "
-        "ranks share the work."
+        "Compute the shard of machine N + 1 from any L good shards. Under mpirun all ranks share "
+        "the work."
     )
     add_option(p, SessionOptions, "seed", text="seed of the new row of the code (default: 0)")
     add_memory(p)

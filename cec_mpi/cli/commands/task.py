@@ -1,4 +1,4 @@
-"""List tasks, and describe the options and results of one: task, and the help of run."""
+"""List tasks, and describe the options and results of a task: task, and the help of run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def add_task(p: Parser) -> None:
 
 
 def _task(arguments: argparse.Namespace) -> int:
-    print_result(_list() if arguments.name is None else describe_task(arguments.name))
+    print_result(_list_tasks() if arguments.name is None else describe_task(arguments.name))
     return 0
 
 
-def _list() -> str:
+def _list_tasks() -> str:
     from cec_mpi.tasks import TASKS
     from cec_mpi.tasks.common.description import describe
 
@@ -57,29 +57,32 @@ def describe_task(name: str) -> str:
 
     task = find_task(name)
     options_of(task)  # raises if the task has no signature
-    found = describe(task)
+    description = describe(task)
     lines = [f"cec-mpi run STORE {name} [NAME=VALUE ...] --out DIR", ""]
-    if found.summary:
-        lines += [*_wrapped(found.summary, ""), ""]
+    if description.summary:
+        lines += [*_wrap(description.summary, ""), ""]
     lines.append("options, as NAME=VALUE:")
     if task is TASKS["matvec"]:
         lines += [f"  {option:<15}  {text}" for option, text in MATVEC_OPTIONS.items()]
     else:
-        lines += _options(found)
+        lines += _option_lines(description)
     lines += [
         "",
         "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
     ]
-    for title, meaning in found.results or [("result", "")]:
-        first, *others = _wrapped(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
-        lines += [first, *(line for other in others for line in _wrapped(other, " " * 19))]
+    for title, meaning in description.results or [("result", "")]:
+        first, *further_lines = _wrap(f"  {title:<15}  {meaning}" if title else f"  {meaning}", "")
+        lines += [
+            first,
+            *(line for further_line in further_lines for line in _wrap(further_line, " " * 19)),
+        ]
     return "\n".join(lines)
 
 
-def _options(found: Description) -> list[str]:
+def _option_lines(description: Description) -> list[str]:
     """Return the lines that describe the options of a task."""
     lines = []
-    for option in found.options:
+    for option in description.options:
         facts = [option.kind]
         if option.is_required:
             facts.append("required")
@@ -88,14 +91,14 @@ def _options(found: Description) -> list[str]:
         if option.name == "seed":
             facts.append("also --seed I")
         lines.append(f"  {option.name:<15}  {'; '.join(filter(None, facts))}".rstrip())
-        lines += _wrapped(option.text, " " * 19)
-    if found.takes_any:
-        lines.append("  any other")
+        lines += _wrap(option.text, " " * 19)
+    if description.takes_any:
+        lines.append("  any other NAME=VALUE")
     return lines or ["  none"]
 
 
 def task_option_hint(option: str, given: Mapping[str, str]) -> str:
-    """Return how to write an unknown option of run if it is an option of the task."""
+    """Return a hint for an unknown option of run if the task has an option of that name."""
     from cec_mpi.cli.run.settings import MATVEC_OPTIONS
     from cec_mpi.tasks import TASKS, options_of
 
@@ -105,7 +108,7 @@ def task_option_hint(option: str, given: Mapping[str, str]) -> str:
     return f" (for the option of the task, write {name}=VALUE)" if name in (known or ()) else ""
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def _wrap(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )

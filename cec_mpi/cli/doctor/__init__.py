@@ -1,1 +1,1 @@
-"""Check processes, cores, network and store before a run: facts and findings."""
+"""Check processes, cores, MPI and store before a run: facts and findings."""

@@ -1,4 +1,4 @@
-"""Findings of doctor: how to start ranks better, and which versions differ."""
+"""Findings of doctor on the binding of ranks and on versions of libraries."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from cec_mpi.text import join_names, plural
 
 
 def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[Finding]:
-    """Advise to bind ranks to more cores, or to one NUMA domain each."""
+    """Return advice to bind ranks to more cores, or each rank to one NUMA domain."""
     idle: dict[Place, str] = {}
-    spread: dict[Place, str] = {}
+    unbound: dict[Place, str] = {}
     few: dict[Place, str] = {}
     for node, ranks in ranks_by_node(places).items():
         cores, domains = node.cores, node.domains
-        alone = max(places[rank].own_cores for rank in ranks) == 1
-        if alone and node.unbound_cores >= 2 * cores:
-            on = f"{plural(cores, 'core')} of {node.unbound_cores}"
-            idle[node] = f"{plural(len(ranks), 'rank')} on {on}"
+        is_bound_to_core = max(places[rank].own_cores for rank in ranks) == 1
+        if is_bound_to_core and node.unbound_cores >= 2 * cores:
+            used = f"{plural(cores, 'core')} of {node.unbound_cores}"
+            idle[node] = f"{plural(len(ranks), 'rank')} on {used}"
         machines = [rank for rank in ranks if rank]
         if machines and max(places[rank].own_domains for rank in machines) > 1:
-            which = spread if len(machines) >= domains else few
-            which[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
+            nodes = unbound if len(machines) >= domains else few
+            nodes[node] = f"{plural(len(machines), 'machine')}, {domains} domains"
     to_domains = binding(launcher, "numa")
     remedies = (
         (
@@ -33,7 +33,7 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         ),
         (
             "machines may move between NUMA domains on",
-            spread,
+            unbound,
             f"{to_domains} keeps each machine near its memory (--shards ram also copies its shard "
             "there)",
         ),
@@ -44,22 +44,25 @@ def advise_binding(places: Sequence[Place], launcher: Launcher | None) -> list[F
         ),
     )
     return [
-        Finding("advice", f"{what} {format_nodes(found)}: {remedy}")
-        for what, found, remedy in remedies
-        if found
+        Finding("advice", f"{problem} {format_nodes(nodes)}: {remedy}")
+        for problem, nodes, remedy in remedies
+        if nodes
     ]
 
 
-def different_versions(
+def find_version_differences(
     versions: Sequence[Mapping[str, str]], hosts: Sequence[str]
 ) -> list[Finding]:
-    """Warn of different versions on ranks: results may then differ in their last digits."""
+    """Return a warning for each library whose versions differ between ranks.
+
+    Different versions may give results that differ in their last digits.
+    """
     findings = []
     for name in versions[0]:
         by_version: dict[str, list[str]] = {}
         for version, host in zip(versions, hosts, strict=True):
             by_version.setdefault(version[name], []).append(host)
         if len(by_version) > 1:
-            which = "; ".join(f"{v} on {join_names(where)}" for v, where in by_version.items())
-            findings.append(Finding("warning", f"{name} differs between ranks: {which}"))
+            versions_text = "; ".join(f"{v} on {join_names(on)}" for v, on in by_version.items())
+            findings.append(Finding("warning", f"{name} differs between ranks: {versions_text}"))
     return findings

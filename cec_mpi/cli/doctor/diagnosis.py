@@ -1,4 +1,4 @@
-"""Findings of doctor from its facts, and its report."""
+"""The findings and the report of doctor, from its facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from cec_mpi.cli.doctor.advice import advise_binding, different_versions
+from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
 from cec_mpi.cli.doctor.facts import Facts
 from cec_mpi.runtime.processes.places import (
     Finding,
@@ -28,34 +28,34 @@ def findings(facts: Facts) -> list[Finding]:
     found = [
         *_launcher_findings(facts),
         *_store_findings(facts),
-        *different_versions(facts.versions, hosts),
+        *find_version_differences(facts.versions, hosts),
         *find_oversubscription(facts.places, facts.threads, facts.launcher),
         *advise_binding(facts.places, facts.launcher),
     ]
     if any(version["BLAS"] == "unknown" for version in facts.versions):
-        text = "the threads of NumPy's BLAS cannot be limited from here: set OMP_NUM_THREADS"
+        text = "cec-mpi cannot limit the threads of NumPy's BLAS: set OMP_NUM_THREADS"
         found.append(Finding("warning", f"{text}={min(facts.threads)}"))
     order = ("error", "warning", "advice")
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
 def _launcher_findings(facts: Facts) -> Iterator[Finding]:
-    own = facts.library
+    library = facts.library
     on_path = detect_implementation(facts.mpirun)
-    if own.implementation and on_path and on_path != own.implementation:
-        use = f"use {own.program}" if own.program else "put the one of this MPI on PATH"
-        yield Finding("warning", f"mpirun on PATH does not belong to {own.name}: {use}")
-    if facts.srun is not None and own.implementation and own.srun_kind not in facts.srun:
+    if library.implementation and on_path and on_path != library.implementation:
+        remedy = f"use {library.program or 'the mpirun of this MPI'}"
+        yield Finding("warning", f"mpirun on PATH does not belong to {library.name}: {remedy}")
+    if facts.srun is not None and library.implementation and library.srun_kind not in facts.srun:
         yield Finding(
             "advice",
-            f"this Slurm does not have srun --mpi={own.srun_kind}, which {own.name} needs: use "
-            f"{own.program or 'mpirun'} in the batch script",
+            f"this Slurm has no srun --mpi={library.srun_kind}, which {library.name} needs: use "
+            f"{library.program or 'mpirun'} in the batch script",
         )
-    elif facts.srun is not None and own.implementation and facts.srun_problem:
+    elif facts.srun is not None and library.implementation and facts.srun_problem:
         yield Finding(
             "warning",
-            f"this Slurm lists srun --mpi={own.srun_kind}, which {own.name} needs, but cannot "
-            f"load it: {facts.srun_problem}",
+            f"this Slurm lists srun --mpi={library.srun_kind}, which {library.name} needs, but "
+            f"cannot load it: {facts.srun_problem}",
         )
 
 
@@ -66,16 +66,16 @@ def _store_findings(facts: Facts) -> Iterator[Finding]:
     problem = rank_count_problem(len(facts.places), range(1, total + 1), total, launcher)
     if problem and launcher is not None:
         yield Finding("error", problem)
-    unseen = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_here}
-    if unseen:
+    missing = {shard.machine: shard.host for shard in facts.shard_checks if shard.only_here}
+    if missing:
         path = next(shard.path for shard in facts.shard_checks if shard.only_here)
-        yield Finding("error", missing_shards_message(path, facts.places[0].host, unseen))
+        yield Finding("error", missing_shards_message(path, facts.places[0].host, missing))
     for shard in facts.shard_checks:
         if shard.problem and not shard.only_here:
             yield Finding(
                 "error",
                 f"machine {shard.machine} on {shard.host}: {shard.path}: {shard.problem}; cec-mpi "
-                f"repair {facts.store} rebuilds it from the others",
+                f"repair {facts.store} rebuilds it from the other shards",
             )
 
 
@@ -98,9 +98,10 @@ def report(facts: Facts) -> str:
     if len(facts.places) == 1:
         ranks = facts.machines + 1 if facts.machines else 7
         store = printable(facts.store)
-        is_full = facts.library.implementation == "Open MPI" and ranks > facts.places[0].cores
-        command = f"mpirun{' --oversubscribe' * is_full} -n {ranks} cec-mpi doctor {store}"
-        lines.append(f"This was one process. To check several, run {command.rstrip()}")
+        has_slots = facts.library.implementation != "Open MPI" or ranks <= facts.places[0].cores
+        flag = "" if has_slots else " --oversubscribe"
+        command = f"mpirun{flag} -n {ranks} cec-mpi doctor {store}"
+        lines.append(f"This checked one process. To check several, run {command.rstrip()}")
     return "\n".join(lines)
 
 

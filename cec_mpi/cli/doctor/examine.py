@@ -45,11 +45,12 @@ def examine(
     ----------
     comm : mpi4py.MPI.Intracomm
     store : path, optional
-        Also check that each machine can read its shard; ``{host}`` stands for the name of the node.
+        Store whose shards the machines must be able to read; ``{host}`` stands for the name of the
+        node.
     as_json : bool
-        Whether to print one JSON object, with values for each rank.
+        Print one JSON object, with values for each rank.
     threads : int, optional
-        BLAS threads of each rank, as for a run. By default its share of the cores.
+        BLAS threads of each rank, as for a run. By default the rank's share of the cores.
 
     Raises
     ------
@@ -71,14 +72,14 @@ def examine(
     facts = Facts(
         detect_launcher(),
         library(),
-        _mpirun(),
+        _describe_mpirun(),
         srun_list(),
         versions,
         places,
         threads_of_ranks,
         store or "",
         manifest,
-        [_compare_shard(store or "", shard) for here in shard_checks for shard in here],
+        [_compare_shard(store or "", check) for checks in shard_checks for check in checks],
         srun_load_problem(library().srun_kind),
         detect_continuity(),
     )
@@ -118,21 +119,21 @@ def _check_shards(
         return []
     machines = range(1, manifest.code.machines + 1)
     machines_here = machines if comm.size == 1 else [n for n in machines if n == comm.rank]
-    found = []
+    checks = []
     for machine in machines_here:
         path = (node_directory(store) / manifest.shards[machine - 1].file).absolute()
         problem = find_file_problem(path, manifest)
-        found.append(ShardCheck(machine, socket.gethostname(), str(path), problem))
-    return found
+        checks.append(ShardCheck(machine, socket.gethostname(), str(path), problem))
+    return checks
 
 
-def _compare_shard(store: str, shard_checks: ShardCheck) -> ShardCheck:
-    """Set `only_here` if rank 0 has the file and the machine does not."""
-    here = "{host}" not in store and (Path(store) / Path(shard_checks.path).name).exists()
-    return replace(shard_checks, only_here=shard_checks.problem == "missing" and here)
+def _compare_shard(store: str, check: ShardCheck) -> ShardCheck:
+    """Set `only_here` if rank 0 can see the file and the machine cannot."""
+    here = "{host}" not in store and (Path(store) / Path(check.path).name).exists()
+    return replace(check, only_here=check.problem == "missing" and here)
 
 
-def _mpirun() -> str:
+def _describe_mpirun() -> str:
     path = shutil.which("mpirun") or shutil.which("mpiexec")
     if path is None:
         return "not on PATH"

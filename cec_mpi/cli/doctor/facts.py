@@ -12,18 +12,18 @@ from cec_mpi.store.format.manifest import Manifest
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """The shard of a machine, as seen by a rank.
+    """Result of checking the shard of a machine on its node.
 
     Attributes
     ----------
     machine : int
     host : str
     path : str
-        File that it would read.
+        File that the machine would read.
     problem : str
-        Problem of the file; empty if size and header are right.
+        Problem of the file; empty if its size and header are valid.
     only_here : bool
-        Whether it is missing, but rank 0 has it.
+        Whether the file is missing on this node, but exists on that of rank 0.
     """
 
     machine: int
@@ -45,7 +45,7 @@ class Facts:
     mpirun : str
         Path and version of mpirun on PATH.
     srun : tuple of str or None
-        Types of ``srun --mpi=list``; None without Slurm.
+        Types that ``srun --mpi=list`` prints; None without Slurm.
     versions : list of dict of str to str
         Versions on each rank.
     places : list of Place
@@ -57,9 +57,9 @@ class Facts:
     manifest : Manifest or None
     shard_checks : list of ShardCheck
     srun_problem : str
-        Why this Slurm cannot load the type that the library needs, though srun lists it.
+        Reason why Slurm cannot load the type that the library needs, although srun lists it.
     continuity : Continuity or None
-        Whether the launcher continues when a process is killed.
+        Whether the launcher keeps the job running when a process is killed.
     """
 
     launcher: Launcher | None

@@ -1,1 +1,1 @@
-"""Run a task on a store, from its options to the files of its results."""
+"""Run a task on a store: options, checkpoints, result files and the closing lines."""

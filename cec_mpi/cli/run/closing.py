@@ -1,4 +1,4 @@
-"""The last lines of a run: how it ended, in at most four lines, and warnings."""
+"""The closing lines and warnings of a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cec_mpi.runtime.records.recorder import Recorder, counts_of
 from cec_mpi.text import join_names, plural, printable
 from cec_mpi.text.terminal import print_note, take_output_error, warn
 
-_MAX_NAMED = 5  # machines in a list
+_MAX_LISTED = 5  # machines in a message
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes
     ----------
@@ -36,19 +36,19 @@ class RunEnd:
     steps, earlier : int
         Steps of this run, and of the runs that it continued.
     machines : int
-        Number of machines that were available in at least one step.
+        Number of machines that took part in at least one step.
     events : Counter of (str, int)
         Number of events of each kind for each machine in this run.
     finished : bool
         Whether the task returned.
     converged : bool or None
-        Whether the solver converged, if the task returned that.
+        Whether the solver converged; None if the task did not return that.
     iterations : int or None
-        Number of iterations, if the task returned it.
+        Number of iterations; None if the task did not return it.
     left : str
-        What is in `out` if the task did not return.
+        State of `out` if the task did not return.
     files : tuple of str
-        Files of results other than the summary.
+        Result files, without the summary.
     """
 
     task: str
@@ -61,7 +61,7 @@ class RunEnd:
     finished: bool = False
     converged: bool | None = None
     iterations: int | None = None
-    left: str = ""
+    out_state: str = ""
     files: tuple[str, ...] = ()
 
 
@@ -73,9 +73,9 @@ def make_run_end(
     seconds: float,
     outcome: Mapping[str, Any] | None,
     arrays: Sequence[str] = (),
-    left: str = "",
+    out_state: str = "",
 ) -> RunEnd:
-    """Return how a run ended, from its records and from the results of its task.
+    """Return the outcome of a run, from its records and from the results of its task.
 
     Parameters
     ----------
@@ -103,39 +103,36 @@ def make_run_end(
         outcome is not None,
         None if converged is None else bool(converged),
         None if iterations is None else int(iterations),
-        left,
+        out_state,
         tuple(f"{name}.npy" for name in arrays),
     )
 
 
 def _number(outcome: Mapping[str, Any] | None, name: str) -> Any:
-    """Return a truth value or whole number that a task returned, also as an array, or None."""
+    """Return the bool or integer that a task returned under a name, or None."""
     value = np.asarray((outcome or {}).get(name))
     return value.item() if value.ndim == 0 and value.dtype.kind in "biu" else None
 
 
 def closing_lines(ending: RunEnd) -> list[str]:
-    """Return at most four lines: the work done, events of machines, and the place of results.
-
-    The last line is the command that makes a report.
-    """
-    how = "ended early"
+    """Return at most four lines: steps, events, result files, and the command for a report."""
+    status = "ended early"
     if ending.finished:
-        known = {True: "converged", False: "did not converge", None: "is done"}
-        how = known[ending.converged]
+        texts = {True: "converged", False: "did not converge", None: "is done"}
+        status = texts[ending.converged]
         if ending.iterations is not None:
-            how += f" in {plural(ending.iterations, 'iteration')}"
+            status += f" in {plural(ending.iterations, 'iteration')}"
     steps = f"{plural(ending.steps, 'step')} on {plural(ending.machines, 'machine')}"
     if ending.earlier:
         steps += f" ({ending.earlier + ending.steps} including earlier runs)"
-    lines = [f"{ending.task} {how}: {steps}, {ending.seconds:.1f} s"]
-    if what := _event_words(ending.events):
-        lines.append(f"machines: {what}")
+    lines = [f"{ending.task} {status}: {steps}, {ending.seconds:.1f} s"]
+    if events := _events_text(ending.events):
+        lines.append(f"machines: {events}")
     if ending.finished:
         files = ", ".join([*ending.files, SUMMARY])
         lines.append(f"results: {printable(ending.out)} ({files})")
     else:
-        lines.append(f"{printable(ending.out)}: {ending.left}")
+        lines.append(f"{printable(ending.out)}: {ending.out_state}")
     if ending.steps:
         quoted = shlex.quote(str(ending.out))
         lines.append(f"report: cec-mpi report {printable(quoted)} --out report.html")
@@ -143,7 +140,7 @@ def closing_lines(ending: RunEnd) -> list[str]:
 
 
 def convergence_message(ending: RunEnd, has_iterations: bool) -> str:
-    """Return a message: a solver did not converge, and how to continue it.
+    """Return the message that a solver did not converge, and the option that continues it.
 
     Parameters
     ----------
@@ -157,23 +154,21 @@ def convergence_message(ending: RunEnd, has_iterations: bool) -> str:
 
 def closing_warnings(ending: RunEnd) -> list[str]:
     """Return warnings about a run whose task returned."""
-    found = []
+    texts = []
     lost = sorted({machine for kind, machine in ending.events if kind == "lost"})
     if lost:
-        who = (
-            f"machine {lost[0]} was"
-            if len(lost) == 1
-            else f"machines {join_names(lost, _MAX_NAMED)} were"
-        )
-        found.append(
-            f"{who} lost. The results are complete. The reason is in "
+        machines = f"machines {join_names(lost, _MAX_LISTED)} were"
+        if len(lost) == 1:
+            machines = f"machine {lost[0]} was"
+        texts.append(
+            f"{machines} lost. The results are complete. The reason is in "
             f"{ending.out / 'logs' / 'master.log'}"
         )
-    return found
+    return texts
 
 
 def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
-    """Return after how many steps a run was stopped, and how to continue it.
+    """Return the number of steps before a run was stopped, and how to continue it.
 
     Examples
     --------
@@ -184,32 +179,32 @@ def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
     """
     if not (steps or has_checkpoint):
         return "before the first step: run the same command again"
-    how = "continues" if has_checkpoint else "starts from the beginning"
-    return f"after {plural(steps, 'step')}: the same command with {resume} {how}"
+    effect = "continues" if has_checkpoint else "starts from the beginning"
+    return f"after {plural(steps, 'step')}: the same command with {resume} {effect}"
 
 
-def _event_words(events: Counter[tuple[str, int]]) -> str:
-    words = []
+def _events_text(events: Counter[tuple[str, int]]) -> str:
+    texts = []
     for kind, count in counts_of(events).items():
         if not count:
             continue
-        who = join_names(sorted({machine for what, machine in events if what == kind}), _MAX_NAMED)
-        what = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
-        words.append(f"{count} {what} ({who})")
-    return ", ".join(words)
+        machines = sorted({machine for name, machine in events if name == kind})
+        noun = KIND_OF[kind].one if count == 1 else KIND_OF[kind].several
+        texts.append(f"{count} {noun} ({join_names(machines, _MAX_LISTED)})")
+    return ", ".join(texts)
 
 
 @contextmanager
 def collect_warnings(texts: list[str]) -> Iterator[None]:
-    """Collect the texts of warnings, each once; they are also shown as usual."""
+    """Append the texts of warnings to `texts` without repeats; they are also shown as usual."""
     show = warnings.showwarning
 
-    def note(message: Warning | str, *where: Any, **options: Any) -> None:
+    def collect(message: Warning | str, *args: Any, **options: Any) -> None:
         if str(message) not in texts:
             texts.append(str(message))
-        show(message, *where, **options)
+        show(message, *args, **options)
 
-    warnings.showwarning = note
+    warnings.showwarning = collect
     try:
         yield
     finally:
@@ -217,7 +212,7 @@ def collect_warnings(texts: list[str]) -> Iterator[None]:
 
 
 def print_closing(ending: RunEnd) -> None:
-    """Print the closing lines; the run succeeds even if they cannot be written."""
+    """Print the closing lines; only warn if standard output cannot be written."""
     for line in closing_lines(ending):
         print_note(line)
     problem = take_output_error()

@@ -15,18 +15,18 @@ from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION
 if TYPE_CHECKING:
     import argparse
 
-DEFAULT = "matvec"
+DEFAULT_TASK = "matvec"
 
 
 def is_setting(word: str) -> bool:
-    """Whether a word is an option of a task, KEY=VALUE."""
+    """Return whether a word has the form KEY=VALUE of options of tasks."""
     key, equals, _ = word.partition("=")
     return bool(equals) and key.isidentifier()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What to compute with a store, and where to write the results."""
+    """Options of ``cec-mpi run``: task, results, checkpoints and display."""
 
     store: str
     task: str
@@ -45,8 +45,7 @@ class RunOptions:
     resume: bool = option(
         False,
         "--resume",
-        "continue from the checkpoint in DIR; if there is none, print a note and start from the "
-        "beginning",
+        "continue from the checkpoint in DIR; without a checkpoint start from the beginning",
         exclusive=True,
         is_common=True,
     )
@@ -57,16 +56,15 @@ class RunOptions:
     every: values.Interval | None = option(
         None,
         "--checkpoint-every T",
-        "write a checkpoint every T steps, such as 50, or after each such time, such as 60s or 5m "
-        "(default: 60s in an elastic run or with a time limit; otherwise only when the run ends "
-        "early)",
+        "interval between checkpoints, in steps (50) or as a time (60s or 5m) (default: 60s in an "
+        "elastic run or with a time limit; otherwise only when the run ends early)",
         values.interval,
         is_common=True,
     )
     time_limit: float | None = option(
         None,
         "--time-limit TIME",
-        "end after this time, such as 90s, 5m or 1h, with a checkpoint and exit code 6",
+        "stop after this time, such as 90s, 5m or 1h, with a checkpoint and exit code 6",
         values.seconds,
         is_common=True,
     )
@@ -80,12 +78,12 @@ class RunOptions:
 
     @property
     def resume_flag(self) -> str:
-        """What to add to the same command so that it continues this run."""
+        """Flag with which the same command continues this run."""
         return "--resume in place of --overwrite" if self.overwrite else "--resume"
 
 
 def run_options(arguments: argparse.Namespace) -> RunOptions:
-    """Return the options of a run. Options of the task may come before its name.
+    """Return the options of a run; options of the task may precede its name.
 
     Raises
     ------
@@ -99,29 +97,29 @@ def run_options(arguments: argparse.Namespace) -> RunOptions:
     if len(names) > 1:
         raise InputError(
             f"found {names[1]!r} after the task {names[0]!r}, expected options of the task, "
-            "KEY=VALUE (put a value of several words in quotes, and write a list without spaces)"
+            "KEY=VALUE (quote values that contain spaces, and write lists without spaces)"
         )
-    return replace(run, task=names[0] if names else DEFAULT, settings=settings)
+    return replace(run, task=names[0] if names else DEFAULT_TASK, settings=settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions(CacheOptions):
-    """Which machines join, how long they wait for the run, and where they keep copies."""
+    """Options of ``cec-mpi join``: machines, memory, connection and cache."""
 
     title = "machines of this process"
 
     machines: int = option(
         1,
         "--machines K",
-        "carry K machines in this process: w is received once, and all cores compute the rows of "
-        "one machine after the other (default: 1)",
+        "run K machines in this process: it receives w once, and computes the rows of one machine "
+        "after the other with all cores (default: 1)",
         values.positive,
     )
     memory: float = option(
         DEFAULT_MEMORY_FRACTION,
         "--memory SIZE",
-        "largest total size of the shards that this process carries, such as 64G, or a fraction "
-        "of free memory (default: 0.9)",
+        "maximum total size of the shards of this process, such as 64G, or a fraction of free "
+        "memory (default: 0.9)",
         values.memory,
     )
     machine: int | None = option(
@@ -131,7 +129,7 @@ class JoinOptions(CacheOptions):
         values.positive,
     )
     encryption: bool = option(
-        True, "--no-encryption", "do not encrypt: needed with HOST:PORT if the run has it"
+        True, "--no-encryption", "do not encrypt; required with HOST:PORT if the run does not"
     )
     retry: float | None = option(
         None,

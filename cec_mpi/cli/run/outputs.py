@@ -1,4 +1,4 @@
-"""Save the results of a task: arrays in files of their own, numbers and text in the summary."""
+"""Save the results of a task: each array in a file, numbers and text in the summary."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cec_mpi.store.files.npy import create_memmap, open_result_map
 from cec_mpi.store.files.replacing import replacing
 from cec_mpi.store.files.saving import writing
 
-SAVED = object()  # a result with its own file
+SAVED = object()  # in place of a value that was saved in a file
 RESULT_NAME = Path(RESULT).stem
-_MAX_CHARACTERS = 100  # characters of a name
+_MAX_NAME_LENGTH = 100
 
 
 class Outputs:
-    """The results of one task.
+    """Files for the results of a task.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Outputs:
         self._mapped: np.memmap[Any, Any] | None = None
 
     def map_products(self, shape: tuple[int, int], resumed: bool) -> NDArray[np.float64]:
-        """Return the memory-mapped file for products of `matvec`, filled with NaN at first."""
+        """Return the memory-mapped file for products of `matvec`; a new one is filled with NaN."""
         path = self._directory / RESULT
         if resumed:
             self._mapped = open_result_map(path)
@@ -51,11 +51,11 @@ class Outputs:
         return self._mapped
 
     def flush(self) -> None:
-        """Flush the products that were computed so far to disk."""
+        """Flush the memory-mapped products to disk."""
         if self._mapped is not None:
             self._mapped.flush()
 
-    def save(self, outcome: Mapping[str, Any], in_summary: Collection[str]) -> SaveResult:
+    def save(self, outcome: Mapping[str, Any], reserved: Collection[str]) -> SaveResult:
         """Save as many of a task's results as possible.
 
         Parameters
@@ -63,19 +63,19 @@ class Outputs:
         outcome : mapping
             Returned by `convert_outcome`.
         in_summary : collection of str
-            Names that the summary itself uses: numbers with these names get files, too.
+            Names that the summary itself uses; numbers with these names are saved in files.
 
         Returns
         -------
-        Saved
+        SaveResult
         """
         saved = SaveResult()
         for name, value in outcome.items():
             try:
-                number = self._saved(name, value, name in in_summary, saved.warnings)
+                number = self._save_value(name, value, name in reserved, saved.warnings)
             except (CecError, MemoryError, OSError):
                 raise
-            except Exception as error:  # of NumPy, and of the object itself
+            except Exception as error:  # raised by NumPy, or by the object itself
                 kind = type(value).__name__
                 saved.lost.append(f"{name!r} of type {kind}, which cannot be saved ({error})")
                 continue
@@ -85,7 +85,9 @@ class Outputs:
                 saved.numbers[name] = number
         return saved
 
-    def _saved(self, name: str, value: object, is_taken: bool, warnings: list[str]) -> object:
+    def _save_value(
+        self, name: str, value: object, is_reserved: bool, warnings: list[str]
+    ) -> object:
         """Save a value in a file and return `SAVED`, or return a number or text for the summary."""
         if self._mapped is not None and value is self._mapped:
             self.flush()
@@ -95,15 +97,15 @@ class Outputs:
         try:
             array = np.asarray(value)
         except ValueError:  # rows of different lengths
-            array = _as_object(value)
-        plain = array.dtype.kind in "biufU" or value is None
-        if array.ndim == 0 and plain and name != RESULT_NAME and not is_taken:
+            array = _to_object_array(value)
+        is_plain = array.dtype.kind in "biufU" or value is None
+        if array.ndim == 0 and is_plain and name != RESULT_NAME and not is_reserved:
             number = array.astype(np.float64).item() if array.dtype.kind == "f" else array.item()
-            finite = not isinstance(number, float) or math.isfinite(number)
-            return number if finite else str(number)
+            is_finite = not isinstance(number, float) or math.isfinite(number)
+            return number if is_finite else str(number)
         path = self._directory / f"{name}.npy"
         if array.dtype.hasobject:
-            array = _as_object(value)
+            array = _to_object_array(value)
             warnings.append(
                 f"task {self._task} returned {type(value).__name__} as {name!r}, which is not an "
                 "array of numbers: it was pickled, and numpy.load needs allow_pickle=True to "
@@ -120,18 +122,18 @@ class Outputs:
 
 @dataclass
 class SaveResult:
-    """Values that a task returned, after `Outputs.save`.
+    """Result of `Outputs.save`.
 
     Attributes
     ----------
     arrays : list of str
-        Names of those that have files.
+        Names of values that were saved in files.
     numbers : dict
         Numbers and text for the summary.
     warnings : list of str
         Warnings about the files.
     lost : list of str
-        Values that could not be saved, and why.
+        Values that could not be saved, with reasons.
     """
 
     arrays: list[str] = field(default_factory=list)
@@ -141,10 +143,10 @@ class SaveResult:
 
 
 def convert_outcome(returned: object) -> dict[str, Any]:
-    """Return the results of a task under names that files can have.
+    """Return the results of a task by names that are valid in file names.
 
-    A mapping keeps its names. A tuple gets the names of its fields, or result_0, result_1, ... Any
-    other value is named result.
+    The names are those of a mapping, the fields of a named tuple, or result_0, result_1, ... for a
+    tuple. Any other value is named result.
 
     Examples
     --------
@@ -160,21 +162,21 @@ def convert_outcome(returned: object) -> dict[str, Any]:
         named = [] if returned is None else [(RESULT_NAME, returned)]
     outcome: dict[str, Any] = {}
     for key, value in named:
-        name = re.sub(r"\W", "_", str(key))[:_MAX_CHARACTERS] or "_"
+        name = re.sub(r"\W", "_", str(key))[:_MAX_NAME_LENGTH] or "_"
         while name in outcome:
             name += "_"
         outcome[name] = value
     return outcome
 
 
-def _as_object(value: object) -> NDArray[Any]:
+def _to_object_array(value: object) -> NDArray[Any]:
     array = np.empty((), dtype=object)
     array[()] = value
     return array
 
 
 def check_products(path: Path, products: NDArray[Any], shape: tuple[int, int]) -> None:
-    """Raise if a file does not hold float64 products of as many vectors."""
+    """Raise `InputError` if the shape or dtype of the products in a file differs."""
     if products.shape != shape or products.dtype != np.float64:
         raise InputError(
             f"{path} has shape {products.shape} and dtype {products.dtype}, but this run computes "

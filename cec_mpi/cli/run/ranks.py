@@ -1,8 +1,7 @@
-"""Processes of a run: rank 0, which calls the task, and the machines, which serve it.
+"""Start a run on its processes: rank 0 calls the task, and the machines serve it.
 
-Only rank 0 imports what only rank 0 needs, above all SciPy and the tasks. These imports take longer
-than everything else before the first step. They come after MPI_Init, in which machines would wait
-for rank 0 in a loop that takes a whole core.
+Only rank 0 imports SciPy and the tasks, which takes longer than everything else before the first
+step. It does so after MPI_Init, because the other ranks busy-wait for rank 0 in MPI_Init.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def print_stop_notice(run: RunOptions, received: signal.Signals) -> None:
 
     if received is not signal.SIGTERM:
         return
-    left = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
+    status = "writes a checkpoint if its step ends in time"  # mpirun does not wait for it
     if has_checkpoint(Path(run.out)):
-        left = f"has a checkpoint in {run.out}"
+        status = f"has a checkpoint in {run.out}"
     print_to_tty(
-        f"cec-mpi: mpirun is ending the run, which {left}: the same command with "
+        f"cec-mpi: mpirun is ending the run, which {status}: the same command with "
         f"{run.resume_flag} continues (if a process was lost: mpirun --with-ft ulfm with --elastic "
         "continues without it)"
     )
@@ -46,10 +45,10 @@ def run_in_lockstep(
 ) -> int:
     """Run a task on the ranks of MPI (collective).
 
-    A signal ends the run if rank 0 receives it; machines serve until the master leaves.
+    A signal to rank 0 ends the run. The machines serve until the master closes the session.
     """
     out, context = Path(run.out), ExitStack()
-    if comm.rank == 0:  # machines do not load its modules
+    if comm.rank == 0:  # machines do not import this module
         from cec_mpi.runtime.records.directory import remove_if_rejected
 
         context.enter_context(remove_if_rejected(out))
@@ -75,7 +74,7 @@ def run_alone(run: RunOptions, options: SessionOptions, signals: SignalRecorder)
 
 
 def run_elastic(run: RunOptions, options: SessionOptions, signals: SignalRecorder) -> int:
-    """Run a task with machines on sockets, or serve as one of these machines."""
+    """Run a task with machines that connect by sockets, or serve as such a machine."""
     from cec_mpi.runtime.session.elastic import (
         elastic,
         notify_late_ranks,

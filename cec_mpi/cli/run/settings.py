@@ -22,8 +22,8 @@ from cec_mpi.text import join_names, suggest
 
 CHECKPOINT = "checkpoint"
 MATVEC_OPTIONS = {
-    "vectors": "a .npy file of shape (T, r) with one vector in each row; required",
-    "iterations": "number of vectors to use, from the first on; default all",
+    "vectors": "a .npy file of shape (T, r) with one vector per row; required",
+    "iterations": "use only the first vectors, this many; default all",
 }
 
 
@@ -33,21 +33,21 @@ def task_options(task: Task, run: RunOptions, seed: int) -> dict[str, Any]:
     Raises
     ------
     InputError
-        The task does not have such an option.
+        The task lacks an option, or requires one that is missing.
     """
     options = _parse_settings(run.settings)
     known = set(MATVEC_OPTIONS) if task is TASKS["matvec"] else options_of(task)
     if task is not TASKS["matvec"] and (known is None or "seed" in known):
         options.setdefault("seed", seed)
     if known is not None and not known >= set(options):
-        wrong = sorted(set(options) - known)[0]
+        unknown = sorted(set(options) - known)[0]
         hint = ""
         if task is TASKS["matvec"]:
-            others = [name for name, other in TASKS.items() if wrong in (options_of(other) or ())]
-            hint = "; matvec is the default, so a task may be missing before the options"
+            others = [name for name, other in TASKS.items() if unknown in (options_of(other) or ())]
+            hint = "; the default task is matvec: name a task before the options"
             hint += f", such as {join_names(others)}" if others else ""
         raise InputError(
-            f"task {run.task} has no option {wrong}{suggest(wrong, known)}: expected "
+            f"task {run.task} has no option {unknown}{suggest(unknown, known)}: expected "
             f"{', '.join(sorted(known)) or 'no options'}{hint}"
         )
     if task is TASKS["matvec"]:
@@ -63,21 +63,21 @@ def _check_call(task: Task, name: str, options: Mapping[str, Any]) -> None:
     parameters = list(inspect.signature(task).parameters.values())[1:]
     others = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     missing = [p.name for p in others if p.default is p.empty and p.name not in options]
-    if wanted := [parameter for parameter in missing if parameter != CHECKPOINT]:
-        expected = " ".join(f"{parameter}=..." for parameter in wanted)
-        raise InputError(f"task {name} needs {join_names(wanted)}: expected {expected}")
+    if required := [parameter for parameter in missing if parameter != CHECKPOINT]:
+        expected = " ".join(f"{parameter}=..." for parameter in required)
+        raise InputError(f"task {name} needs {join_names(required)}: expected {expected}")
     try:
-        inspect.signature(task).bind(None, **accepted_arguments(task, checkpoint=None), **options)
+        inspect.signature(task).bind(None, **select_arguments(task, checkpoint=None), **options)
     except TypeError as error:
         raise InputError(
             f"task {name} cannot be called as task(X, option=value, ...): {error}"
         ) from None
 
 
-def accepted_arguments(task: Task, **given: Any) -> dict[str, Any]:
-    """Return the arguments for which a task has a parameter."""
+def select_arguments(task: Task, **arguments: Any) -> dict[str, Any]:
+    """Return those of the arguments for which the task has a parameter."""
     parameters = inspect.signature(task).parameters
-    return {name: value for name, value in given.items() if name in parameters}
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         key, value = _parse_setting(setting)
         if key in options:
             raise InputError(
-                f"{setting}: {key} was already given as {options[key]!r}, expected it once"
+                f"{setting}: {key} is already set to {options[key]!r}, expected it once"
             )
         options[key] = value
     return options
@@ -95,17 +95,15 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 def _parse_setting(setting: str) -> tuple[str, Any]:
     key, _, text = setting.partition("=")
     if key == CHECKPOINT:
-        raise InputError(
-            f"{setting}: the run itself passes the checkpoint, expected another option of the task"
-        )
+        raise InputError(f"{setting}: the run sets the checkpoint itself, expected another option")
     try:
         return key, ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return key, text
 
 
-def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDArray[Any]:
-    """Open the vectors of ``matvec`` as a memory map, and check the first `most` of them.
+def read_vectors(path: str | None, manifest: Manifest, limit: int | None) -> NDArray[Any]:
+    """Return the memory-mapped vectors of ``matvec``, after checking the first `limit` of them.
 
     Raises
     ------
@@ -122,31 +120,31 @@ def read_vectors(path: str | None, manifest: Manifest, most: int | None) -> NDAr
         raise InputError(
             f"{path} has shape {vectors.shape}, expected (T, {columns}) with T at least 1"
         )
-    check_finite(Path(path), len(vectors) if most is None else most)
+    check_finite(Path(path), len(vectors) if limit is None else limit)
     return vectors
 
 
 @dataclass(frozen=True)
 class WatchedVectors:
-    """A file of vectors that a run reads step by step, and that must not change meanwhile.
+    """A file of vectors that must not change, because a run reads it step by step.
 
-    Another file may take its name, because the run keeps its own file open.
+    Another file may replace it, because the run keeps the first file open.
 
     Attributes
     ----------
     path : Path
-    number, size, written : int
-        Inode, size in bytes, and time of the last change at the beginning.
+    inode, size, mtime_ns : int
+        Inode, size in bytes, and modification time at the beginning.
     """
 
     path: Path
-    number: int
+    inode: int
     size: int
-    written: int
+    mtime_ns: int
 
     @classmethod
     def at(cls, path: str | None) -> WatchedVectors | None:
-        """Return the state of a file now, or None if it cannot be read."""
+        """Return the current state of a file, or None if it cannot be read."""
         try:
             status = Path(path or "").stat()
         except (OSError, ValueError):
@@ -154,22 +152,16 @@ class WatchedVectors:
         return cls(Path(path or ""), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise if the file has changed since the beginning of the run.
-
-        Raises
-        ------
-        InputError
-            The file has changed.
-        """
+        """Raise `InputError` if the file has changed since the beginning of the run."""
         try:
-            now = self.path.stat()
-        except OSError:  # its name was removed, but the open file still exists
+            status = self.path.stat()
+        except OSError:  # the file was deleted, but the run has it open
             return
-        if now.st_ino == self.number and (now.st_size, now.st_mtime_ns) != (
+        if status.st_ino == self.inode and (status.st_size, status.st_mtime_ns) != (
             self.size,
-            self.written,
+            self.mtime_ns,
         ):
             raise InputError(
-                f"{self.path} has changed while the run was using it: restore its first content "
-                "and continue with --resume"
+                f"{self.path} was modified during the run: restore its content, and continue with "
+                "--resume"
             )

@@ -1,4 +1,4 @@
-"""One run: a task on a store, from its options to the files of its results."""
+"""Run a task on rank 0, from the check of its options to its result files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 from cec_mpi.cli.run.checkpoints import (
     CheckpointFile,
     ResumeState,
-    check_same,
+    check_description,
     describe_run,
     read_checkpoint,
 )
@@ -31,7 +31,7 @@ from cec_mpi.cli.run.closing import (
 )
 from cec_mpi.cli.run.options import RunOptions
 from cec_mpi.cli.run.outputs import Outputs, check_products, convert_outcome
-from cec_mpi.cli.run.settings import WatchedVectors, accepted_arguments, read_vectors, task_options
+from cec_mpi.cli.run.settings import WatchedVectors, read_vectors, select_arguments, task_options
 from cec_mpi.core.speeds import Speeds
 from cec_mpi.errors import (
     CecError,
@@ -85,23 +85,23 @@ from cec_mpi.text.terminal import ALREADY_PRINTED, print_error_line, print_note,
 
 log = logging.getLogger(__name__)
 
-_USUAL_INTERVAL = Interval(seconds=60.0)  # of runs that may end early
-_END_OF_JOB = "SLURM_JOB_END_TIME"  # seconds since 1970
-_MARGIN = 60.0  # seconds before the end of a job, for the last step and the end of processes
-_MARGIN_FRACTION = 0.1  # fraction of the remaining time of the job, if that is less
+_DEFAULT_INTERVAL = Interval(seconds=60.0)  # of checkpoints of runs that may end early
+_JOB_END_VARIABLE = "SLURM_JOB_END_TIME"  # its value is in seconds since 1970
+_MARGIN_SECONDS = 60.0  # before the end of a job, for the last step and the shutdown
+_MARGIN_FRACTION = 0.1  # of the remaining time of the job, if that is less
 
 
 class TaskRun:
-    """A task with its options and its directory, which are checked; only on rank 0.
+    """A task with its checked options and its directory, on rank 0.
 
-    The directory is locked until the end of a ``with``.
+    The directory is locked until the end of the ``with`` statement.
 
     Parameters
     ----------
     run : RunOptions
     options : SessionOptions
     signals : SignalRecorder
-        Signals of this process. A received signal ends the run before its next step.
+        A signal that it receives ends the run before the next step.
     """
 
     def __init__(
@@ -121,28 +121,28 @@ class TaskRun:
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)
-        vectors, most = None, None
+        vectors, limit = None, None
         self.vectors_file: WatchedVectors | None = None
         if self.task is TASKS["matvec"]:
-            given, self.task_options = self.task_options, {}
-            path, most = given.get("vectors"), given.get("iterations")
-            path = None if path is None else str(path)  # a name may look like a number
+            matvec_options, self.task_options = self.task_options, {}
+            path, limit = matvec_options.get("vectors"), matvec_options.get("iterations")
+            path = None if path is None else str(path)  # a file name may look like a number
             self.vectors_file = WatchedVectors.at(path)
-            vectors = read_vectors(path, manifest, most)
-        self.limit = TimeLimit(run.time_limit)
+            vectors = read_vectors(path, manifest, limit)
+        self.time_limit = TimeLimit(run.time_limit)
         self.signals = signals
         self.interval = run.every or Interval()
-        if run.every is None and (options.is_elastic or self.limit.is_set):
-            self.interval = _USUAL_INTERVAL
+        if run.every is None and (options.is_elastic or self.time_limit.is_set):
+            self.interval = _DEFAULT_INTERVAL
         self.shows_map = run.shows_map
         self.progress = run.progress
         self.resume_flag = run.resume_flag
         self.about = describe_run(self.task_name, self.task_options, manifest, vectors)
-        self.products: tuple[int, int] | None = None  # shape, of matvec
+        self.products_shape: tuple[int, int] | None = None  # of matvec
         if vectors is not None:
-            vectors = self.task_options["vectors"] = vectors[:most]
-            self.products = len(vectors), manifest.rows
-        self.found = ResumeState({})
+            vectors = self.task_options["vectors"] = vectors[:limit]
+            self.products_shape = len(vectors), manifest.rows
+        self.resume_state = ResumeState({})
         self._exit_stack = ExitStack()  # until the end of the run
         self._process = os.getpid()
         self._lock(run.overwrite or run.resume)
@@ -152,12 +152,12 @@ class TaskRun:
             self._exit_stack.close()
             raise
         self.outputs = Outputs(self.out, self.task_name)
-        self.warning_texts: list[str] = [self.found.problem] if self.found.problem else []
-        self.outcome: dict[str, Any] | None = None  # set when it is saved
-        self.arrays: list[str] | None = (
-            None  # names of results that have files; set when they are saved
+        self.warning_texts: list[str] = (
+            [self.resume_state.problem] if self.resume_state.problem else []
         )
-        self.problem = ""  # why the solver failed
+        self.outcome: dict[str, Any] | None = None  # None until it is saved
+        self.arrays: list[str] | None = None  # results that have files; None until they are saved
+        self.problem = ""  # message of the ConvergenceError
         self._has_log = False
 
     def __enter__(self) -> Self:
@@ -166,38 +166,38 @@ class TaskRun:
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
 
-    def _lock(self, used: bool) -> None:
-        """Make the directory and lock it, so that runs that start at the same time are refused."""
-        busy = f"{self.out} is in use by another run: wait for its end, or use a new DIR"
+    def _lock(self, may_exist: bool) -> None:
+        """Create and lock the directory; raise `InputError` if another run uses it."""
+        busy = f"{self.out} is in use by another run: wait for its end, or use another DIR"
         if is_locked(self.out):
             raise InputError(busy)
-        prepare_directory(self.out, used)
+        prepare_directory(self.out, may_exist)
         before = earlier_results(self.out)
         try:
             self._exit_stack.enter_context(locked(self.out, busy))
         except OSError as error:
             error.filename = error.filename or str(self.out)
             raise as_cec_error(error) from None
-        if earlier_results(self.out) != before:  # of a run that has ended meanwhile
+        if earlier_results(self.out) != before:  # another run has ended in between
             self._exit_stack.close()
             raise InputError(busy)
 
     def _read_earlier(self, run: RunOptions) -> None:
-        """Read what `resume` continues."""
+        """Read the results or the checkpoint from which the run resumes."""
         self.is_done = run.resume and self._is_done()
         if run.resume and not self.is_done:
-            self.found = read_checkpoint(self.out, self.about)
-            if not self.found.state:
+            self.resume_state = read_checkpoint(self.out, self.about)
+            if not self.resume_state.state:
                 print_note(
                     f"{printable(self.out)} has no checkpoint, so the run starts from the beginning"
                 )
-        if self.found.problem:
-            warnings.warn(self.found.problem, stacklevel=2)
+        if self.resume_state.problem:
+            warnings.warn(self.resume_state.problem, stacklevel=2)
 
     def run(self, session: Session) -> None:
         """Call the task, and write its results, the records and the summary.
 
-        Results of an earlier run are deleted only after the first step.
+        Results of an earlier run are kept until the first step has succeeded.
         """
         if self.is_done:
             print_note(f"{self.out} already holds the results of this task: nothing to resume")
@@ -209,27 +209,36 @@ class TaskRun:
             raise as_cec_error(error) from None
 
     def _is_done(self) -> bool:
-        """Whether the directory holds the results of this run; raise if they are of another run.
+        """Return whether the directory holds the results of this run.
 
-        If a solver did not converge, the run continues: from its checkpoint if there is one.
+        If a solver did not converge, the run is not done.
+
+        Raises
+        ------
+        InputError
+            The directory holds the results of another run.
         """
         summary = read_summary(self.out)
         if summary is None:
             return False
-        check_same(self.out / SUMMARY, summary.get("run", {}), self.about)
-        if self.products is not None:
+        check_description(self.out / SUMMARY, summary.get("run", {}), self.about)
+        if self.products_shape is not None:
             path = self.out / RESULT
-            check_products(path, open_npy(path), self.products)
+            check_products(path, open_npy(path), self.products_shape)
         return bool(summary.get("converged", True))
 
     def _run(self, session: Session) -> None:
-        resumed = bool(self.found.state)
+        resumed = bool(self.resume_state.state)
         recorder = Recorder(earlier=resume_steps(self.out / STEPS) if resumed else None)
         recorder.is_stopped = lambda: self.signals.received is not None
         before = recorder.steps
         master = session.open(self.store, self.options, recorder)
         session.check_run = self.check_limits
-        planned = None if self.products is None else self.found.remaining(self.products[0])
+        planned = (
+            None
+            if self.products_shape is None
+            else self.resume_state.remaining(self.products_shape[0])
+        )
         recorder.common |= {"task": self.task_name, "planned_steps": planned}
         self.warning_texts += session.slow_warnings
         if session.log_problems:
@@ -238,7 +247,7 @@ class TaskRun:
             print_result(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:
             set_results_aside(self.out)
-        unwritten = False
+        has_write_error = False
         begin = time.perf_counter()
         try:
             with (
@@ -247,54 +256,56 @@ class TaskRun:
                 progress(recorder.common, self.progress) as watch,
             ):
                 self._has_log = True
-                if self.found.problem:
-                    log.warning("%s", self.found.problem, extra=ALREADY_PRINTED)
+                if self.resume_state.problem:
+                    log.warning("%s", self.resume_state.problem, extra=ALREADY_PRINTED)
                 recorder.write_to(stream, watch)
-                if self.products is not None:
-                    self.task_options["out"] = self.outputs.map_products(self.products, resumed)
-                self._work(session, master, recorder)
+                if self.products_shape is not None:
+                    self.task_options["out"] = self.outputs.map_products(
+                        self.products_shape, resumed
+                    )
+                self._execute(session, master, recorder)
         except ResultsError as error:
-            unwritten = True
+            has_write_error = True
             if recorder.steps == before:
                 raise InputError(str(error)) from None
             raise
         finally:
-            made = recorder.steps - before
-            is_nothing = not made or (unwritten and has_earlier_results(self.out))
-            if self.arrays is None and not resumed and is_nothing:
+            steps = recorder.steps - before
+            is_void = not steps or (has_write_error and has_earlier_results(self.out))
+            if self.arrays is None and not resumed and is_void:
                 restore_results(self.out)
-                left = "unchanged"
+                out_state = "unchanged"
             else:
                 discard_earlier(self.out)
-                left = "no checkpoint was written: --resume starts from the beginning"
+                out_state = "no checkpoint was written: --resume starts from the beginning"
                 if has_checkpoint(self.out):
-                    same = f"the same command with {self.resume_flag} continues"
-                    left = f"a checkpoint was written: {same}"
+                    remedy = f"the same command with {self.resume_flag} continues"
+                    out_state = f"a checkpoint was written: {remedy}"
                 if self.arrays:
                     files = ", ".join(f"{name}.npy" for name in self.arrays)
-                    is_saved = "is saved" if len(self.arrays) == 1 else "are saved"
-                    left = f"{files} {is_saved}, but not {SUMMARY}; {left}"
-            if made or self.outcome is not None:
+                    verb = "is" if len(self.arrays) == 1 else "are"
+                    out_state = f"{files} {verb} saved, but not {SUMMARY}; {out_state}"
+            if steps or self.outcome is not None:
                 about = self.task_name, self.out, recorder, before, time.perf_counter() - begin
-                print_closing(make_run_end(*about, self.outcome, self.arrays or (), left))
+                print_closing(make_run_end(*about, self.outcome, self.arrays or (), out_state))
         if self.problem:
             raise ConvergenceError(self.problem)
 
     def _continue_without_log(self, problem: str) -> None:
-        """Raise if the log cannot be opened; warn if its disk is full later."""
+        """Raise if the log cannot be opened; warn if it cannot be written later."""
         if not self._has_log:
             raise ResultsError(problem)
         warn(f"{problem}; the run continues without this log")
 
     def default_machines(self) -> int:
-        """Return how many machines to start on this computer by default.
+        """Return the default number of machines to start on this computer.
 
-        One for each core, and at least one more than a step needs, so that one can be lost; with
-        --check enough to identify a wrong machine.
+        This is one for each core, but at least one more than a step needs, because one may be lost;
+        with --check enough to identify a wrong machine.
         """
-        wanted, enough = self.options, self.manifest.enough
-        needed = enough + max(wanted.stragglers + wanted.check + 1, 3 * wanted.check)
-        return min(self.manifest.code.machines, max(needed, detect_place().cores))
+        stragglers, check = self.options.stragglers, self.options.check
+        required = self.manifest.enough + max(stragglers + check + 1, 3 * check)
+        return min(self.manifest.code.machines, max(required, detect_place().cores))
 
     def check_limits(self) -> None:
         """Raise if a signal, the time limit or a changed file ends the run."""
@@ -302,24 +313,24 @@ class TaskRun:
             self.vectors_file.check()
         if self.signals.received is not None:
             raise StoppedError(f"stopped by the signal {self.signals.received.name}")
-        self.limit.check()
+        self.time_limit.check()
 
     def _run_task(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
-        """Call the task, and write a checkpoint if it raises."""
+        """Call the task and return its results; write a checkpoint if it raises."""
         try:
-            given = accepted_arguments(self.task, checkpoint=checkpoint)
-            return convert_outcome(self.task(X, **given, **self.task_options))
+            arguments = select_arguments(self.task, checkpoint=checkpoint)
+            return convert_outcome(self.task(X, **arguments, **self.task_options))
         except BaseException as error:
             if os.getpid() != self._process:
                 leave_fork(error)
             try:
                 written = checkpoint.write()
-            except ResultsError as unwritten:
+            except ResultsError as write_error:
                 if isinstance(error, StoppedError):
-                    after = f"{error}, after {checkpoint.steps()} steps"
-                    raise ResultsError(f"{after}, but {unwritten}") from None
+                    steps = checkpoint.steps()
+                    raise ResultsError(f"{error}, after {steps} steps, but {write_error}") from None
                 if not isinstance(error, ResultsError):
-                    warn(unwritten)
+                    warn(write_error)
                 raise error from None
             if isinstance(error, StoppedError):
                 message = stop_message(
@@ -332,14 +343,14 @@ class TaskRun:
                     "return its results"
                 ) from None
             if isinstance(error, Exception) and self.task not in TASKS.values():
-                raise mark_task_error(self.task_name, error) from None
+                raise report_task_error(self.task_name, error) from None
             raise
 
-    def _work(self, session: Session, master: Master, recorder: Recorder) -> None:
+    def _execute(self, session: Session, master: Master, recorder: Recorder) -> None:
         checkpoint = CheckpointFile(
             self.out,
             self.about,
-            self.found,
+            self.resume_state,
             self.interval,
             lambda: recorder.steps,
         )
@@ -352,7 +363,7 @@ class TaskRun:
                 outcome = self._run_task(self._operator(session, master), checkpoint)
         finally:
             session.refuse_steps()
-            with suppress(ResultsError):  # the first error matters more
+            with suppress(ResultsError):  # do not hide an earlier error
                 recorder.end()
         try:
             seconds = time.perf_counter() - begin
@@ -371,21 +382,29 @@ class TaskRun:
         return CodedOperator(lifetime, self.manifest, self.store, closes=False)
 
     def _save(
-        self, outcome: dict[str, Any], recorder: Recorder, before: int, seconds: float, of: Speeds
+        self,
+        outcome: dict[str, Any],
+        recorder: Recorder,
+        before: int,
+        seconds: float,
+        speeds: Speeds,
     ) -> RunEnd:
-        """Save the results of a task, then the summary."""
-        own = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
-        own |= recorder.summary() | {"rows_per_second_per_speed": of.scale, "run": self.about}
-        saved = self.outputs.save(outcome, {*own, "arrays", "warnings"})
-        self.arrays = own["arrays"] = saved.arrays
-        if saved.lost or not outcome:
-            what = join_names(saved.lost) if outcome else "nothing"
-            raise InputError(f"task {self.task_name} returned {what}: expected arrays or numbers")
-        discard_earlier(self.out)  # deletes those of an earlier run, to make room for the summary
+        """Save the results of a task, then the summary; return the outcome of the run."""
+        summary = {"version": SUMMARY_VERSION, "task": self.task_name, "seconds": seconds}
+        summary |= recorder.summary() | {"rows_per_second_per_speed": speeds.scale}
+        summary["run"] = self.about
+        result = self.outputs.save(outcome, {*summary, "arrays", "warnings"})
+        self.arrays = summary["arrays"] = result.arrays
+        if result.lost or not outcome:
+            returned = join_names(result.lost) if outcome else "nothing"
+            raise InputError(
+                f"task {self.task_name} returned {returned}: expected arrays or numbers"
+            )
+        discard_earlier(self.out)  # the disk may be full
         ending = make_run_end(
-            self.task_name, self.out, recorder, before, seconds, outcome, saved.arrays
+            self.task_name, self.out, recorder, before, seconds, outcome, result.arrays
         )
-        for text in (*saved.warnings, *closing_warnings(ending)):
+        for text in (*result.warnings, *closing_warnings(ending)):
             warn(text)
             log.warning("%s", text, extra=ALREADY_PRINTED)
             self.warning_texts.append(text)
@@ -393,29 +412,29 @@ class TaskRun:
             has_iterations = "iterations" in (options_of(self.task) or ())
             self.problem = convergence_message(ending, has_iterations)
             self.warning_texts.append(self.problem)
-        own["warnings"] = self.warning_texts
-        text = json.dumps(saved.numbers | own, indent=2, allow_nan=False)
+        summary["warnings"] = self.warning_texts
+        text = json.dumps(result.numbers | summary, indent=2, allow_nan=False)
         with writing(self.out / SUMMARY):
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return ending
 
 
-def mark_task_error(name: str, error: Exception) -> Exception:
-    """Print the traceback of a user's task, without frames of cec_mpi and of libraries.
+def report_task_error(name: str, error: Exception) -> Exception:
+    """Print the traceback of a user's task, without frames of cec_mpi and other libraries.
 
     Returns
     -------
     Exception
-        Error to raise, which has a message of one sentence. Errors of cec_mpi and of the operating
-        system are returned unchanged.
+        Error to raise, with a message of one sentence. Errors of cec_mpi and of the operating
+        system are returned unchanged, and no traceback is printed.
     """
     if isinstance(error, CecError | OSError) or as_shortage_error(error) is not None:
         return error
     log.error("task %s raised", name, exc_info=error, extra=ALREADY_PRINTED)
     package = str(Path(__file__).parents[2])
-    found = traceback.extract_tb(error.__traceback__)
-    frames = [frame for frame in found if not frame.filename.startswith((package, "<frozen"))]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if not frame.filename.startswith((package, "<frozen"))]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     lines = ["Traceback of the task (most recent call last):\n", *traceback.format_list(own)]
     print_error_line(printable("".join(lines).rstrip(), kept="\n\t"))
@@ -423,15 +442,15 @@ def mark_task_error(name: str, error: Exception) -> Exception:
 
 
 class TimeLimit:
-    """Time limit of a run, set by its user or the batch system.
+    """Time limit of a run, set by the user or the batch system.
 
     Parameters
     ----------
     seconds : float, optional
         Time limit from now.
     environment : mapping
-        Environment. If it has ``SLURM_JOB_END_TIME``, the run ends a minute before that, or after
-        nine tenths of the time if that is later.
+        Environment variables. With ``SLURM_JOB_END_TIME`` the run ends a minute before that, or
+        after nine tenths of the remaining time if that is later.
     """
 
     def __init__(
@@ -443,17 +462,18 @@ class TimeLimit:
             self._due = time.monotonic() + seconds
             self._reason = f"after the time limit of {plural(seconds, 'second')}"
         try:
-            left = float(environment[_END_OF_JOB]) - time.time()
+            remaining = float(environment[_JOB_END_VARIABLE]) - time.time()
         except (KeyError, ValueError):
             return
-        due = time.monotonic() + left - min(_MARGIN, max(0.0, _MARGIN_FRACTION * left))
+        margin = min(_MARGIN_SECONDS, max(0.0, _MARGIN_FRACTION * remaining))
+        due = time.monotonic() + remaining - margin
         if due < self._due:
             self._due = due
             self._reason = "because the time limit of the job is near"
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a time limit."""
+        """Whether the run has a time limit."""
         return self._due < float("inf")
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import cec_mpi
 from cec_mpi.cli import main
-from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script, seconds_of
+from cec_mpi.cli.batch.slurm import LAUNCHERS, batch_script, parse_time_limit
 from cec_mpi.errors import InputError
 from helpers import ROOT
 from helpers.waiting import LIMIT
@@ -107,13 +107,13 @@ def test_a_job_of_one_process_needs_no_mpi(slurm, store):
     ],
 )
 def test_times_as_slurm_writes_them(text, seconds):
-    assert seconds_of(text) == seconds
+    assert parse_time_limit(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "00:00", "-1", "1:", "1-", "1:2:3:4", "1h", "x", "1.5"])
 def test_what_is_no_time(text):
     with pytest.raises(InputError, match="expected 30"):
-        seconds_of(text)
+        parse_time_limit(text)
 
 
 def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def test_a_rank_of_mpirun_may_use_more_than_one_core(said, launcher, words):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "not in a job of Slurm: expected sbatch job.sh\n"),
+        ({}, "not in a Slurm job: expected sbatch job.sh\n"),
         (
             {"SLURM_JOB_ID": "5", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "5"},
             "this job has 2 components: expected one, which has all ranks\n",
@@ -443,7 +443,7 @@ BAD = [
     ("run nothing", "--out"),
     (f"{STORE} --serial", "--serial"),
     (f"{STORE} --local 0", "--local"),
-    (f"--ntasks 7 {STORE} --local 2", "--local: the ranks of the job are the machines"),
+    (f"--ntasks 7 {STORE} --local 2", "--local cannot be combined with several ranks"),
     (f"{STORE} --stepps 3", "--stepps"),
     (f"--ntasks 7 --time soon {STORE}", "--time 'soon'"),
     (f"--ntasks 7 --time 2 {STORE}", "--time 2: expected more than 2 minutes"),
@@ -456,7 +456,7 @@ BAD = [
     (f"--elastic 6 --master-sbatch mem=1 {STORE}", "to the master's own sbatch"),
     (f"--ntasks 7 --launcher ssh {STORE}", "pmix"),
     (f"--ntasks 7 --launcher pmix {STORE} --elastic", "srun starts an elastic run"),
-    (f"--ntasks 7 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--ntasks 7 --sbatch ntasks=3 {STORE}", "already sets --ntasks"),
     (f"--ntasks 7 --sbatch array=1-3 {STORE}", "submit the script once for each run"),
     (f"--ntasks 7 --sbatch mem=1 --sbatch mem=2 {STORE}", "once"),
     (f"--ntasks 7 --sbatch 'a b=1' {STORE}", "'a b'"),
@@ -472,14 +472,14 @@ BAD = [
     (f"--elastic 6 --ntasks 7 {STORE}", "--ntasks cannot be combined with --elastic"),
     (f"--elastic 6 --launcher pmi2 {STORE}", "--launcher cannot be combined with --elastic"),
     (f"--elastic 6 {STORE} --overwrite", "--overwrite would discard"),
-    (f"--elastic 6 {STORE} --local 2", "--local with --elastic"),
+    (f"--elastic 6 {STORE} --local 2", "--local cannot be combined with --elastic"),
     (f"--elastic 6 {STORE} --listen host:5000", "accept and listen cannot be combined"),
     (f"--elastic 6 {STORE} --stepps 3", "--stepps"),
     (f"--elastic 6 --time 2 {STORE}", "--time 2: expected more than 2 minutes"),
     (f"--elastic 6 --job-name a/b {STORE}", "--job-name 'a/b'"),
     (f"--elastic 6 --job-name=-x {STORE}", "--job-name '-x'"),
     (f"--elastic 6 --job-name '' {STORE}", "--job-name ''"),
-    (f"--elastic 6 --sbatch ntasks=3 {STORE}", "--ntasks already"),
+    (f"--elastic 6 --sbatch ntasks=3 {STORE}", "already sets --ntasks"),
     (f"--elastic 6 {STORE} --accept 'a\nb'", "one line"),
 ]
 

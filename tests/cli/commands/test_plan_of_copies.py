@@ -80,8 +80,8 @@ def test_a_store_of_a_code_has_the_plan_of_its_numbers(plan, tmp_path):
         (["--speeds", "1,1", "--rows", 5, "--copies", 3], "copies 3: expected from 1 to 2"),
         (["STORE", "--rows", 3], "--rows cannot be combined with a store"),
         (["STORE", "--speeds", "1,1"], "found 2 speeds, expected one for each of the 5 machines"),
-        (["STORE", "--exact"], "--exact is only for a code"),
-        (["STORE", "--scheme", "cyclic"], "--scheme cyclic is only for a code"),
+        (["STORE", "--exact"], "--exact needs a code"),
+        (["STORE", "--scheme", "cyclic"], "--scheme cyclic needs a code"),
         (["STORE", "--stragglers", 3], "stragglers 3: expected 0 to 2"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_task_of_the_users(cec, tmp_path):
         "rate float; required",
         "How fast it goes.",
         "rounds int; default 60",
-        "any other",
+        "any other NAME=VALUE",
         "",
         "results (arrays are saved as DIR/NAME.npy, numbers and text in DIR/summary.json):",
         "result (r,) ndarray, x",

@@ -80,7 +80,9 @@ def test_a_store_says_how_many_ranks_it_needs(manifest):
 
 def test_a_process_alone_is_told_how_to_go_on(manifest):
     told = report(facts_of(1, 1, manifest=manifest, store="S"))
-    assert told.endswith("This was one process. To check several, run mpirun -n 4 cec-mpi doctor S")
+    assert told.endswith(
+        "This checked one process. To check several, run mpirun -n 4 cec-mpi doctor S"
+    )
     assert "No problems were found." in told
 
 
@@ -94,16 +96,13 @@ def test_shards_that_are_not_there_and_shards_that_are_not_seen(manifest):
     assert found[0].startswith("machine 2 on node03 cannot see the shard: only rank 0 on ")
     assert found[1] == (
         "machine 3 on node04: /data/S/shard-0003.npy: 12 bytes, expected 900; cec-mpi repair "
-        "/data/S rebuilds it from the others"
+        "/data/S rebuilds it from the other shards"
     )
 
 
 def test_an_mpirun_of_another_mpi_on_path():
     (told,) = texts(facts_of(1, 1, mpirun="/usr/bin/mpirun (HYDRA build details:)"), "warning")
-    assert (
-        told
-        == "mpirun on PATH does not belong to Open MPI v5.0.11: put the one of this MPI on PATH"
-    )
+    assert told == "mpirun on PATH does not belong to Open MPI v5.0.11: use the mpirun of this MPI"
 
 
 @pytest.mark.parametrize(("kinds", "said"), [(("none", "pmi2"), 1), (("none", "pmix"), 0)])

@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.cli.run.checkpoints import CheckpointFile, ResumeState, check_same, read_checkpoint
+from cec_mpi.cli.run.checkpoints import (
+    CheckpointFile,
+    ResumeState,
+    check_description,
+    read_checkpoint,
+)
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.values import Interval
 from cec_mpi.runtime.records.directory import has_checkpoint
@@ -215,7 +220,7 @@ def test_a_pipe_in_the_place_of_a_checkpoint_is_not_waited_for(tmp_path):
 def test_what_a_file_says_it_is_of_may_be_anything(tmp_path, shards):
     for found in ({"shards": shards}, {"shards": shards, "task": ["power"] * 10_000}):
         with pytest.raises(InputError, match="the same task, options and matrix") as refused:
-            check_same(tmp_path, found, ABOUT)
+            check_description(tmp_path, found, ABOUT)
         assert len(str(refused.value)) < 600 + len(str(tmp_path))
 
 

@@ -86,7 +86,7 @@ def test_only_some_of_many_lost_machines_are_named():
 
 
 def test_a_run_that_ended_early_says_what_it_left():
-    lines = closing_lines(ending(finished=False, left="a checkpoint"))
+    lines = closing_lines(ending(finished=False, out_state="a checkpoint"))
     assert lines[-2] == "out: a checkpoint"
 
 

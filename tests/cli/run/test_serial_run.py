@@ -230,7 +230,7 @@ def test_settings_are_numbers_lists_or_text(run, module):
     ("task", "words", "said"),
     [
         ("ridge", [], "task ridge needs y: expected y=..."),
-        ("ridge", ["y=1", "y=2"], "y=2: y was already given as 1, expected it once"),
+        ("ridge", ["y=1", "y=2"], "y=2: y is already set to 1, expected it once"),
         ("{module}:bare", ["k=3"], "task {module}:bare has no option k: expected no options"),
     ],
 )
@@ -797,7 +797,7 @@ def test_vectors_that_are_written_to_in_mid_run_end_it(run, made, tmp_path):
     asks = ["--availability-command", f'sh -c "{change}; echo 1-4"', "--availability-every", 1e-9]
     done = run(f"vectors={vectors}", *asks)
     assert done.code == 2
-    assert f"{vectors} has changed while the run was using it" in done.err
+    assert f"{vectors} was modified during the run" in done.err
     assert 1 <= len(done.steps) <= 2
 
 

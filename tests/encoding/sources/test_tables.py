@@ -87,7 +87,7 @@ def test_numbers_in_quotes_above_numbers_without_are_names(table, tmp_path, call
     assert (source.column_names, out.tolist()) == (("2019", "2020"), [[1.5, 2]])
     assert matrix_in(table('"1","2"\n"3","4"\n', "u.csv"))[1].tolist() == [[1, 2], [3, 4]]
     printed = call(["encode", path, "store", "--machines", 2, "--recovery", 1], tmp_path)[1]
-    assert "the first row was taken as names (--header no if it is data)" in printed
+    assert "the first row was read as names (use --header no if it is data)" in printed
 
 
 @pytest.mark.parametrize("first", ["0,1,2", "2019,2020,2021", "1990,2000,2010"])
@@ -500,7 +500,9 @@ def test_encode_says_which_columns_it_found(table, tmp_path, call):
     path = table("1,2\n3,4\n")
     _, printed, _ = call(["encode", path, "unnamed", *SIZES], tmp_path)
     (line,) = printed.splitlines()[1:]
-    assert line.startswith("2 columns without names; the first row was taken as data (--header yes")
+    assert line.startswith(
+        "2 columns without names; the first row was read as data (use --header yes"
+    )
 
 
 @pytest.mark.usefixtures("no_launcher")

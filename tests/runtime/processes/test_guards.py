@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cec_mpi.cli.doctor.advice import advise_binding, different_versions
+from cec_mpi.cli.doctor.advice import advise_binding, find_version_differences
 from cec_mpi.runtime.processes.launcher import Launcher
 from cec_mpi.runtime.processes.places import (
     Place,
@@ -150,7 +150,7 @@ def test_different_versions_of_the_package(other, message):
 
 def test_different_versions_of_what_it_needs():
     versions = [{"NumPy": "2.1", "SciPy": "1.14"}, {"NumPy": "2.2", "SciPy": "1.14"}]
-    (found,) = different_versions(versions, ["n1", "n2"])
+    (found,) = find_version_differences(versions, ["n1", "n2"])
     assert found.text == "NumPy differs between ranks: 2.1 on n1; 2.2 on n2"
     assert found.kind == "warning"
 
