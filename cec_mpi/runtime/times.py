@@ -23,6 +23,13 @@ OPEN_SECONDS = 3600.0  # to open a shard, which may be copied first; a death sho
 SLOW_OPEN_SECONDS = 20.0  # without progress, after which another host may open the machine
 PROGRESS_SECONDS = 1.0  # between two messages of a host that copies its shard
 
+# Notices of preemption, which come 30 s (Google Cloud, Azure) or two minutes (AWS) before it.
+METADATA_SECONDS = 2.0  # for a metadata service to answer
+SERVICE_SECONDS = 10.0  # for the first of them to answer with `--notice auto`
+NOTICE_POLL_SECONDS = 1.0  # between two requests
+NOTICE_WAIT_SECONDS = 30.0  # that a request waits for a change, where the service allows it
+FIRST_EVENTS_SECONDS = 150.0  # of Azure's first list of events, which may take two minutes
+
 # Detection of losses. The end of a process closes its connection and is detected at once.
 HEARTBEAT_TIMEOUT = 10.0  # without a sign of life: the host is off, or the network is cut
 STOPPED_SECONDS = 60.0  # for a stopped master to go on, while its host accepts connections

@@ -10,6 +10,7 @@ from cec_mpi.report.live.display import AUTO, CHOICES
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import from_flags, option
 from cec_mpi.runtime.options.sharing import CacheOptions
+from cec_mpi.runtime.processes.notices import NOTICES
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
@@ -140,4 +141,11 @@ class JoinOptions(CacheOptions):
     )
     threads: int | None = option(
         None, "--threads K", "BLAS threads (default: one for each core)", values.positive
+    )
+    notice: str = option(
+        "none",
+        "--notice SERVICE",
+        "leave, as with SIGTERM, when the metadata service of this instance gives the notice of "
+        "preemption: aws, gcp, azure, or auto for the one that answers (default: none)",
+        choices=NOTICES,
     )

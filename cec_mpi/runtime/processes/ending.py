@@ -590,6 +590,8 @@ class SignalRecorder:
     ----------
     received : signal.Signals or None
         The first signal.
+    notice : str
+        What else has told this process to leave, in words; empty if nothing has.
     must_end : bool
         Whether a second SIGTERM ends the process.
 
@@ -609,6 +611,7 @@ class SignalRecorder:
         on_first: Callable[[signal.Signals], None] | None = None,
     ) -> None:
         self.received: signal.Signals | None = None
+        self.notice = ""
         self._at_first = on_first
         self.must_end = False
         self._second_ends = second_ends

@@ -21,6 +21,7 @@ from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
 from cec_mpi.runtime.processes.ending import SignalRecorder, end_ranks, print_error, this_process
+from cec_mpi.runtime.processes.notices import watch_notices
 from cec_mpi.runtime.processes.packing import pack
 from cec_mpi.runtime.processes.places import detect_place
 from cec_mpi.runtime.records.events import MAX_MACHINES
@@ -98,6 +99,7 @@ def join(
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | None = None,
     encryption: bool = True,
+    notice: str = "none",
 ) -> None:
     """Carry machines of an elastic run until it ends, as ``cec-mpi join`` does.
 
@@ -129,6 +131,10 @@ def join(
         Size limit of these copies in bytes. By default that of the run.
     encryption : bool, default True
         False with ``HOST:PORT`` if the run is not encrypted.
+    notice : {"none", "auto", "aws", "gcp", "azure"}, default "none"
+        Metadata service that a thread asks for the notice of preemption of this instance. When it
+        comes, this process leaves as with SIGTERM. With "auto" the first one that answers within
+        ten seconds is asked.
 
     Raises
     ------
@@ -140,7 +146,7 @@ def join(
     DismissedError
         The master has excluded this process because its answers were wrong.
     StoppedError
-        A signal has told this process to leave.
+        A signal or a notice has told this process to leave.
 
     Examples
     --------
@@ -170,7 +176,11 @@ def join(
         machines=() if machine is None else (machine,),
         is_limited=memory != DEFAULT_MEMORY_FRACTION,
     )
-    with SignalRecorder() as signals:
+
+    def leave(reason: str) -> None:
+        signals.notice = reason
+
+    with SignalRecorder() as signals, watch_notices(notice, leave):
         search = _MasterFinder(where, signals, retry)
         connection = search.connect(0.0 if retry is None else retry)
         while True:

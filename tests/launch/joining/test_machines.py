@@ -59,6 +59,7 @@ def test_a_signal_ends_a_machine_that_connects(start, tmp_path):
         (["other"], 2, "other is not a connection file of cec_mpi"),
         (["stale"], 3, "the master cannot be reached: tried port 9 of 127.0.0.1 (Connection refu"),
         (["odd"], 3, "tried port 9 of ü.. (not a host name)"),
+        (["stale", "--notice", "oci"], 2, "--notice: 'oci': expected one of none, auto,"),
         (["stale", "--retry", "0"], 2, "--retry: '0': expected a time"),
         (["stale", "--machines", "0"], 2, "--machines: '0': expected a whole number of"),
         (["stale", "--memory", "0"], 2, "--memory: '0': expected a size, such as 64G, or"),

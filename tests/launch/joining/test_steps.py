@@ -11,6 +11,8 @@ import time
 import numpy as np
 import pytest
 
+from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
+from helpers import metadata
 from helpers.joined import error_of, exit_codes
 
 pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
@@ -38,6 +40,22 @@ def test_machines_join_and_leave_and_each_product_is_right(accepting, store, joi
     assert exit_codes(second) == [0] * 4
     assert not conn.exists()
     assert "listening for machines at" in capsys.readouterr().out
+
+
+def test_a_machine_leaves_when_the_notice_of_preemption_comes(accepting, store, join):
+    with metadata.serve("gcp") as service, accepting(store, wait=True) as made:
+        nowhere = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+        where = nowhere | {ADDRESS_VARIABLE: service.address}
+        (spot,) = join(1, "--notice", "auto", "--retry", 600, variables=where)
+        (host,) = join(1, "--machines", 2, "--notice", "gcp", variables=where)
+        made.until(lambda: len(made.happened("joined")) == 3)
+        others = join(3)
+        made.until(lambda: len(made.happened("joined")) == 4)
+        service.is_preempted.set()
+        made.until(lambda: len(made.happened("left")) == 3)
+        assert exit_codes([spot, host]) == [6, 6]
+    assert exit_codes(others) == [0, 0, 0]
+    assert error_of(spot) == "shutdown requested by the notice of gcp (preempted)\n"
 
 
 def test_who_comes_after_the_last_step_ends_as_the_others_do(accepting, store, join):

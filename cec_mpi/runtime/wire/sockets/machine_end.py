@@ -342,9 +342,11 @@ class ShutdownRequested(StoppedError):
 
 
 def signal_reason(*noted: SignalRecorder) -> str:
-    """Return the signal that requested shutdown, as text; empty without one."""
-    received = next((signals.received for signals in noted if signals.received), None)
-    return f"shutdown requested by {received.name}" if received else ""
+    """Return the signal or notice that requested shutdown, as text; empty without one."""
+    for signals in noted:
+        if found := signals.received.name if signals.received else signals.notice:
+            return f"shutdown requested by {found}"
+    return ""
 
 
 class SocketMachineEnd:
