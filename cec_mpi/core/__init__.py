@@ -1,5 +1,6 @@
-"""The mathematics of coded elastic computing: numbers in, values out.
+"""The mathematics of coded elastic computing: pure functions and state machines.
 
-No files, no MPI, no clock, no logging. `step` uses `checks`, `plan` and `threads`, `checks` uses
-`accuracy` and `plan`, `speeds` uses `plan`, and `plan` and `accuracy` use `code`.
+No module here uses files, MPI, the clock or logging. `step` imports `checks`, `plan` and
+`threads`; `checks` imports `accuracy` and `plan`; `speeds` imports `plan`; `plan` and `accuracy`
+import `code`.
 """

@@ -1,4 +1,4 @@
-"""What the machines have to do together in a step, and the least time that it takes them."""
+"""The total work of a step, and the minimum time in which the machines can do it."""
 
 from __future__ import annotations
 
@@ -24,38 +24,41 @@ class Demand(Protocol):
     machines : int
         N.
     total : float
-        All that is computed in a step.
+        Work of a step, summed over the machines.
     """
 
     machines: int
     total: float
 
-    def is_met(self, which: Ints) -> bool:
-        """Whether these machines (from 0) can do all of it."""
+    def is_feasible(self, machines: Ints) -> bool:
+        """Return whether these machines (from 0) can do all the work."""
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
-        """The least time at speeds of machines 1..N, 0 of those that do nothing.
+        """Return the minimum makespan at the speeds of machines 1..N.
 
-        None if the others cannot do all of it.
+        A speed of 0 excludes a machine. The result is None if the other machines cannot do all
+        the work.
         """
 
-    def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
-        """The least time of these machines, and what each of them does then.
+    def optimal_loads(
+        self, speeds: Floats, overheads: Floats, machines: Ints
+    ) -> tuple[float, Floats]:
+        """Return the minimum makespan of these machines, and their loads.
 
         Parameters
         ----------
         speeds, overheads : (n,) ndarray
-            Amounts per unit of time, and the amount that a call costs.
-        which : (n,) ndarray of int
-            Machines, from 0.
+            Work per unit of time, and the work that takes as long as the overhead of a call.
+        machines : (n,) ndarray of int
+            Counted from 0.
         """
 
-    def planner(self, scheme: Scheme, stragglers: int) -> Planner:
-        """Return what assigns this work so that a step needs no answer of S stragglers."""
+    def make_planner(self, scheme: Scheme, stragglers: int) -> Planner:
+        """Return a planner of this work that tolerates S stragglers."""
 
 
 class CodedDemand:
-    """Rows that are each computed by L machines: Theorem 1.
+    """The work of a coded store: L machines compute each row (Theorem 1).
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ class CodedDemand:
     Examples
     --------
     >>> demand = CodedDemand(3, 2, 300)
-    >>> time, loads = demand.least(np.array([1.0, 1.0, 2.0]), np.zeros(3), np.arange(3))
+    >>> time, loads = demand.optimal_loads(np.array([1.0, 1.0, 2.0]), np.zeros(3), np.arange(3))
     >>> time, loads.tolist()
     (150.0, [150.0, 150.0, 300.0])
     """
@@ -86,48 +89,53 @@ class CodedDemand:
         check_machines_per_row(machines, machines_per_row)
         check_rows(rows)
 
-    def is_met(self, which: Ints) -> bool:
-        """Whether these machines (from 0) are at least L."""
-        return which.size >= self._machines_per_row
+    def is_feasible(self, machines: Ints) -> bool:
+        """Return whether there are at least L of these machines."""
+        return machines.size >= self._machines_per_row
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
-        """As `Demand.makespan`: c* R of Theorem 1."""
-        some = [speed for speed in speeds if speed]
-        if len(some) < self._machines_per_row:
+        """Return c* R of Theorem 1; see `Demand.makespan`."""
+        positive = [speed for speed in speeds if speed]
+        if len(positive) < self._machines_per_row:
             return None
-        return optimal_level(some, self._machines_per_row) * self._rows
+        return optimal_level(positive, self._machines_per_row) * self._rows
 
-    def least(self, speeds: Floats, overheads: Floats, which: Ints) -> tuple[float, Floats]:
-        """As `Demand.least`, in fractions of rows.
+    def optimal_loads(
+        self, speeds: Floats, overheads: Floats, machines: Ints
+    ) -> tuple[float, Floats]:
+        """Return the minimum makespan and the loads in rows, fractions included.
+
+        See `Demand.optimal_loads`.
 
         Raises
         ------
         InfeasibleError
-            They are fewer than L.
+            There are fewer than L machines.
         """
-        check_machines_per_row(which.size, self._machines_per_row)
+        check_machines_per_row(machines.size, self._machines_per_row)
         if overheads.any():
-            return optimum(speeds, overheads, self._machines_per_row, self._rows)
+            return optimal_loads(speeds, overheads, self._machines_per_row, self._rows)
         time = optimal_level(speeds.tolist(), self._machines_per_row) * self._rows
         return time, np.minimum(speeds * time, float(self._rows))
 
-    def planner(self, scheme: Scheme, stragglers: int) -> Planner:
-        """As `Demand.planner`."""
+    def make_planner(self, scheme: Scheme, stragglers: int) -> Planner:
+        """Return a planner; see `Demand.make_planner`."""
         return Planner(self._machines_per_row, self._rows, scheme, stragglers)
 
 
-def optimum(
+def optimal_loads(
     speeds: Floats, overheads: Floats, machines_per_row: int, rows: int
 ) -> tuple[float, Floats]:
-    """The least makespan with overheads, and its loads, in fractions of rows.
+    """Return the minimum makespan with overheads, and the loads in rows, fractions included.
 
-    The time T at which ``sum(clip(speeds * T - overheads, 0, rows)) == machines_per_row * rows``.
+    The makespan T solves
+    ``sum(clip(speeds * T - overheads, 0, rows)) == machines_per_row * rows``.
     Without overheads this is Theorem 1: ``T = c* rows``.
 
     Parameters
     ----------
     speeds, overheads : (n,) ndarray
-        The latter in rows.
+        Speeds in rows per unit of time, overheads in rows.
     machines_per_row : int
         Machines that compute each row.
     rows : int
@@ -135,28 +143,28 @@ def optimum(
 
     Examples
     --------
-    >>> time, loads = optimum(np.array([1.0, 1.0, 2.0]), np.array([0.0, 0.0, 4.0]), 2, 10)
+    >>> time, loads = optimal_loads(np.array([1.0, 1.0, 2.0]), np.array([0.0, 0.0, 4.0]), 2, 10)
     >>> time, loads.tolist()
     (6.0, [6.0, 6.0, 8.0])
     """
-    most = float(rows)
+    max_load = float(rows)
     needed = float(machines_per_row * rows)
-    times = np.concatenate((overheads, overheads + most)) / np.concatenate((speeds, speeds))
-    order = times.argsort(kind="stable")  # a machine begins before it ends
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    begins, ends = place.reshape(2, -1)
+    times = np.concatenate((overheads, overheads + max_load)) / np.concatenate((speeds, speeds))
+    order = times.argsort(kind="stable")  # the start of a machine precedes its end
+    event_of = np.empty_like(order)
+    event_of[order] = np.arange(order.size)
+    starts, ends = event_of.reshape(2, -1)
 
     def is_enough(event: int) -> bool:
-        running = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), most)
-        done = np.where(ends <= event, most, running)
-        return bool(done[begins <= event].sum() >= needed)
+        running = np.minimum(np.maximum(speeds * times[order[event]] - overheads, 0.0), max_load)
+        done = np.where(ends <= event, max_load, running)
+        return bool(done[starts <= event].sum() >= needed)
 
-    # The sum is a straight line between two events. Machines that have ended count with all their
-    # rows, which are whole numbers, and others never with less than 0: a sum that misses a digit
-    # would wait for a machine that begins much later.
+    # The sum is linear in time between two events. Finished machines count with exactly `rows`, and
+    # no machine counts with less than 0: otherwise a rounding error in the sum could move the
+    # result to the start of a much later machine.
     event = bisect_left(range(order.size - 1), True, key=is_enough)
-    running = (begins < event) & (ends >= event)
-    missing = needed - most * np.count_nonzero(ends < event)
+    running = (starts < event) & (ends >= event)
+    missing = needed - max_load * np.count_nonzero(ends < event)
     finish = float((missing + overheads[running].sum()) / speeds[running].sum())
-    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), most)
+    return finish, np.minimum(np.maximum(speeds * finish - overheads, 0.0), max_load)

@@ -1,4 +1,4 @@
-"""Masked arrays of users: NumPy drops a mask silently, and the numbers under it are no data."""
+"""Rejection of masked input, because NumPy drops masks silently when it converts arrays."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cec_mpi.errors import InputError
 
 
 def reject_masked(name: str, value: Any) -> Any:
-    """Return an array or sequence of a user without its mask; raise if an entry is masked.
+    """Return an array or sequence without its mask; raise if an entry is masked.
 
     Parameters
     ----------
     name : str
         Name of the array, for messages.
     value : object
-        Objects of other libraries that convert to an array are converted.
+        An object that converts to an array (``__array__``) is converted.
 
     Raises
     ------
@@ -33,27 +33,28 @@ def reject_masked(name: str, value: Any) -> Any:
     cec_mpi.errors.InputError: y is masked at entry 1 (counted from 0), expected numbers...
     """
     if hasattr(value, "__array__") and not isinstance(value, np.generic):
-        computed = value.compute() if hasattr(value, "compute") else value  # Dask drops masks, too
+        # NumPy's conversion of a Dask array drops the mask; `compute` keeps it.
+        computed = value.compute() if hasattr(value, "compute") else value
         value = np.asanyarray(computed)
-    place = _first_masked_index(value)
-    if place is not None:
-        words = ("entry",) if len(place) == 1 else ("row", "column")
-        where = ", ".join(f"{word} {at}" for word, at in zip(words, place, strict=False))
-        at = f" at {where} (counted from 0)" if where else ""
+    masked_index = _first_masked_index(value)
+    if masked_index is not None:
+        axes = ("entry",) if len(masked_index) == 1 else ("row", "column")
+        position = ", ".join(f"{axis} {k}" for axis, k in zip(axes, masked_index, strict=False))
+        suffix = f" at {position} (counted from 0)" if position else ""
         raise InputError(
-            f"{name} is masked{at}, expected numbers everywhere: leave masked entries out, or "
+            f"{name} is masked{suffix}, expected numbers everywhere: leave masked entries out, or "
             "fill them (numpy.ma.filled)"
         )
     return value.data if isinstance(value, np.ma.MaskedArray) else value
 
 
 def _first_masked_index(value: Any) -> list[int] | None:
-    """Return the indices of the first masked entry."""
+    """Return the indices of the first masked entry, or None."""
     if isinstance(value, list | tuple):
-        for at, each in enumerate(value):
-            place = _first_masked_index(each)
-            if place is not None:
-                return [at, *place]
+        for k, entry in enumerate(value):
+            indices = _first_masked_index(entry)
+            if indices is not None:
+                return [k, *indices]
     elif isinstance(value, np.ma.MaskedArray):
         masked = np.argwhere(np.ma.getmaskarray(value))
         if len(masked):

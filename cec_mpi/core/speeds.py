@@ -139,7 +139,7 @@ class GivenSpeeds:
         known, rows = self._bound_cache
         if known != available:
             which = np.array(available) - 1
-            rows = self.demand.least(self._speeds[which], np.zeros(which.size), which)[0]
+            rows = self.demand.optimal_loads(self._speeds[which], np.zeros(which.size), which)[0]
             self._bound_cache = available, rows
         return rows / scale
 
@@ -385,7 +385,7 @@ class SpeedEstimator:
         if self._decided_machines == available:
             return self._plan_speeds
         which = np.array(available, dtype=np.int64) - 1
-        if not self.demand.is_met(which):
+        if not self.demand.is_feasible(which):
             return self._plan_speeds
         self._available = which
         if self._loads is None or self._loads[:2] != (available, self._plan_speeds):
@@ -614,7 +614,7 @@ class SpeedEstimator:
         return self._best[1:]
 
     def _minimise_makespan(self, speeds: Floats, cost: float, which: Ints) -> tuple[float, Floats]:
-        return self.demand.least(speeds, np.full(which.size, cost), which)
+        return self.demand.optimal_loads(speeds, np.full(which.size, cost), which)
 
     def _rate(self, kind: Hashable) -> float:
         """Return the median of the last five rates; of two the faster one."""

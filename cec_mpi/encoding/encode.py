@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cec_mpi.core.accuracy.rounding import is_exact
+from cec_mpi.core.accuracy.rounding import is_lossless_cast
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.encoding import journal
 from cec_mpi.encoding.options import GROUPS, EncodeOptions
@@ -329,7 +329,7 @@ def _initial_manifest(matrix: Source, options: EncodeOptions) -> CodedManifest:
         make_grid(per_shard, columns, kind.itemsize, blocks_at_once, options.block_bytes),
         rows,
         kind.name,
-        rounded=not is_exact(matrix.dtype, kind),
+        rounded=not is_lossless_cast(matrix.dtype, kind),
         row_exponents=ArrayEntry(ROW_EXPONENTS) if options.scales else None,
         column_names=matrix.column_names,
         missing=matrix.missing,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.accuracy.scaling import (
-    ZEROS,
+    ZERO_ROW,
     compute_row_exponents,
     row_max_abs,
     row_min_abs_nonzero,
@@ -153,7 +153,7 @@ def measure_rows(
     source : Source
     manifest : CodedManifest
     wanted : (R,) ndarray of bool
-        Rows to measure; the result has `ZEROS` for the others.
+        Rows to measure; the result has `ZERO_ROW` for the others.
     memory : int
         Bytes that each process may use.
     runner : Runner
@@ -161,7 +161,7 @@ def measure_rows(
     width = manifest.grid.block_columns * manifest.itemsize
     threads, _ = fit_memory(memory, runner.threads, 4 + source.copies, 0, width, 1, source.held)
     pieces = [(k, k + 1) for k in np.flatnonzero(wanted).tolist()]
-    exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZEROS, np.int16)
+    exponents = np.full((manifest.code.recovery, manifest.grid.rows), ZERO_ROW, np.int16)
     for start, found in runner.run(RowMeasurement(source, manifest, pieces, threads)):
         exponents[:, start : start + found.shape[1]] = found
     return exponents

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.demand import optimum
+from cec_mpi.core.demand import optimal_loads
 from cec_mpi.core.plan.schemes import cyclic_loads
 from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.chunks import Chunk, Floats
@@ -198,7 +198,9 @@ class Costs:
                     speeds = 1 / pace[mask]
                     enough, no_loads = len(speeds) >= machines_per_row, np.zeros(len(speeds))
                     optima.append(
-                        optimum(speeds, no_loads, machines_per_row, rows)[0] if enough else 0.0
+                        optimal_loads(speeds, no_loads, machines_per_row, rows)[0]
+                        if enough
+                        else 0.0
                     )
                     mask[np.array(gone) - 1] = True
                 without, best = optima

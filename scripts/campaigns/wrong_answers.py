@@ -11,11 +11,11 @@ one machine or of two: by factors, zeros, swapped rows, single entries and noise
 1e300, flipped bits and answers to an earlier vector; two machines mostly alike. The table counts
 
 - `innocent named`: machines that are excluded and did answer rightly, which may not be
-- `wrong`: results with an error beyond what rounding explains and the check can miss: that of L
-  answers with the errors that `answer_error` bounds, of which one may have the smallest error that
-  the check sees, decoded; of X' v the bounds of all terms, and of a single entry what its test
-  misses. With one wrong machine that may not be, except where errors in several entries of a term
-  cancel in its test by chance
+- `wrong`: results with an error above the bound of undetected errors. For X w the bound is that of
+  decoding from L answers with the errors of `answer_error_bound`, one of them with the largest
+  undetected error; for X' v it is the sum of the bounds of all terms and the largest undetected
+  error of one entry. With one wrong machine the count must be 0, unless errors in several entries
+  of a term cancel by chance
 - `beyond rounding`: results with a larger error than the first part of this bound
 - `cancel`: wrong results in which the errors of two machines cancel in some L + 1 answers
 """
@@ -40,10 +40,10 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
 from cec_mpi import encode, repair
-from cec_mpi.core.accuracy.rounding import answer_error, summation_error
+from cec_mpi.core.accuracy.rounding import answer_error_bound, summation_error_bound
 from cec_mpi.core.checks.parity import answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
-from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.errors import InfeasibleError, InputError, MachineError
 from cec_mpi.store.reader import open_store
 from helpers.elastic_here import master_of
@@ -99,12 +99,12 @@ class World:
         arithmetic = self.dtype if self.precision == "shard" else "float64"
         self.arithmetic = arithmetic
         generator, given_errors = self.code.generator, self.manifest.shard_errors
-        self.errors = answer_error(generator, arithmetic, arithmetic, COLUMNS, given_errors)
+        self.errors = answer_error_bound(generator, arithmetic, arithmetic, COLUMNS, given_errors)
         self.checker = answer_checker(generator, arithmetic, COLUMNS, given_errors)
         self.unseen = measure_sensitivity(self.checker, self.code.machines).error
         self.sizes = np.abs(generator).sum(axis=1) + given_errors
         seeded = np.random.default_rng(SEED)  # as the master makes it
-        self.terms = TermChecks(self.sizes, self.largest, arithmetic, seeded)
+        self.terms = TermChecker(self.sizes, self.largest, arithmetic, seeded)
 
     def open(self) -> tuple[Any, Any, Kept]:
         """A master with machines in this process."""
@@ -138,7 +138,7 @@ class World:
     ) -> tuple[Floats, Floats]:
         """Error bounds of X' V; `lengths` are sums of absolute coefficients, (N, k)."""
         eps, arithmetic = np.finfo(float).eps, self.arithmetic
-        per_row = summation_error(ROWS, arithmetic) + np.finfo(arithmetic).eps
+        per_row = summation_error_bound(ROWS, arithmetic) + np.finfo(arithmetic).eps
         own = self.sizes * (per_row + 20 * condition * self.code.recovery * eps)
         total = (own + self.manifest.shard_errors) @ lengths
         rounding = np.outer(self.largest, total)
@@ -268,7 +268,7 @@ class Campaign:
         exact = (world.X.T if adjoint else world.X).astype(np.longdouble) @ V.astype(np.longdouble)
         condition = recorder.records[-1].condition
         if adjoint:
-            exponents, _ = master.scales.take_adjoint(V, np.empty(V.shape))
+            exponents, _ = master.scales.prepare_adjoint(V, np.empty(V.shape))
             bounds = world.adjoint_bounds(lengths, exponents, condition)
         else:
             bounds = world.forward_bounds(V, condition)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cec_mpi.core.demand import optimum
+from cec_mpi.core.demand import optimal_loads
 
 
 def exact_time(speeds, overheads, needed, most):
@@ -39,7 +39,7 @@ def machines(draw):
 @example(([5.071, 5.533, 4.72, 3.2e-4], [0.195] * 4, 3, 703))  # 703 rows, then a gap
 def test_the_least_time(case):
     speeds, costs, copies, rows = case
-    time, loads = optimum(np.array(speeds), np.array(costs), copies, rows)
+    time, loads = optimal_loads(np.array(speeds), np.array(costs), copies, rows)
     most = [rows] * len(speeds)
     assert time == pytest.approx(float(exact_time(speeds, costs, copies * rows, most)), rel=1e-12)
     assert loads.sum() == pytest.approx(copies * rows, rel=1e-12)

@@ -146,7 +146,7 @@ def test_stores_have_the_shards_of_the_paper_and_codes_decode_as_it_does(
     answers = np.random.default_rng(1).integers(-9, 10, (recovery, 4)).tolist()
     V = {n: dict(enumerate(row)) for n, row in zip(chosen, answers, strict=True)}
     y = paper.decode(exact, [range(4)], [chosen], V).reshape(recovery, 4)
-    decoder = manifest.code.decoder(np.array(chosen))
+    decoder = manifest.code.make_decoder(np.array(chosen))
     decoded = np.empty((recovery, 4))
     decoder.decode(np.array(answers, float), decoded)
     np.testing.assert_allclose(decoded, y.astype(float), rtol=1e-9, atol=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.demand import CodedDemand, optimum
+from cec_mpi.core.demand import CodedDemand, optimal_loads
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
 from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan
@@ -533,7 +533,7 @@ def twenty(steps, seed=0, noise=0.05, drift=0.0, overhead=0.0, changes=(), calls
         counts.append(plan_step(everyone, tuple_, 10, rows).assignment.loads)
         overheads = overhead * rows + calls * true
         seconds = (overheads + counts[-1]) / true
-        best = optimum(true, overheads, 10, rows)[0]
+        best = optimal_loads(true, overheads, 10, rows)[0]
         regrets.append(seconds.max() / best - 1)
         speeds.observe("matvec", counts[-1], seconds * np.exp(noise * rng.standard_normal(20)))
     return np.array(regrets), np.array(counts), speeds

@@ -13,7 +13,7 @@ import xxhash
 from scipy.sparse import csr_array
 
 from cec_mpi import encode
-from cec_mpi.core.accuracy.scaling import ZEROS
+from cec_mpi.core.accuracy.scaling import ZERO_ROW
 from cec_mpi.core.code.families import FAMILIES
 from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import DamagedStoreError, InfeasibleError, InputError
@@ -56,7 +56,7 @@ def powers_of(store):
     exponents = read_scaling(store.path, store.manifest).exponents
     if exponents is None:
         return np.ones((1, 1, 1))
-    return 2.0 ** np.where(exponents == ZEROS, 0, exponents)[..., np.newaxis]
+    return 2.0 ** np.where(exponents == ZERO_ROW, 0, exponents)[..., np.newaxis]
 
 
 def parts_of(matrix, recovery):

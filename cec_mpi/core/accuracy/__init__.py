@@ -1,1 +1,1 @@
-"""Rounding errors and their bounds, cancellation, scaling, and recombination of shards."""
+"""Bounds of rounding errors, cancellation, scaling, and recombination of shards."""

@@ -1,12 +1,12 @@
-"""Shards from shards: coefficients and certified error bounds.
+"""Shards computed from other shards, with certified error bounds.
 
-With D the inverse of G_P, the L rows of G of the machines P, any row g of a generator has
-``g X = (g D) (G_P X)``: L shards give every other shard, and with the rows of the identity
-for g they give X. In floating point the shards and D are not exact, and the sum rounds;
-`Recombination` bounds all three, so that the error of a rebuilt shard is known. A number of a shard
-depends on L entries of X, one at the same place of each part, and all bounds are relative to the
-largest of these. The bounds do not include underflow, which adds an absolute error of about the
-smallest normal number of the dtype.
+Let G_P be the L rows of G of the machines P, and D its inverse. Any row g of a generator satisfies
+``g X = (g D) (G_P X)``, so L shards determine every other shard; with the rows of the identity
+for g they determine X. In floating point the shards and D are inexact, and the sum rounds.
+`Recombination` bounds all three errors, and so the error of a rebuilt shard. An entry of a shard
+depends on L entries of X, one at the same position of each part. All bounds are relative to the
+largest of these. They exclude underflow, which adds an absolute error of about the smallest normal
+number of the dtype.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-_KEPT = 64  # recombinations
+_CACHE_SIZE = 64
 
 
 class Recombination:
@@ -35,20 +35,20 @@ class Recombination:
     basis : (L,) sequence of int
         The L machines, numbered from 1.
     targets : (T, L) ndarray of float
-        The row of G of each wanted shard; the identity for X.
+        The row of G of each target shard, or the identity for X.
 
     Attributes
     ----------
     basis : tuple of int
     coefficients : (T, L) ndarray of float
-        Factors of the machines' rows.
+        Weights of the shards of `basis`.
     residual : (T,) ndarray of float
         Bound of ``norm1(targets - coefficients @ G_basis)``.
 
     Raises
     ------
     InputError
-        There are not L machines, or their rows are singular.
+        The basis does not have L machines, or their rows are singular.
 
     Examples
     --------
@@ -61,7 +61,9 @@ class Recombination:
         rows = np.asarray(basis, dtype=int) - 1
         recovery = generator.shape[1]
         if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
-            raise InputError(f"computing from machines {list(basis)}: expected {recovery} of them")
+            raise InputError(
+                f"basis of machines {list(basis)}: expected {recovery} from 1 to {len(generator)}"
+            )
         matrix = generator[rows]
         try:
             inverse = np.linalg.inv(matrix)
@@ -70,55 +72,55 @@ class Recombination:
         self.basis = tuple(int(n) for n in basis)
         self._inverse: Floats = inverse
         coefficients = targets @ inverse
-        coefficients += (targets - coefficients @ matrix) @ inverse  # a step of refinement
+        coefficients += (targets - coefficients @ matrix) @ inverse  # iterative refinement
         self.coefficients: Floats = coefficients
         self._targets = np.abs(targets)
         self._matrix = np.abs(matrix)
-        left = np.abs(targets - coefficients @ matrix)
+        residual = np.abs(targets - coefficients @ matrix)
         rounding = gamma(recovery + 1, np.float64) * (
             np.abs(coefficients) @ self._matrix + self._targets
         )
-        self.residual: Floats = (left + rounding).sum(axis=1)
+        self.residual: Floats = (residual + rounding).sum(axis=1)
 
-    def errors(self, given: Floats, dtype: DTypeLike) -> Floats:
-        """Bound the error of the computed rows.
+    def error_bounds(self, shard_errors: Floats, dtype: DTypeLike) -> Floats:
+        """Return error bounds of the targets.
 
         Parameters
         ----------
-        given : (L,) ndarray of float
+        shard_errors : (L,) ndarray of float
             Error bounds of the shards of the basis; see `encoding_error_bound`.
         dtype : dtype
-            Dtype of the results.
+            Dtype of the targets.
 
         Returns
         -------
         (T,) ndarray of float
-            Relative to the largest entry of X at the same place.
+            Relative to the largest entry of X at the same position.
         """
-        sizes = self._matrix.sum(axis=1) + given
+        sizes = self._matrix.sum(axis=1) + shard_errors
         weights = np.abs(self.coefficients)
         summing = gamma(len(self.basis) + 1, np.float64) * (weights @ sizes)
-        exact = self.residual + weights @ given + summing
+        exact = self.residual + weights @ shard_errors + summing
         rounding = unit_roundoff(dtype) * (self._targets.sum(axis=1) + exact)
         total: Floats = exact + rounding
         return total
 
-    def scale(
+    def scale_bounds(
         self, sizes: NDArray[np.floating], work: NDArray[np.floating]
     ) -> NDArray[np.floating]:
-        """Bound the largest of the L entries of X at each place.
+        """Return an upper bound of the largest of the L entries of X at each position.
 
         Parameters
         ----------
         sizes : (L, w) ndarray of float
             Absolute values of the shards of the basis.
         work : (L, w) ndarray of float
-            Scratch, which receives the result.
+            Scratch, overwritten by the result.
 
         Returns
         -------
-        (w,) ndarray of float
-            In the dtype of the sizes.
+        (w,) ndarray
+            In the dtype of `sizes`.
         """
         rounding = 1 + 2 * gamma(len(self.basis) + 2, sizes.dtype)
         weights = (np.abs(self._inverse) * rounding).astype(sizes.dtype)
@@ -130,7 +132,7 @@ class Recombination:
 
 
 class Recombiner:
-    """The recombinations of a code, each made once.
+    """A cache of the recombinations of a code.
 
     Parameters
     ----------
@@ -142,34 +144,38 @@ class Recombiner:
     def __init__(self, generator: Floats, dtype: DTypeLike) -> None:
         self._generator = generator
         self._dtype = dtype
-        self.basis = lru_cache(_KEPT)(self._choose_basis)
-        self.toward = lru_cache(_KEPT)(self._make_recombination)
+        self.choose_basis = lru_cache(_CACHE_SIZE)(self._choose_basis)
+        self.recombination = lru_cache(_CACHE_SIZE)(self._make_recombination)
 
     def _choose_basis(self, machines: tuple[int, ...]) -> tuple[int, ...]:
         return choose_machines(self._generator, machines)
 
-    def _make_recombination(self, basis: tuple[int, ...], wanted: tuple[int, ...]) -> Recombination:
-        targets = self._generator[np.asarray(wanted, dtype=int) - 1]
-        return Recombination(self._generator, basis, targets)
+    def _make_recombination(
+        self, basis: tuple[int, ...], targets: tuple[int, ...]
+    ) -> Recombination:
+        rows = self._generator[np.asarray(targets, dtype=int) - 1]
+        return Recombination(self._generator, basis, rows)
 
-    def bases(
-        self, machines: tuple[int, ...], marks: Floats, given: Floats
+    def candidate_bases(
+        self, machines: tuple[int, ...], rebuild_errors: Floats, shard_errors: Floats
     ) -> list[tuple[int, ...]]:
-        """Return sets of L machines to compute from: originals first, best conditioned, most exact.
+        """Return candidate bases: original shards first, the best conditioned, the most exact.
 
         Parameters
         ----------
         machines : tuple of int
             Ascending, at least L.
-        marks : (N,) ndarray of float
-            Error bounds of machines whose shards were rebuilt from others, 0 for the others. They
-            add up with each generation, so originals come first.
-        given : (N,) ndarray of float
+        rebuild_errors : (N,) ndarray of float
+            Error bounds of the shards that were rebuilt from others; 0 for original shards. Bounds
+            grow with each rebuild, so original shards come first.
+        shard_errors : (N,) ndarray of float
             Error bounds of all shards; 0 for plain parts of X.
         """
-        own = marks[np.asarray(machines) - 1]
-        level = np.sort(own)[self._generator.shape[1] - 1]
-        least = tuple(n for n, mark in zip(machines, own, strict=True) if mark <= level)
         recovery = self._generator.shape[1]
-        exact = tuple(sorted(sorted(machines, key=lambda n: float(given[n - 1]))[:recovery]))
-        return list(dict.fromkeys((self.basis(least), self.basis(machines), exact)))
+        errors = rebuild_errors[np.asarray(machines) - 1]
+        limit = np.sort(errors)[recovery - 1]
+        originals = tuple(n for n, error in zip(machines, errors, strict=True) if error <= limit)
+        exact = tuple(sorted(sorted(machines, key=lambda n: float(shard_errors[n - 1]))[:recovery]))
+        return list(
+            dict.fromkeys((self.choose_basis(originals), self.choose_basis(machines), exact))
+        )

@@ -1,8 +1,8 @@
-"""Scaling of rows of X by powers of two before encoding.
+"""Scaling of the rows of X by powers of two before encoding.
 
-Large rows must not drown small ones in a code: a number of a shard is a sum of L numbers of X, and
-its rounding is relative to the largest of them. Division by powers of two is exact except for
-underflow.
+An entry of a shard is a weighted sum of L entries of X, and its rounding error is relative to the
+largest of them. Scaling prevents large rows from swamping small ones. Division by powers of two is
+exact except for underflow.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ZEROS = -4096  # the exponent of a row of zeros: what else is decoded there is multiplied away
-_FOLD_WIDTHS = 16, 48  # rows of so many columns are folded: NumPy reduces short rows slowly
-_WIDE_ROW = 2048  # columns, from which on it reduces columns fast
+ZERO_ROW = -4096  # the exponent of a row of zeros: it makes rounding errors decoded there vanish
+_FOLD_WIDTHS = 16, 48  # columns; narrower rows are folded because NumPy reduces them slowly
+_WIDE_ROW = 2048  # columns from which NumPy reduces along columns fast
 
 
 def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArray[Any]:
-    """Return the largest absolute value of each row; NaN if a row has one.
+    """Return the largest absolute value of each row; NaN for a row with NaN.
 
     Parameters
     ----------
@@ -37,12 +37,13 @@ def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArr
     """
     largest: NDArray[Any]
     sizes = np.abs(rows, out=work)
-    few, many = _FOLD_WIDTHS
+    narrow, wide = _FOLD_WIDTHS
     width = sizes.shape[-1]
-    if width >= many:  # NumPy compares integers faster, and bits of sizes are in the same order
+    if width >= wide:
+        # Nonnegative floats sort like their bits as integers, which NumPy compares faster.
         largest = sizes.view(f"i{sizes.itemsize}").max(axis=-1).view(sizes.dtype)
         return largest
-    while width > few:
+    while width > narrow:
         half = width // 2
         if width % 2:
             np.maximum(sizes[..., 0], sizes[..., width - 1], out=sizes[..., 0])
@@ -55,39 +56,40 @@ def row_max_abs(rows: NDArray[np.floating], work: NDArray[np.floating]) -> NDArr
 
 
 def compute_row_exponents(
-    largest: NDArray[np.floating], least: NDArray[np.floating] | None = None
+    largest: NDArray[np.floating], smallest: NDArray[np.floating] | None = None
 ) -> NDArray[np.int16]:
     """Return the exponents of the powers of two by which rows are divided.
 
     Parameters
     ----------
     largest : (...) ndarray of float
-        Largest absolute values of rows, in the dtype in which they are kept.
-    least : (...) ndarray of float, optional
-        Smallest absolute values that are not 0. With them a row is divided only as far as these
-        stay normal numbers of the dtype.
+        Largest absolute values of the rows, in the dtype of the store.
+    smallest : (...) ndarray of float, optional
+        Smallest nonzero absolute values. If given, exponents are limited so that these values stay
+        normal numbers of the dtype.
 
     Returns
     -------
     (...) ndarray of int16
-        With them the largest absolute value of each row is in [1/2, 1); `ZEROS` for rows of zeros.
+        Exponents that move the largest absolute value of each row into [1/2, 1); `ZERO_ROW` for
+        rows of zeros.
 
     Examples
     --------
     >>> compute_row_exponents(np.array([1.0, 0.75, 3.0, 0.0, 1e-6]))
     array([    1,     0,     2, -4096,   -19], dtype=int16)
-    >>> compute_row_exponents(np.float32([1e30]), least=np.float32([1e-30]))
+    >>> compute_row_exponents(np.float32([1e30]), smallest=np.float32([1e-30]))
     array([26], dtype=int16)
     """
     exponents = _frexp(largest)
-    if least is not None:
-        normal = _frexp(least) - int(np.finfo(largest.dtype).minexp) - 1
-        exponents = np.minimum(exponents, np.maximum(normal, 0))
-    short: NDArray[np.int16] = exponents.astype(np.int16)
+    if smallest is not None:
+        limits = _frexp(smallest) - int(np.finfo(largest.dtype).minexp) - 1
+        exponents = np.minimum(exponents, np.maximum(limits, 0))
+    stored: NDArray[np.int16] = exponents.astype(np.int16)
     zeros = largest == 0
     if zeros.any():
-        short[zeros] = ZEROS
-    return short
+        stored[zeros] = ZERO_ROW
+    return stored
 
 
 def divide_rows(
@@ -100,12 +102,12 @@ def divide_rows(
     rows : (..., w) ndarray of float
     exponents : (...) ndarray of int16
     out : (..., w) ndarray of float
-        Receives the rows, in their dtype.
+        Receives the quotients, in the dtype of `rows`.
 
     Returns
     -------
     bool
-        Whether the division was exact: no entry has underflowed.
+        True if the division was exact: no entry underflowed.
 
     Examples
     --------
@@ -115,11 +117,10 @@ def divide_rows(
     >>> divide_rows(np.float32([[1e38, 1e-7]]), np.int16([127]), out)
     False
     """
-    most = int(np.finfo(rows.dtype).maxexp) - 1
-    wanted = -exponents.astype(np.int32)
-    wanted[wanted == -ZEROS] = 0
-    powers = np.minimum(wanted, most)
-    factors = _powers_of_two(powers, rows.dtype)
+    max_power = int(np.finfo(rows.dtype).maxexp) - 1
+    powers = -exponents.astype(np.int32)
+    powers[powers == -ZERO_ROW] = 0
+    factors = _powers_of_two(np.minimum(powers, max_power), rows.dtype)
     try:
         with np.errstate(under="raise"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
@@ -128,20 +129,21 @@ def divide_rows(
         with np.errstate(under="ignore"):
             np.multiply(rows, factors[..., np.newaxis], out=out)
         exact = False
-    more = wanted > most  # rows of subnormal numbers
-    if more.any():
-        out[more] *= _powers_of_two(wanted[more] - most, rows.dtype)[:, np.newaxis]
+    subnormal = powers > max_power
+    if subnormal.any():
+        rest = _powers_of_two(powers[subnormal] - max_power, rows.dtype)
+        out[subnormal] *= rest[:, np.newaxis]
     return exact
 
 
 def _frexp(numbers: NDArray[np.floating]) -> NDArray[Any]:
-    """Return the exponents of `numpy.frexp`, faster: from the bits of normal numbers."""
+    """Return the exponents of `numpy.frexp`, read from the bits because that is faster."""
     info = np.finfo(numbers.dtype)
     bits = np.ascontiguousarray(numbers).view(f"i{numbers.itemsize}") >> info.nmant
     exponents: NDArray[Any] = bits - (int(info.maxexp) - 2)
-    others = bits == 0
-    if others.any():
-        exponents[others] = np.frexp(numbers[others])[1]
+    subnormal = bits == 0
+    if subnormal.any():
+        exponents[subnormal] = np.frexp(numbers[subnormal])[1]
     return exponents
 
 
@@ -159,17 +161,17 @@ def _powers_of_two(exponents: NDArray[np.int32], dtype: np.dtype[Any]) -> NDArra
 def equilibrate(
     rows: NDArray[np.floating], out: NDArray[np.floating], work: NDArray[np.floating]
 ) -> NDArray[np.int16] | None:
-    """Divide rows by powers of two, so that all have about one size.
+    """Divide rows by powers of two so that their largest entries are of similar size.
 
     Parameters
     ----------
     rows, out, work : (..., w) ndarray of float
-        Arrays of one dtype; `work` is scratch.
+        Arrays of the same dtype; `work` is scratch.
 
     Returns
     -------
     (...) ndarray of int16, or None
-        The exponents; None if a row is not finite, and then `out` is undefined.
+        The exponents. None if a row is not finite; `out` is undefined then.
 
     Examples
     --------
@@ -192,14 +194,14 @@ def equilibrate(
 
 
 def row_min_abs_nonzero(rows: NDArray[np.floating]) -> NDArray[Any]:
-    """Return the smallest absolute value of each row that is not 0; infinite for zero rows."""
+    """Return the smallest nonzero absolute value of each row; infinity for rows of zeros."""
     sizes = np.abs(rows)
-    least: NDArray[Any] = sizes.min(axis=-1, where=sizes > 0, initial=np.inf)
-    return least
+    smallest: NDArray[Any] = sizes.min(axis=-1, where=sizes > 0, initial=np.inf)
+    return smallest
 
 
 def column_max_abs(rows: NDArray[np.floating]) -> NDArray[Any]:
-    """Return the largest absolute value of each column; NaN if a column has one.
+    """Return the largest absolute value of each column; NaN for a column with NaN.
 
     Parameters
     ----------
@@ -211,20 +213,20 @@ def column_max_abs(rows: NDArray[np.floating]) -> NDArray[Any]:
     >>> column_max_abs(np.array([[3.0, 0.0], [-4.0, 1e-200]])).tolist()
     [4.0, 1e-200]
     """
-    most, least = (_reduce_columns(extreme, rows) for extreme in (np.maximum, np.minimum))
-    largest: NDArray[Any] = np.maximum(np.abs(most), np.abs(least))
+    maxima, minima = (_reduce_columns(ufunc, rows) for ufunc in (np.maximum, np.minimum))
+    largest: NDArray[Any] = np.maximum(np.abs(maxima), np.abs(minima))
     return largest
 
 
-def _reduce_columns(extreme: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return an extreme of each column; several short rows are reduced together."""
+def _reduce_columns(ufunc: np.ufunc, rows: NDArray[Any]) -> NDArray[Any]:
+    """Reduce each column; consecutive short rows are joined because NumPy reduces them faster."""
     height, width = rows.shape
     rows_per_line = min(height, -(-_WIDE_ROW // width))
     whole = height - height % rows_per_line
-    found = extreme.reduce(rows[:whole].reshape(-1, rows_per_line * width)).reshape(
+    partial = ufunc.reduce(rows[:whole].reshape(-1, rows_per_line * width)).reshape(
         rows_per_line, width
     )
     if whole < height:
-        found = np.vstack((found, extreme.reduce(rows[whole:])))
-    reduced: NDArray[Any] = extreme.reduce(found)
+        partial = np.vstack((partial, ufunc.reduce(rows[whole:])))
+    reduced: NDArray[Any] = ufunc.reduce(partial)
     return reduced

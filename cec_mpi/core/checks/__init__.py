@@ -1,1 +1,1 @@
-"""Checks of answers: which errors they detect, and which machine is wrong."""
+"""Checks of answers, which detect errors and identify faulty machines."""

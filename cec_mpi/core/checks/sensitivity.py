@@ -1,4 +1,4 @@
-"""How small a wrong answer the parity of L + 1 machines can show."""
+"""The smallest error of an answer that parity checks of L + 1 machines always detect."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cec_mpi.core.checks.parity import ParityChecker
 from cec_mpi.core.code.conditioning import sample_subsets
 
 _MAX_EXHAUSTIVE = 2_000  # sets of machines
-_LEAST_SAMPLE = 32
-_WORK = 4e8  # sets times L**3: seconds
+_MIN_SAMPLE = 32
+_WORK = 4e8  # sets times L**3; takes some seconds
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The errors of an answer that a code shows.
+    """The sensitivity of the parity checks of a code.
 
     Attributes
     ----------
     error : float
-        Any L + 1 machines disagree if one answer has an error larger than this, relative to S;
-        infinite where there are no L + 1 machines, or where some of them show nothing.
+        Any L + 1 machines disagree if one answer has a larger error than this, relative to S.
+        Infinite if there are fewer than L + 1 machines, or if some check ignores a machine.
     machines : tuple of int
-        The machines that show least.
+        The least sensitive set of L + 1 machines.
     measured : int
-        How many sets of L + 1 machines were measured.
+        Number of sets that were measured.
     complete : bool
-        Whether that is all of them. Otherwise some of the others may show less.
+        Whether all sets were measured. If not, an unmeasured set may be less sensitive.
     """
 
     error: float
@@ -43,7 +43,7 @@ class Sensitivity:
 def measure_sensitivity(
     checker: ParityChecker, machines: int, worst_conditioned: Sequence[int] = ()
 ) -> Sensitivity:
-    """Measure which errors any L + 1 machines show.
+    """Measure the smallest error that any L + 1 machines detect.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def measure_sensitivity(
     machines : int
         N.
     worst_conditioned : sequence of int
-        L machines to measure in any case, with each other one.
+        L machines. The sample includes each set of them and one other machine.
 
     Returns
     -------
@@ -59,40 +59,42 @@ def measure_sensitivity(
 
     Notes
     -----
-    An error E of a machine with weight p makes ``norm(C a) >= p E - t S`` with t the tolerance, and
-    the answers disagree if that exceeds t S. So E is seen if ``E > 2 t S / p``.
+    An error E of a machine with weight p gives ``|c' a| >= p E - t S``, where t is the tolerance.
+    The answers disagree if that exceeds t S. So E is detected if ``E > 2 t S / p``.
 
     Examples
     --------
     >>> from cec_mpi.core.checks.parity import answer_checker
     >>> from cec_mpi.core.code.mds import make_code
     >>> generator = make_code(6, 3).generator
-    >>> found = measure_sensitivity(answer_checker(generator, "float32", 100), 6)
-    >>> f"{found.error:.0e}", found.measured, found.complete
+    >>> sensitivity = measure_sensitivity(answer_checker(generator, "float32", 100), 6)
+    >>> f"{sensitivity.error:.0e}", sensitivity.measured, sensitivity.complete
     ('2e-04', 15, True)
     """
     count = checker.recovery + 1
     complete = comb(machines, count) <= _MAX_EXHAUSTIVE
-    where: tuple[int, ...] = ()
+    worst_machines: tuple[int, ...] = ()
     worst, measured = 0.0, 0
-    for some in _sets(machines, count, complete, worst_conditioned):
-        checks, tolerances = checker.checks(some)
+    for candidates in _machine_sets(machines, count, complete, worst_conditioned):
+        checks, tolerances = checker.checks(candidates)
         weight = float(np.abs(checks).min())
         error = 2 * float(tolerances[0, 0]) / weight if weight else np.inf
         measured += 1
         if error > worst:
-            worst, where = error, some
-    return Sensitivity(worst if measured else np.inf, where, measured, complete)
+            worst, worst_machines = error, candidates
+    return Sensitivity(worst if measured else np.inf, worst_machines, measured, complete)
 
 
-def _sets(
-    machines: int, count: int, complete: bool, known: Sequence[int]
+def _machine_sets(
+    machines: int, count: int, complete: bool, worst_conditioned: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield sets of L + 1 machines, ascending."""
-    everybody = range(1, machines + 1)
+    """Yield sets of `count` machines, ascending."""
+    all_machines = range(1, machines + 1)
     if complete:
-        yield from combinations(everybody, count)
+        yield from combinations(all_machines, count)
         return
-    yield from (tuple(sorted((*known, n))) for n in everybody if known and n not in known)
-    size = min(_MAX_EXHAUSTIVE, max(_LEAST_SAMPLE, int(_WORK / count**3)))
-    yield from (tuple(k + 1 for k in some) for some in sample_subsets(machines, count, size))
+    if worst_conditioned:
+        others = [n for n in all_machines if n not in worst_conditioned]
+        yield from (tuple(sorted((*worst_conditioned, n))) for n in others)
+    size = min(_MAX_EXHAUSTIVE, max(_MIN_SAMPLE, int(_WORK / count**3)))
+    yield from (tuple(k + 1 for k in subset) for subset in sample_subsets(machines, count, size))

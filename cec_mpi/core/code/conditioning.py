@@ -1,7 +1,7 @@
-"""How much decoding amplifies rounding errors: condition numbers of the L-row submatrices.
+"""Condition numbers of the L-row submatrices of G: the amplification of rounding in decoding.
 
-All of them are measured if they are few, otherwise a sample: runs of consecutive machines, which
-are the worst sets of harmonics, and random sets. Other sets may be worse than those of a sample.
+If there are few submatrices all are measured, otherwise a sample: runs of consecutive machines,
+which are the worst sets of harmonics, and random sets. Sets outside the sample may be worse.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-ALL_SUBSETS = 200_000
-_SAMPLE = 2_000
-_LEAST_SAMPLE = 32
-_WORK = 4e8  # submatrices times L**3: seconds, up to an L of some hundreds
+MAX_EXHAUSTIVE = 200_000
+_SAMPLE_SIZE = 2_000
+_MIN_SAMPLE = 32
+_WORK = 4e8  # submatrices times L**3; takes seconds for L up to some hundreds
 _MAX_TOTAL_WORK = 4e9
-_BATCH = 2_000_000  # numbers in one batch of submatrices
+_BATCH = 2_000_000  # entries in one batch of submatrices
+_MIN_IMPROVEMENT = 1 - 1e-6  # factor by which an exchange must reduce the norm
 Floats = NDArray[np.float64]
-# By which an exchange makes the norm smaller, or no set near it is better.
-_MIN_IMPROVEMENT = 1 - 1e-6
 
 
 class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,14 +33,13 @@ class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     median, worst : float
-        Over the submatrices measured; infinite when one is singular.
+        Over the measured submatrices; infinite for a singular one.
     worst_machines : tuple of int
         The machines of the worst submatrix, from 1.
     measured : int
-        How many submatrices were measured.
+        Number of measured submatrices.
     complete : bool
-        Whether that is all of them, and `worst` exact. Otherwise they are a sample, and others
-        may be larger.
+        Whether all submatrices were measured, so that `worst` is exact.
     """
 
     median: float
@@ -53,18 +51,18 @@ class Conditioning(Struct, frozen=True, forbid_unknown_fields=True):
 
 def measure_conditioning(
     generator: NDArray[np.float64],
-    largest: int = ALL_SUBSETS,
-    known: Sequence[Sequence[int]] = (),
+    max_exhaustive: int = MAX_EXHAUSTIVE,
+    include: Sequence[Sequence[int]] = (),
 ) -> Conditioning:
     """Measure all L-row submatrices if there are few, otherwise a sample.
 
     Parameters
     ----------
     generator : (N, L) ndarray of float
-    largest : int
-        Up to this number all submatrices are measured.
-    known : sequence of (L,) sequences of int, optional
-        Sets of machines, from 1, that belong to the sample.
+    max_exhaustive : int
+        Largest number of submatrices that are all measured.
+    include : sequence of (L,) sequences of int, optional
+        Sets of machines, from 1, to include in the sample.
 
     Returns
     -------
@@ -77,25 +75,26 @@ def measure_conditioning(
     (3, True, 2.618)
     """
     machines, recovery = generator.shape
-    budget = max(_LEAST_SAMPLE, int(_WORK / recovery**3))
-    at_once = machines if machines * recovery**3 <= _MAX_TOTAL_WORK else 0  # as with N = L + 1
-    complete = comb(machines, recovery) <= max(min(largest, budget), at_once)
+    budget = max(_MIN_SAMPLE, int(_WORK / recovery**3))
+    # With N = L + 1 there are N submatrices: all are measured although L is large.
+    few = machines if machines * recovery**3 <= _MAX_TOTAL_WORK else 0
+    complete = comb(machines, recovery) <= max(min(max_exhaustive, budget), few)
     subsets = (
         combinations(range(machines), recovery)
         if complete
         else chain(
-            (tuple(n - 1 for n in one) for one in known),
-            sample_subsets(machines, recovery, min(_SAMPLE, budget)),
+            (tuple(n - 1 for n in subset) for subset in include),
+            sample_subsets(machines, recovery, min(_SAMPLE_SIZE, budget)),
         )
     )
-    numbers: list[NDArray[np.float64]] = []
+    batches: list[NDArray[np.float64]] = []
     worst, worst_rows = -1.0, tuple(range(recovery))
     while batch := list(islice(subsets, max(1, _BATCH // recovery**2))):
         values = condition_numbers(generator[np.array(batch)])
-        numbers.append(values)
+        batches.append(values)
         if values.max() > worst:
             worst, worst_rows = float(values.max()), batch[int(values.argmax())]
-    measured = np.concatenate(numbers)
+    measured = np.concatenate(batches)
     return Conditioning(
         median=float(np.median(measured)),
         worst=worst,
@@ -106,7 +105,7 @@ def measure_conditioning(
 
 
 def sample_subsets(machines: int, recovery: int, size: int) -> Iterator[tuple[int, ...]]:
-    """Yield runs of consecutive machines (the worst ones of harmonics), then random subsets."""
+    """Yield runs of consecutive machines, then random subsets; machines count from 0."""
     runs = np.linspace(0, machines, min(machines, size // 2), endpoint=False).astype(int)
     for first in runs.tolist():
         yield tuple(sorted((first + k) % machines for k in range(recovery)))
@@ -135,7 +134,7 @@ def condition_numbers(matrices: Floats) -> Floats:
 
 
 def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ...]:
-    """Choose L of these machines with a small norm of the inverse, so a small condition number.
+    """Choose L of these machines whose rows of G have a small condition number.
 
     Parameters
     ----------
@@ -146,8 +145,8 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     Returns
     -------
     (L,) tuple of int
-        Ascending. With L + 1 machines this is the best choice in the Frobenius norm; with more, no
-        choice that differs in one machine is better.
+        Ascending. Of L + 1 machines these are the best in the Frobenius norm of the inverse; of
+        more, no exchange of one machine improves them.
 
     Raises
     ------
@@ -156,8 +155,8 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
 
     Notes
     -----
-    Rows are chosen one by one, each the one with the longest part orthogonal to those before. Then
-    single machines are exchanged as long as that is better.
+    Rows are chosen greedily: the next row has the longest component orthogonal to the rows before.
+    Then single machines are exchanged as long as that reduces the norm of the inverse.
 
     Examples
     --------
@@ -165,38 +164,38 @@ def choose_machines(generator: Floats, machines: Sequence[int]) -> tuple[int, ..
     >>> choose_machines(generator, (1, 2, 3))
     (1, 3)
     """
-    numbers = np.array(sorted(machines), dtype=int)
-    rows = generator[numbers - 1]
+    candidates = np.array(sorted(machines), dtype=int)
+    rows = generator[candidates - 1]
     count, recovery = rows.shape
     if count < recovery:
         raise InputError(f"{plural(count, 'machine')}: expected at least {recovery}")
     if count == recovery:
-        return tuple(numbers.tolist())
+        return tuple(candidates.tolist())
     chosen = _pivots(rows)
     for _ in range(count * recovery):
         try:
             after, before = exchange_norms(rows, chosen[np.newaxis], np.inf)
         except np.linalg.LinAlgError:
-            break  # all sets are singular, or the pivots were others
+            break  # the chosen rows are singular
         best = int(after.argmin())
         if not after.flat[best] < before[0] * _MIN_IMPROVEMENT:
             break
-        row, place = divmod(best, recovery)
-        chosen[place] = row
-    return tuple(np.sort(numbers[chosen]).tolist())
+        row, position = divmod(best, recovery)
+        chosen[position] = row
+    return tuple(np.sort(candidates[chosen]).tolist())
 
 
 def _pivots(rows: Floats) -> NDArray[np.int64]:
-    """Return L rows: the pivots of a QR factorisation of the transpose."""
-    left = rows.copy()
+    """Return the pivots of a QR factorisation of the transpose: indices of L rows."""
+    remainder = rows.copy()
     chosen: list[int] = []
     for _ in range(rows.shape[1]):
-        lengths = np.linalg.norm(left, axis=1)
-        lengths[chosen] = -1.0
-        chosen.append(int(lengths.argmax()))
-        if lengths.max() > 0:
-            unit = left[chosen[-1]] / lengths.max()
-            left = left - np.outer(left @ unit, unit)
+        norms = np.linalg.norm(remainder, axis=1)
+        norms[chosen] = -1.0
+        chosen.append(int(norms.argmax()))
+        if norms.max() > 0:
+            unit = remainder[chosen[-1]] / norms.max()
+            remainder = remainder - np.outer(remainder @ unit, unit)
     return np.array(chosen)
 
 
@@ -211,12 +210,12 @@ def exchange_norms(
     sets : (K, L) ndarray of int
         Rows of G, from 0.
     fill_value : float
-        The value for a set's own rows, and for results that are not finite.
+        The value for rows that the set already has, and for results that are not finite.
 
     Returns
     -------
     after : (K, N, L) ndarray of float
-        With row n of G in the place j of the set.
+        ``after[k, n, j]`` is the norm if row n of G replaces row j of set k.
     before : (K,) ndarray of float
 
     Raises

@@ -1,4 +1,4 @@
-"""A fast version of `core.paper.decode`: products with the inverse of the answering rows of G."""
+"""A fast version of `core.paper.decode`: products with the inverse of L rows of G."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from cec_mpi.errors import InputError
 
 Floats = NDArray[np.float64]
 
-# Up to this condition number the inverse is used as it is computed, and beyond it is refined.
-_WELL_CONDITIONED = 1e4
+_WELL_CONDITIONED = 1e4  # the largest condition number for which the inverse is not refined
 _EPS = float(np.finfo(np.float64).eps)
-_DIGITS = 53  # of float64
-_SLICES = 3  # that a matrix is cut into: together they have all of its digits
-_MAX_RESIDUAL = 0.25  # size of a residual from which on nothing converges
+_BITS = 53  # of a float64 mantissa
+_SLICES = 3  # their sum is exactly the matrix
+_MAX_RESIDUAL = 0.25  # above this norm of the residual the iteration does not start
 
 
 class Decoder:
@@ -27,19 +26,19 @@ class Decoder:
     generator : (N, L) ndarray of float
         The code's generator matrix.
     machines : (L,) sequence of int
-        Numbers of the machines, from 1.
+        Counted from 1.
 
     Attributes
     ----------
     inverse : (L, L) ndarray of float64
-        The inverse of the machines' rows of G, refined where they are badly conditioned.
+        The inverse of the machines' rows of G, refined if they are ill-conditioned.
     condition : float
-        Condition number (1-norm) of these rows, as the inverse gives it.
+        Condition number (1-norm) of these rows, computed from the inverse.
 
     Raises
     ------
     InputError
-        There are not L machines, or their rows are singular.
+        There are more or fewer than L machines, or their rows are singular.
 
     Examples
     --------
@@ -61,20 +60,21 @@ class Decoder:
         rows, recovery = np.asarray(machines) - 1, generator.shape[1]
         if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
             raise InputError(
-                f"decoding from machines {list(machines)}: expected {recovery} of them"
+                f"decoding from machines {list(machines)}: expected {recovery} "
+                f"from 1 to {len(generator)}"
             )
         matrix = generator[rows]
         factors, pivots, status = lapack.dgetrf(matrix)
         if status != 0:
             raise InputError(f"the rows of G of machines {list(machines)} are singular")
         self.inverse = np.ascontiguousarray(lapack.dgetri(factors, pivots)[0])
-        self.condition = _condition(matrix, self.inverse)
+        self.condition = _condition_number(matrix, self.inverse)
         if not self.condition <= _WELL_CONDITIONED:
-            refined = refined_inverse(matrix, self.inverse)
+            refined = refine_inverse(matrix, self.inverse)
             if refined is not None:
                 self.inverse = np.ascontiguousarray(refined)
-                self.condition = _condition(matrix, self.inverse)
-        self._is_identity = recovery == 1 and self.inverse.item() == 1  # as with copies of rows
+                self.condition = _condition_number(matrix, self.inverse)
+        self._is_identity = recovery == 1 and self.inverse.item() == 1  # for copies of rows
 
     def decode(self, values: Floats, out: Floats) -> None:
         """Decode without allocating: ``out <- inv(G_P) @ values``.
@@ -84,7 +84,7 @@ class Decoder:
         values : (L, rows) ndarray of float64
             Answers in the order of the machines.
         out : (L, rows) ndarray of float64
-            Receives the rows of X_1 w .. X_L w, which need not be adjacent in memory.
+            Receives the rows of X_1 w .. X_L w. May be strided.
         """
         if self._is_identity:
             np.copyto(out, values)
@@ -97,7 +97,7 @@ class Decoder:
         Parameters
         ----------
         values : (L, rows) ndarray of float64
-            Rows of V_1 .. V_L, which need not be adjacent in memory.
+            Rows of V_1 .. V_L. May be strided.
         out : (L, rows) ndarray of float64
             Receives the coefficients in the order of the machines.
         """
@@ -107,14 +107,14 @@ class Decoder:
             np.matmul(self.inverse.T, values, out=out)
 
 
-def _condition(matrix: Floats, inverse: Floats) -> float:
+def _condition_number(matrix: Floats, inverse: Floats) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         number = float(np.abs(matrix).sum(axis=0).max() * np.abs(inverse).sum(axis=0).max())
-    return number if number < np.inf else np.inf  # which it is where the inverse has NaN
+    return number if number < np.inf else np.inf  # NaN counts as infinite
 
 
-def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
-    """Refine an inverse by Newton's iteration, with residuals of three times as many digits.
+def refine_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
+    """Refine an inverse by Newton's iteration, with residuals in triple precision.
 
     Parameters
     ----------
@@ -126,55 +126,55 @@ def refined_inverse(matrix: Floats, inverse: Floats) -> Floats | None:
     Returns
     -------
     (L, L) ndarray of float64 or None
-        None if the inverse is too inaccurate, for example of a matrix that is singular to working
-        precision.
+        None if the inverse is too inaccurate for the iteration to converge, for example if the
+        matrix is singular to working precision.
 
     Notes
     -----
-    With ``R = I - A Z``, ``Z + Z R`` has the residual ``R**2``. A is cut into slices by row and Z
-    by column with so few digits each that BLAS adds up their products without any rounding
-    (Ozaki, Ogita, Oishi and Rump, Error-free transformations of matrix multiplication, 2012).
+    With ``R = I - A Z``, ``Z + Z R`` has the residual ``R**2``. A is split into slices by row and Z
+    by column, with so few bits each that BLAS multiplies slices without rounding (Ozaki, Ogita,
+    Oishi and Rump, Error-free transformations of matrix multiplication, 2012).
 
     Examples
     --------
     >>> hilbert = 1 / (np.arange(8) + np.arange(8)[:, None] + 1.0)
-    >>> refined = refined_inverse(hilbert, np.linalg.inv(hilbert))
+    >>> refined = refine_inverse(hilbert, np.linalg.inv(hilbert))
     >>> bool(np.isclose(np.float64(refined[0, 0]), 64.0, rtol=1e-6))
     True
     """
     with np.errstate(over="ignore", invalid="ignore"):
         _, exponents = np.frexp(np.abs(matrix).max(axis=1))
-        matrix = np.ldexp(matrix, -exponents[:, np.newaxis])  # rows of like size converge best
+        matrix = np.ldexp(matrix, -exponents[:, np.newaxis])  # equilibrated rows converge best
         inverse = np.ldexp(inverse, exponents)
-        left = _residual(matrix, inverse)
-        size = float(np.abs(left).sum(axis=0).max())
-        if not size < _MAX_RESIDUAL:
+        residual = _residual(matrix, inverse)
+        norm = float(np.abs(residual).sum(axis=0).max())
+        if not norm < _MAX_RESIDUAL:
             return None
         while True:
-            inverse = inverse + inverse @ left
-            size *= size
-            if size <= _EPS:
+            inverse = inverse + inverse @ residual
+            norm *= norm
+            if norm <= _EPS:
                 return np.asarray(np.ldexp(inverse, -exponents))
-            left = _residual(matrix, inverse)
+            residual = _residual(matrix, inverse)
 
 
 def _residual(matrix: Floats, inverse: Floats) -> Floats:
     """Return I - A Z, summed from the largest terms, which cancel exactly."""
-    digits = (_DIGITS - int(np.ceil(np.log2(len(matrix))))) // 2
-    some, others = _slices(matrix, digits, 1), _slices(inverse, digits, 0)
-    left = np.eye(len(matrix))
+    bits = (_BITS - int(np.ceil(np.log2(len(matrix))))) // 2
+    slices, inverse_slices = _slices(matrix, bits, 1), _slices(inverse, bits, 0)
+    residual = np.eye(len(matrix))
     for order in range(2 * _SLICES - 1):
         for k in range(max(0, order - _SLICES + 1), min(order, _SLICES - 1) + 1):
-            left -= some[k] @ others[order - k]
-    return left
+            residual -= slices[k] @ inverse_slices[order - k]
+    return residual
 
 
-def _slices(matrix: Floats, digits: int, axis: int) -> list[Floats]:
-    """Return matrices whose sum is this one; all but the last have at most `digits` digits."""
+def _slices(matrix: Floats, bits: int, axis: int) -> list[Floats]:
+    """Return matrices whose sum is `matrix`; all but the last have at most `bits` bits."""
     slices = []
     for _ in range(_SLICES - 1):
         _, exponents = np.frexp(np.abs(matrix).max(axis=axis, keepdims=True))
-        ruler = np.ldexp(1.5, exponents + _DIGITS - digits)
-        slices.append((matrix + ruler) - ruler)
+        shift = np.ldexp(1.5, exponents + _BITS - bits)
+        slices.append((matrix + shift) - shift)
         matrix = matrix - slices[-1]
     return [*slices, matrix]

@@ -1,4 +1,4 @@
-"""A further machine: one more row of G that is well conditioned with the others."""
+"""Extension of a code by one machine: a new row of G that is well conditioned with the others."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from cec_mpi.core.code.mds import MDSCode
 
 Floats = NDArray[np.float64]
 
-_WORK = 2e8  # of subsets times L**3: seconds
-_MOST_SUBSETS = 200_000
-_LEAST_SUBSETS = 64
-_BATCH = 2_000_000  # numbers in one batch of subsets
-_RANDOM = 256  # rows that are tried, beside those of harmonics
-_MOST_POINTS = 512
-_STARTS, _MAX_PUSHES = 6, 150  # candidates that are improved, and how often each
-_NEAREST = 4  # subsets that a row is pushed away from at a time
+_WORK = 2e8  # subsets times L**3; takes some seconds
+_MAX_SUBSETS = 200_000
+_MIN_SUBSETS = 64
+_BATCH = 2_000_000  # entries in one batch of subsets
+_RANDOM_CANDIDATES = 256
+_MAX_POINTS = 512  # of the circle, for candidates that are harmonics
+_STARTS, _MAX_PUSHES = 6, 150  # candidates to improve, and the steps of each
+_NEAREST = 4  # subsets that push a row away in one step
 
 
 def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
-    """Return the code with one more machine; its other rows do not change.
+    """Return the code with one more machine; the rows of the others do not change.
 
     The smallest singular value of the new row g with any L - 1 rows of G is at most the length of
-    the part of g that is orthogonal to them. So g is chosen to make the shortest of these parts
-    long: the best rows of real harmonics and random rows are pushed away from the nearest subsets.
+    the component of g that is orthogonal to them. So g is chosen to maximise the shortest of these
+    components: candidates are real harmonics and random rows, and the best are pushed away from the
+    subsets that are nearest to them.
 
     Parameters
     ----------
     code : MDSCode
     dtype : dtype
-        Dtype of the shards: the entries of the new row are numbers of this dtype.
+        Dtype of the shards. The entries of the new row are exact in it.
     seed : int
         Seed of random rows.
 
     Returns
     -------
     MDSCode
-        For N + 1 machines, measured.
+        For N + 1 machines, with measured conditioning.
 
     Raises
     ------
@@ -61,50 +62,49 @@ def add_row(code: MDSCode, dtype: DTypeLike, seed: int = 0) -> MDSCode:
     length = float(np.median(np.linalg.norm(code.generator, axis=1)))
     normals = _normals(code.generator, rng)
 
-    def cut(rows: Floats) -> Floats:
+    def round_to_dtype(rows: Floats) -> Floats:
         scaled = rows * (length / np.linalg.norm(rows, axis=-1, keepdims=True))
         rounded: Floats = scaled.astype(dtype).astype(np.float64)
         return rounded
 
-    points = np.arange(4 * min(code.machines, _MOST_POINTS // 4)) + 0.5
-    between = np.arange(min(code.machines, _MOST_POINTS)) + 0.5
-    rows = cut(
+    points = np.arange(4 * min(code.machines, _MAX_POINTS // 4)) + 0.5
+    between = np.arange(min(code.machines, _MAX_POINTS)) + 0.5
+    rows = round_to_dtype(
         np.vstack(
             (
                 harmonics(2 * np.pi * points / len(points), code.recovery),
                 harmonics(2 * np.pi * between / code.machines, code.recovery),
-                rng.standard_normal((_RANDOM, code.recovery)),
+                rng.standard_normal((_RANDOM_CANDIDATES, code.recovery)),
             )
         )
     )
-    shortest = np.concatenate(
-        [np.abs(normals @ some.T).min(axis=0) for some in np.array_split(rows, len(rows) // 16)]
-    )
+    batches = np.array_split(rows, len(rows) // 16)
+    shortest = np.concatenate([np.abs(normals @ batch.T).min(axis=0) for batch in batches])
     starts = rows[np.argsort(shortest)[::-1][:_STARTS]]
-    pushed = np.array([_push_away(normals, start, cut) for start in starts])
+    pushed = np.array([_push_away(normals, start, round_to_dtype) for start in starts])
     finalists = np.vstack((starts, pushed))
-    # Rows that were pushed away from a sample of subsets are compared on another sample.
+    # Finalists are compared on a second sample of subsets, because they were fitted to the first.
     others = _normals(code.generator, rng)
     shortest = np.abs(np.vstack((normals, others)) @ finalists.T).min(axis=0)
     generator = np.vstack((code.generator, finalists[int(shortest.argmax())]))
-    conditioning = measure_conditioning(generator, known=[code.conditioning.worst_machines])
+    conditioning = measure_conditioning(generator, include=[code.conditioning.worst_machines])
     return MDSCode(generator, code.family, code.systematic, conditioning)
 
 
-def _push_away(normals: Floats, row: Floats, cut: Callable[[Floats], Floats]) -> Floats:
-    """Push a row away from the nearest subsets; returns the best row on the way."""
+def _push_away(normals: Floats, row: Floats, round_to_dtype: Callable[[Floats], Floats]) -> Floats:
+    """Push a row away from the subsets nearest to it, and return the best row of all steps."""
     nearest = min(_NEAREST, len(normals))
-    best, place = 0.0, row
+    best, best_row = 0.0, row
     for k in range(_MAX_PUSHES):
-        parts = normals @ row
-        sizes = np.abs(parts)
-        closest = np.argpartition(sizes, nearest - 1)[:nearest]
-        if sizes[closest].min() > best:
-            best, place = float(sizes[closest].min()), row
-        away = (np.sign(parts[closest])[:, None] * normals[closest]).sum(axis=0)
+        components = normals @ row
+        distances = np.abs(components)
+        closest = np.argpartition(distances, nearest - 1)[:nearest]
+        if distances[closest].min() > best:
+            best, best_row = float(distances[closest].min()), row
+        away = (np.sign(components[closest])[:, None] * normals[closest]).sum(axis=0)
         step = float(np.linalg.norm(row)) * 0.1 / (1 + k / 10)
-        row = cut(row + step * away / max(float(np.linalg.norm(away)), 1e-300))
-    return place
+        row = round_to_dtype(row + step * away / max(float(np.linalg.norm(away)), 1e-300))
+    return best_row
 
 
 def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
@@ -112,13 +112,15 @@ def _normals(generator: Floats, rng: np.random.Generator) -> Floats:
     machines, recovery = generator.shape
     if recovery == 1:
         return np.ones((1, 1))
-    most = max(_LEAST_SUBSETS, min(_MOST_SUBSETS, int(_WORK / recovery**3)))
-    if comb(machines, recovery - 1) <= most:
+    max_subsets = max(_MIN_SUBSETS, min(_MAX_SUBSETS, int(_WORK / recovery**3)))
+    if comb(machines, recovery - 1) <= max_subsets:
         subsets = np.array(list(combinations(range(machines), recovery - 1)))
     else:
-        firsts = np.linspace(0, machines, min(machines, most // 2), endpoint=False).astype(int)
+        firsts = np.linspace(0, machines, min(machines, max_subsets // 2), endpoint=False).astype(
+            int
+        )
         runs = (firsts[:, None] + np.arange(recovery - 1)) % machines
-        random = rng.random((most - len(runs), machines)).argsort(axis=1)[:, : recovery - 1]
+        random = rng.random((max_subsets - len(runs), machines)).argsort(axis=1)[:, : recovery - 1]
         subsets = np.concatenate((runs, random))
     batches = np.array_split(subsets, -(-len(subsets) * recovery**2 // _BATCH))
-    return np.concatenate([np.linalg.svd(generator[some])[2][:, -1] for some in batches])
+    return np.concatenate([np.linalg.svd(generator[batch])[2][:, -1] for batch in batches])

@@ -1,4 +1,4 @@
-"""Families of generator matrices: any L of their N rows are invertible."""
+"""Families of MDS generator matrices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-MAX_FOURIER_MACHINES = 24  # up to this number of machines ``fourier`` is the default
+MAX_FOURIER_MACHINES = 24  # the largest N for which ``fourier`` is the default
 
 
 def harmonics(points: Floats, recovery: int) -> Floats:
-    """Return rows of L real harmonics at points of the circle.
+    """Return the values of L real harmonics at points of the unit circle.
 
     Parameters
     ----------
@@ -35,19 +35,19 @@ def harmonics(points: Floats, recovery: int) -> Floats:
 
 
 def _fourier(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """L real harmonics at N equally spaced points."""
+    """Return L real harmonics at N equally spaced points."""
     return harmonics(2 * np.pi * np.arange(machines) / machines, recovery)
 
 
 def _orthonormal(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """L columns of a random orthogonal matrix."""
+    """Return L columns of a random orthogonal matrix."""
     q, r = np.linalg.qr(rng.standard_normal((machines, recovery)))
     columns: Floats = q * np.sign(np.diag(r)) * np.sqrt(machines / recovery)
     return columns
 
 
 def _gaussian(machines: int, recovery: int, rng: np.random.Generator) -> Floats:
-    """Independent normal entries, as in published programs."""
+    """Return independent normal entries, the usual choice in published code."""
     return rng.standard_normal((machines, recovery))
 
 
@@ -61,10 +61,11 @@ FAMILIES: dict[str, Callable[[int, int, np.random.Generator], Floats]] = {
 def default_family(machines: int, systematic: bool = False) -> str:
     """Return the family with the smaller condition numbers for N machines.
 
-    The worst sets of ``fourier`` are runs of machines, whose condition number grows exponentially
-    with N. Largest condition number found, ``fourier`` and ``orthonormal``: 1e2 and 1e3 for 6 of
-    12 machines, 3e4 and 1e5 for 16 of 24, 3e6 and 7e4 for 15 of 30, 7e13 and 9e4 for 30 of 60.
-    A systematic ``fourier`` code is worse than an orthonormal one: its first L rows are such a run.
+    The worst sets of ``fourier`` are runs of consecutive machines, and their condition number grows
+    exponentially with N. The largest measured condition numbers of ``fourier`` and ``orthonormal``
+    are 1e2 and 1e3 for 6 of 12 machines, 3e4 and 1e5 for 16 of 24, 3e6 and 7e4 for 15 of 30, 7e13
+    and 9e4 for 30 of 60. Systematic ``fourier`` codes are worse than orthonormal ones, because
+    their first L rows are such a run.
     """
     return "fourier" if machines <= MAX_FOURIER_MACHINES and not systematic else "orthonormal"
 

@@ -1,8 +1,8 @@
 """Real-valued MDS codes: generator matrices and encoding.
 
-Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers give the L
-uncoded ones. In floating point the condition number of these L rows is the factor by which rounding
-errors grow in decoding. So codes are measured when they are made.
+Any L rows of an N x L MDS generator matrix G are invertible, so any L coded answers determine the L
+uncoded ones. In floating point decoding amplifies rounding errors by the condition number of these
+L rows. So the conditioning of every new code is measured.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from cec_mpi.text import plural, truncate
 
 Floats = NDArray[np.float64]
 
-# A store must give back at least this relative accuracy from its worst L shards.
-_LEAST_ACCURACY = 1e-2
-_MOST_MACHINES = 100_000
+_MAX_RELATIVE_ERROR = 1e-2  # of decoding from the worst L shards
+_MAX_MACHINES = 100_000
 
 
 class MDSCode:
@@ -37,7 +36,7 @@ class MDSCode:
     systematic : bool
         Whether the first L machines store X_1 .. X_L.
     conditioning : Conditioning, optional
-        An earlier measurement; by default it is measured now.
+        By default it is measured.
 
     Raises
     ------
@@ -97,15 +96,15 @@ class MDSCode:
         return int(self.generator.shape[1])
 
     def check_precision(self, dtype: DTypeLike) -> None:
-        """Raise if the worst L shards of this dtype decode to noise.
+        """Raise if decoding from the worst L shards of this dtype would return noise.
 
         Raises
         ------
         InputError
-            The worst condition number, exact or found, times the machine epsilon exceeds 1 %.
+            The worst measured condition number times the machine epsilon exceeds 1 %.
         """
         loss = self.conditioning.worst * float(np.finfo(dtype).eps)
-        if not loss < _LEAST_ACCURACY:
+        if not loss < _MAX_RELATIVE_ERROR:
             raise InputError(
                 f"{np.dtype(dtype)} shards of the {self.family} code would decode to noise: "
                 f"machines {truncate(self.conditioning.worst_machines, 10)} have the condition "
@@ -126,8 +125,8 @@ class MDSCode:
         flat = out.reshape(self.machines, -1)
         np.matmul(generator, parts.reshape(self.recovery, -1), out=flat)
 
-    def decoder(self, machines: Sequence[int] | NDArray[np.integer]) -> Decoder:
-        """Return the decoder for the answers of L machines (numbers from 1)."""
+    def make_decoder(self, machines: Sequence[int] | NDArray[np.integer]) -> Decoder:
+        """Return the decoder for the answers of L machines (from 1)."""
         return Decoder(self.generator, machines)
 
 
@@ -140,7 +139,7 @@ def make_code(
     seed: int = 0,
     dtype: DTypeLike = np.float64,
 ) -> MDSCode:
-    """Make a code of one of the `FAMILIES`.
+    """Return a code of one of the `FAMILIES`.
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ def make_code(
     seed : int
         Seed of random families.
     dtype : dtype
-        Dtype of the shards: the entries of the generator are numbers of this dtype.
+        Dtype of the shards. The entries of the generator are exact in it.
 
     Raises
     ------
@@ -173,8 +172,8 @@ def make_code(
     """
     if recovery < 1:
         raise InputError(f"recovery threshold {recovery}: expected at least 1")
-    if machines > _MOST_MACHINES:
-        raise InputError(f"{plural(machines, 'machine')}: expected at most {_MOST_MACHINES}")
+    if machines > _MAX_MACHINES:
+        raise InputError(f"{plural(machines, 'machine')}: expected at most {_MAX_MACHINES}")
     if machines < recovery:
         raise InfeasibleError(
             f"recovery threshold {recovery} for {plural(machines, 'machine')}: expected at most "

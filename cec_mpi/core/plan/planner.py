@@ -103,7 +103,7 @@ class Plan:
             machines = self.assignment.machines
             keys = [each.tobytes() for each in machines]
             different = dict(zip(keys, machines, strict=True))
-            known = {key: code.decoder(each) for key, each in different.items()}
+            known = {key: code.make_decoder(each) for key, each in different.items()}
             self._decoders[code] = [known[key] for key in keys]
         return self._decoders[code]
 

@@ -206,7 +206,7 @@ def _makespan_ratio(
     there = np.setdiff1d(np.arange(len(speeds)), gone)
     sets, which = group_by_holders(holders, (there + 1).tolist())
     sums = np.bincount(which, costs, len(sets))
-    time, _ = WorkGroups(sums, sets, there.size).least(rates[there])
+    time, _ = WorkGroups(sums, sets, there.size).minimise_makespan(rates[there])
     return time / (float(np.sum(costs)) / float(rates[there].sum()))
 
 

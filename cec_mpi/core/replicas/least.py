@@ -45,7 +45,7 @@ class WorkGroups:
     Machine 2 alone holds half of the work, and is as fast as the others together:
 
     >>> groups = WorkGroups([3.0, 3.0], [(0, 1), (2,)], 3)
-    >>> time, _ = groups.least(np.array([1.0, 1.0, 2.0]))
+    >>> time, _ = groups.minimise_makespan(np.array([1.0, 1.0, 2.0]))
     >>> time
     1.5
     """
@@ -70,7 +70,9 @@ class WorkGroups:
         )
         self._needed = int(machines_per_row * self.whole.sum())
 
-    def least(self, speeds: Floats, overheads: Floats | None = None) -> tuple[float, Ints]:
+    def minimise_makespan(
+        self, speeds: Floats, overheads: Floats | None = None
+    ) -> tuple[float, Ints]:
         """The least time in which all of it can be done, and who does how much then.
 
         Parameters

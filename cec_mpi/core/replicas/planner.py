@@ -78,7 +78,7 @@ class ReplicaPlanner(Planner):
         if self._work is None or self._work.available != available:
             self._work = _CellGroups(self._parts, self._held, available, self._stragglers)
         work, parts = self._work, self._parts
-        time, amounts = work.groups.least(present)
+        time, amounts = work.groups.minimise_makespan(present)
         bound = max(time, work.longest_row(present))
         found = work.blocks(time, amounts, present, _NEAR * bound)
         if work.is_small and found.longest > _NEAR * bound:
@@ -275,7 +275,7 @@ class _CellGroups:
             machines = self._assign_greedily(self.large, time, given, speeds)
             costs = np.repeat(self._costs[self.large], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
-            longest, others = self.rest.least(speeds, load)
+            longest, others = self.rest.minimise_makespan(speeds, load)
             tried.append((max(longest, float((load / speeds).max())), machines, others))
             if tried[0][0] <= enough:
                 break
@@ -407,32 +407,32 @@ class ReplicaDemand:
         self.machines, self.total = placement.machines, float(parts.costs.sum())
         self._last: tuple[tuple[int, ...], WorkGroups] | None = None
 
-    def is_met(self, which: Ints) -> bool:
-        """Whether these machines (from 0) hold all parts."""
-        return self._placement.count((which + 1).tolist()) > 0
+    def is_feasible(self, machines: Ints) -> bool:
+        """Return whether these machines (from 0) hold all parts."""
+        return self._placement.count((machines + 1).tolist()) > 0
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
-        """As `Demand.makespan`."""
+        """Return the minimum makespan; see `Demand.makespan`."""
         all_speeds = np.asarray(speeds)
-        which = all_speeds.nonzero()[0]
-        if not self.is_met(which):
+        machines = all_speeds.nonzero()[0]
+        if not self.is_feasible(machines):
             return None
-        return self.least(all_speeds[which], np.zeros(which.size), which)[0]
+        return self.optimal_loads(all_speeds[machines], np.zeros(machines.size), machines)[0]
 
-    def least(
-        self, speeds: NDArray[np.float64], overheads: NDArray[np.float64], which: Ints
+    def optimal_loads(
+        self, speeds: NDArray[np.float64], overheads: NDArray[np.float64], machines: Ints
     ) -> tuple[float, NDArray[np.float64]]:
-        """As `Demand.least`, in nonzeros."""
-        available = tuple((which + 1).tolist())
+        """Return the minimum makespan and the loads in nonzeros; see `Demand.optimal_loads`."""
+        available = tuple((machines + 1).tolist())
         if self._last is None or self._last[0] != available:
             sets, group = group_by_holders(self._placement.holders, available)
             costs = np.bincount(group, self._parts.costs)
-            self._last = available, WorkGroups(costs, sets, which.size)
+            self._last = available, WorkGroups(costs, sets, machines.size)
         groups = self._last[1]
-        time, amounts = groups.least(speeds, overheads)
-        sums = np.bincount(groups.machine, amounts, which.size).astype(np.float64)
+        time, amounts = groups.minimise_makespan(speeds, overheads)
+        sums = np.bincount(groups.machine, amounts, machines.size).astype(np.float64)
         return time, sums * groups.unit
 
-    def planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:
-        """As `Demand.planner`; copies have one scheme."""
+    def make_planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:
+        """Return a planner; see `Demand.make_planner`. Copies have a single scheme."""
         return ReplicaPlanner(self._parts, self._placement, stragglers)

@@ -90,15 +90,19 @@ class RowAnswers:
         where = self._parts[:, start * self._columns : stop * self._columns]
         decode_in_panels(self._decoders.of(machines), answers, where, self._work)
 
-    def disagree(self, start: int, stop: int, machines: tuple[int, ...]) -> bool:
+    def has_disagreement(self, start: int, stop: int, machines: tuple[int, ...]) -> bool:
         """Whether the answers of more than L machines, ascending, disagree."""
         assert self._checker is not None
-        return self._checker.disagree(machines, *self._answers_and_scale(start, stop, machines))
+        return self._checker.has_disagreement(
+            machines, *self._answers_and_scale(start, stop, machines)
+        )
 
-    def find_wrong(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
+    def identify_faulty(self, start: int, stop: int, machines: tuple[int, ...]) -> Comparison:
         """Find out which of these machines, ascending, are wrong."""
         assert self._checker is not None
-        return self._checker.find_wrong(machines, *self._answers_and_scale(start, stop, machines))
+        return self._checker.identify_faulty(
+            machines, *self._answers_and_scale(start, stop, machines)
+        )
 
     def _answers_and_scale(
         self, start: int, stop: int, machines: Sequence[int]
@@ -138,7 +142,7 @@ class Decoders:
     def __init__(self, code: MDSCode) -> None:
         self._code = code
         most = max(16, _DECODER_NUMBERS // code.recovery**2)
-        self.of = lru_cache(most)(code.decoder)  # by the numbers of L machines, ascending
+        self.of = lru_cache(most)(code.make_decoder)  # by the numbers of L machines, ascending
         self.choose = lru_cache(_CHOICES)(self._choose)  # by those of L or more
 
     def condition(self, machines: tuple[int, ...]) -> float:

@@ -77,7 +77,7 @@ class Buffers:
         """
         _check_real(name, W)
         try:
-            self.exponents, terms = scales.take(W, self.shared)
+            self.exponents, terms = scales.prepare(W, self.shared)
         except NotFiniteError:
             raise _not_finite(name, W) from None
         self.is_scaled = any(self.exponents)
@@ -93,7 +93,7 @@ class Buffers:
         """
         _check_real(name, V)
         try:
-            self.exponents, terms = scales.take_adjoint(V, self.product[: len(V)])
+            self.exponents, terms = scales.prepare_adjoint(V, self.product[: len(V)])
         except NotFiniteError:
             raise _not_finite(name, V) from None
         self.product[len(V) :] = 0

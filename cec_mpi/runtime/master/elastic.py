@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cec_mpi.core.checks.finite import NonfiniteAnswer, is_finite
 from cec_mpi.core.checks.parity import ParityChecker, answer_checker
-from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
     AvailabilityTick,
@@ -77,7 +77,7 @@ class ElasticExecutor:
         self._adopt_after = float("inf") if options.adopt is None else options.adopt
         self._decoders = Decoders(self._manifest.code)
         self._checker: ParityChecker | None = None
-        self._checks: TermChecks | None = None
+        self._checks: TermChecker | None = None
         if options.check:
             self._largest = store.scaling.largest
             self._checker, self._checks = _make_checks(store, options.seed)
@@ -190,7 +190,7 @@ class ElasticExecutor:
         values = products.sum(ledger.counted(), self._manifest.columns * step.product.columns)
         return self._make_result(step, measured, values, buffers.codec.condition)
 
-    def _probe(self, step: Step, checker: ParityChecker, checks: TermChecks) -> None:
+    def _probe(self, step: Step, checker: ParityChecker, checks: TermChecker) -> None:
         """Compute the products of shards with the probe that are not known, and compare them."""
         placement, rows = self._steps.placement, self._manifest.rows_per_shard
         if checks.products.keys() >= set(step.available):
@@ -335,10 +335,10 @@ class ElasticExecutor:
         )
 
 
-def _make_checks(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecks]:
+def _make_checks(store: OpenStore, seed: int | None) -> tuple[ParityChecker, TermChecker]:
     """Return what compares answers to rows, and what checks terms."""
     manifest, dtype, largest = store.manifest, store.arithmetic, store.scaling.largest
     generator, errors = manifest.code.generator, manifest.shard_errors
     checker = answer_checker(generator, dtype, manifest.columns, errors)
     sizes = np.abs(generator).sum(axis=1) + errors
-    return checker, TermChecks(sizes, largest, dtype, np.random.default_rng(seed))
+    return checker, TermChecker(sizes, largest, dtype, np.random.default_rng(seed))

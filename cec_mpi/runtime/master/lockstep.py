@@ -117,7 +117,7 @@ class LockstepExecutor:
         for machine in step.available:
             end = place + rows[machine - 1] * columns
             intervals = step.plan.assignment.intervals(machine)
-            unusable = answers.take(machine, intervals, values[place:end])
+            unusable = answers.check(machine, intervals, values[place:end])
             if unusable is not None and unusable.other is not None:
                 return step.conflict_error(unusable)
             found += [unusable] if unusable is not None else []

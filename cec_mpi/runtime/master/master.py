@@ -258,12 +258,12 @@ class Master:
                 result = scale_by_powers(values, np.array(exponents), result)
         else:
             values = buffers.product[: self.shape[0]]
-            if result is None and self.scales.rows is None and not buffers.is_scaled:
+            if result is None and self.scales.row_exponents is None and not buffers.is_scaled:
                 buffers.renew_product()
                 result = values
             else:
                 result = self.scales.scale_rows(values, exponents, result)
-                exponents = [exponent + self.scales.most_of_rows for exponent in exponents]
+                exponents = [exponent + self.scales.max_row_exponent for exponent in exponents]
         largest = max_abs_of_columns(result)
         is_finite = all(map(math.isfinite, largest))
         if not is_finite:
@@ -337,10 +337,10 @@ class Master:
         return "encode X with a code of smaller condition (--code), or subtract what cancels from X"
 
     def _warn_of_underflow(self, largest: list[float], exponents: list[int]) -> None:
-        """Warn if numbers of w that have underflowed may have been as large as X w."""
-        lost = self.scales.lost
+        """Warn if entries of X w are smaller than the error from underflow in w."""
+        threshold = self.scales.underflow_error
         if any(
-            0 < size < lost if not exponent else 0 < np.ldexp(size, -exponent) < lost
+            0 < size < threshold if not exponent else 0 < np.ldexp(size, -exponent) < threshold
             for size, exponent in zip(largest, exponents, strict=True)
         ):
             self._warnings.add(

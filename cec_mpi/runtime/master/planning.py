@@ -125,7 +125,7 @@ class StepPlanner:
         """
         available = step.available
         if stragglers not in self._planners:
-            self._planners[stragglers] = self.speeds.demand.planner(self._scheme, stragglers)
+            self._planners[stragglers] = self.speeds.demand.make_planner(self._scheme, stragglers)
         roster = self.schedule.roster
         if roster is not None and self._hosts is not roster.hosts:
             self._hosts = roster.hosts

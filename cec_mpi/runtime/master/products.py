@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cec_mpi.core.accuracy.recombine import Recombination
 from cec_mpi.core.checks.finite import NonfiniteAnswer, NonfiniteChecker, is_finite
 from cec_mpi.core.checks.parity import Comparison, ParityChecker
-from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
@@ -124,7 +124,7 @@ class ForwardProducts:
         (request,) = requests
         values = self._memory.array(sum([piece.size for piece in pieces]), pieces[0].dtype)
         if not copy_finite(pieces, values):
-            found = self._not_finite.take(request.machine, request.intervals, values)
+            found = self._not_finite.check(request.machine, request.intervals, values)
             assert found is not None
             return found
         self._answers.take(request.machine, request.intervals, values)
@@ -137,9 +137,9 @@ class ForwardProducts:
             self._answers.decode(*rows)
             return None
         if isinstance(instruction, Compare):
-            disagrees = self._answers.disagree(*rows)
+            disagrees = self._answers.has_disagreement(*rows)
             return RowsDisagree(*rows) if disagrees else RowsAgree(*rows)
-        return _outcome(rows, self._answers.find_wrong(*rows))
+        return _outcome(rows, self._answers.identify_faulty(*rows))
 
 
 class AdjointProducts:
@@ -153,7 +153,7 @@ class AdjointProducts:
     intervals : mapping of int to Intervals
         The rows of the plan, by machine.
     generator : (N, L) ndarray of float
-    checks : TermChecks, optional
+    checks : TermChecker, optional
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class AdjointProducts:
         coded: NDArray[Any],
         intervals: Mapping[int, Intervals],
         generator: Floats,
-        checks: TermChecks | None = None,
+        checks: TermChecker | None = None,
     ) -> None:
         self.product, self._generator, self._checks = product, generator, checks
         sizes = [count_rows(rows) * product.columns for rows in intervals.values()]
@@ -191,12 +191,14 @@ class AdjointProducts:
         if not all(is_finite(piece) for piece in pieces):
             request = requests[0]
             given = request.machine, request.intervals, np.concatenate(pieces)
-            found = self._not_finite.take(*given)
+            found = self._not_finite.check(*given)
             assert found is not None
             return found
         if self._checks is not None:
             (term,), values = terms, np.concatenate(pieces)
-            if self._checks.fails(term.machine, term.intervals, self._coefficients(term), values):
+            if self._checks.is_wrong(
+                term.machine, term.intervals, self._coefficients(term), values
+            ):
                 del self._checks.products[term.machine]  # it may be the product that was wrong
                 return False
         self._pieces |= dict.fromkeys(terms, pieces)
@@ -259,13 +261,13 @@ class ProbeProducts:
 
     Parameters
     ----------
-    checks : TermChecks
+    checks : TermChecker
     checker : ParityChecker
     rows : int
         R.
     """
 
-    def __init__(self, checks: TermChecks, checker: ParityChecker, rows: int) -> None:
+    def __init__(self, checks: TermChecker, checker: ParityChecker, rows: int) -> None:
         self.product = Product(False, 1)
         self._checks, self._checker, self._rows = checks, checker, rows
         self._not_finite = NonfiniteChecker(1)
@@ -281,7 +283,7 @@ class ProbeProducts:
     ) -> bool | NonfiniteAnswer:
         """See `Products.take`."""
         (request,), values = requests, np.concatenate(pieces)
-        found = self._not_finite.take(request.machine, request.intervals, values)
+        found = self._not_finite.check(request.machine, request.intervals, values)
         if found is not None:
             return found
         products, position = np.full(self._rows, np.nan), 0
@@ -296,8 +298,8 @@ class ProbeProducts:
         rows = instruction.start, instruction.stop, instruction.machines
         known = self._checks.products | self._new
         answers = np.array([known[n][rows[0] : rows[1]] for n in instruction.machines])
-        verdict = self._checker.find_wrong(instruction.machines, answers, self._checks.scale)
-        for machine in verdict.wrong:
+        verdict = self._checker.identify_faulty(instruction.machines, answers, self._checks.scale)
+        for machine in verdict.faulty:
             self._checks.products.pop(machine, None)
         return _outcome(rows, verdict)
 
@@ -310,4 +312,4 @@ def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Comparison) -> Out
     """Return the event that follows from comparing answers to rows."""
     if verdict.agree:
         return RowsAgree(*rows)
-    return Named(verdict.wrong) if verdict.wrong else FaultUndetermined(*rows, verdict.candidates)
+    return Named(verdict.faulty) if verdict.faulty else FaultUndetermined(*rows, verdict.candidates)

@@ -166,8 +166,8 @@ class Step:
 
     def _at(self, found: NonfiniteAnswer, whose: str = "its shard") -> str:
         if self.product.adjoint:
-            return f"for row {found.place} of X' v"
-        return f"to row {found.place} of {whose}"
+            return f"for row {found.row} of X' v"
+        return f"to row {found.row} of {whose}"
 
     def timed(self, verb: str) -> _Timed:
         """Add the time of a ``with`` to a verb, or to ``code``."""

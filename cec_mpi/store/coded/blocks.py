@@ -51,12 +51,12 @@ class CodedBlocks(Blocks[CodedManifest]):
             machines = tuple(sorted(left))
             values = np.stack([left[n] for n in machines]).astype(np.float64)
             scale = self._scale(left)
-            verdict = self._checker(errors).find_wrong(machines, values, scale)
+            verdict = self._checker(errors).identify_faulty(machines, values, scale)
             if verdict.agree:
                 break
-            if not verdict.wrong and blamed not in left:
+            if not verdict.faulty and blamed not in left:
                 return ConsistentShards(block, left, tuple(wrong), is_settled=False)
-            for named in verdict.wrong or (blamed,):
+            for named in verdict.faulty or (blamed,):
                 assert named is not None
                 wrong.append(named)
                 del left[named]
@@ -65,7 +65,7 @@ class CodedBlocks(Blocks[CodedManifest]):
     def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
         """As `Blocks.rebuild`."""
         return Values(
-            *self._recombine(found, lambda basis: self._recombiner.toward(basis, machines))
+            *self._recombine(found, lambda basis: self._recombiner.recombination(basis, machines))
         )
 
     def decode(self, found: ConsistentShards) -> tuple[NDArray[Any], list[float]]:
@@ -120,7 +120,7 @@ class CodedBlocks(Blocks[CodedManifest]):
         for some, values in self._panels([shards[n] for n in machines]):
             shape = 2, len(machines) - self.manifest.recovery, values.shape[1]
             work, scale = self._array("work", shape, np.float64), self._scale(shards, some)
-            if checker.disagree(machines, values, scale, work):
+            if checker.has_disagreement(machines, values, scale, work):
                 return False
         return True
 
@@ -137,13 +137,13 @@ class CodedBlocks(Blocks[CodedManifest]):
         self, shards: dict[int, NDArray[Any]], some: slice = slice(None)
     ) -> NDArray[np.floating]:
         """Bound the largest entry of X at some places, from shards of which one may be wrong."""
-        basis, dtype = self._recombiner.basis(tuple(sorted(shards))), self.manifest.dtype
+        basis, dtype = self._recombiner.choose_basis(tuple(sorted(shards))), self.manifest.dtype
         shape = len(basis), shards[basis[0]][some].size
         sizes, work = self._array("sizes", shape, dtype), self._array("entries", shape, dtype)
         for row, n in zip(sizes, basis, strict=True):
             np.abs(shards[n][some], out=row)
         with np.errstate(over="ignore", invalid="ignore"):
-            scale = self._recombiner.toward(basis, ()).scale(sizes, work)
+            scale = self._recombiner.recombination(basis, ()).scale_bounds(sizes, work)
         np.fmin(scale, np.finfo(dtype).max, out=scale)
         return scale
 
@@ -166,10 +166,10 @@ class CodedBlocks(Blocks[CodedManifest]):
         ways = []
         marks = self._rebuild_errors(found.block)
         errors = np.maximum(self._encoding_errors, marks)
-        for basis in self._recombiner.bases(tuple(sorted(found.shards)), marks, errors):
+        for basis in self._recombiner.candidate_bases(tuple(sorted(found.shards)), marks, errors):
             recombination = make(basis)
             given = errors[np.asarray(basis) - 1]
-            bounds = recombination.errors(given, self.manifest.dtype)
+            bounds = recombination.error_bounds(given, self.manifest.dtype)
             ways.append((float(bounds.max()), basis, recombination, bounds))
         _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
         known = [found.shards[n] for n in basis]

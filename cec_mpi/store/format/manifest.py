@@ -345,7 +345,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
 
     @property
     def shard_errors(self) -> NDArray[np.float64]:
-        """Error bounds of all shards, from encoding or from repair: (N,); see `answer_error`."""
+        """Error bounds of all shards, (N,), from encoding or repair; see `answer_error_bound`."""
         repaired = [max((m.error_bound for m in s.rebuilt), default=0.0) for s in self.shards]
         return np.maximum(encoding_error_bound(self.code.generator, self.dtype), repaired)
 

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 from numpy.typing import DTypeLike, NDArray
 
-from cec_mpi.core.accuracy.scaling import ZEROS
+from cec_mpi.core.accuracy.scaling import ZERO_ROW
 from cec_mpi.errors import DamagedStoreError
 from cec_mpi.store.files.regular import check_regular
 from cec_mpi.store.format.array_files import ArrayFile, copy_file, name_and_copy
@@ -31,8 +31,8 @@ class Scaling:
     Attributes
     ----------
     exponents : (L, R) ndarray of int16, or None
-        Row k of part l of X is ``2 ** exponents[l, k]`` times the encoded row. `ZEROS` for rows of
-        zeros; None if rows were not scaled.
+        Row k of part l of X is ``2 ** exponents[l, k]`` times the encoded row. `ZERO_ROW` for
+        rows of zeros; None if rows were not scaled.
     largest : (r,) ndarray of float64
         Largest absolute value in each column of the scaled matrix.
     """
@@ -172,7 +172,7 @@ def _find_problem(path: Path, entry: ArrayEntry, shape: tuple[int, ...], dtype: 
 
 
 def _check_exponents(path: Path, exponents: NDArray[np.int16]) -> None:
-    if ((exponents != ZEROS) & (abs(exponents) > _MOST)).any():
+    if ((exponents != ZERO_ROW) & (abs(exponents) > _MOST)).any():
         raise _damaged_error(path, f"exponents up to {_MOST}")
 
 

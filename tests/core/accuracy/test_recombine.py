@@ -52,11 +52,11 @@ def test_no_shard_and_no_part_is_farther_off_than_its_bound(size, family, dtype,
     for targets, expected in ((code.generator, exact), (np.eye(recovery), X)):
         recombination = Recombination(code.generator, basis, targets)
         computed = (recombination.coefficients @ shards[rows].astype(float)).astype(dtype)
-        bounds = recombination.errors(given_errors[rows], dtype)
+        bounds = recombination.error_bounds(given_errors[rows], dtype)
         assert (np.abs(computed - expected) <= bounds[:, None] * largest).all()
         assert (bounds <= 100 * np.finfo(dtype).eps * code.conditioning.worst * recovery**2).all()
     sizes = np.abs(shards[rows])
-    assert (recombination.scale(sizes, np.empty_like(sizes)) >= largest * (1 - 1e-4)).all()
+    assert (recombination.scale_bounds(sizes, np.empty_like(sizes)) >= largest * (1 - 1e-4)).all()
 
 
 def test_a_shard_that_is_a_part_of_x_has_no_error():
@@ -71,5 +71,5 @@ def test_too_few_and_singular_rows_are_refused():
         choose_machines(np.ones((5, 3)), [1, 2])
     with pytest.raises(InputError, match="singular"):
         Recombination(np.ones((3, 2)), (1, 2), np.eye(2))
-    with pytest.raises(InputError, match="expected 2 of them"):
+    with pytest.raises(InputError, match="expected 2 from 1 to 3"):
         Recombination(np.ones((3, 2)), (1, 2, 3), np.eye(2))

@@ -35,7 +35,7 @@ def test_the_scale_of_a_product_is_known_before_it_is_computed(numbers, dtype, a
     w, c = (np.array(each) for each in zip(*numbers, strict=True))
     scales, vector = Scales(c, dtype), w[:, np.newaxis]
     sent = np.empty((len(w), 1)) if adjoint else np.empty((1, len(w)), dtype)
-    found, sizes = (scales.take_adjoint if adjoint else scales.take)(vector, sent)
+    found, sizes = (scales.prepare_adjoint if adjoint else scales.prepare)(vector, sent)
     scaled = sent.reshape(-1)
     assert np.isfinite(scaled).all()
     weights = np.full(len(w), c.max()) if adjoint else c
@@ -68,9 +68,9 @@ def test_a_number_that_is_none_is_refused_in_any_column(bad, column):
     W[2, column] = bad
     for c in np.ones(4), np.array([1.0, 1.0, 0.0, 1.0]):
         with pytest.raises(NotFiniteError):
-            Scales(c, np.float64).take(W, np.empty((3, 4)))
+            Scales(c, np.float64).prepare(W, np.empty((3, 4)))
         with pytest.raises(NotFiniteError):
-            Scales(c, np.float64).take_adjoint(W, np.empty((4, 3)))
+            Scales(c, np.float64).prepare_adjoint(W, np.empty((4, 3)))
 
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.integers(-2500, 2500))
@@ -94,7 +94,7 @@ def test_columns_of_different_sizes_have_exponents_of_their_own(size, dtype):
     W[1] *= size if size < 1 else size / 9
     scales = Scales(rng.uniform(1, 9, 40), dtype)
     shared = np.empty(W.shape, dtype)
-    exponents = np.array(scales.take(W.T, shared)[0])[:, np.newaxis]
+    exponents = np.array(scales.prepare(W.T, shared)[0])[:, np.newaxis]
     found = scale_by_powers(shared.astype(float), exponents)
     np.testing.assert_allclose(found, W, rtol=float(np.finfo(dtype).eps) if size != 5e-324 else 0)
     assert exponents[2] == 0
@@ -103,7 +103,7 @@ def test_columns_of_different_sizes_have_exponents_of_their_own(size, dtype):
 def test_a_column_of_zeros_of_x_may_meet_any_number():
     scales = Scales([0.0, 1.0], np.float64)
     W, shared = np.array([[1e308, 1e308], [1e-20, 0.0]]), np.empty((2, 2))
-    exponents, _ = scales.take(W, shared)
+    exponents, _ = scales.prepare(W, shared)
     assert np.isfinite(shared).all()
     assert np.ldexp(shared[0, 1], exponents[0]) == 1e-20
 
@@ -133,7 +133,7 @@ def test_an_adjoint_with_scaled_rows_does_not_overflow(numbers, c):
     v, rows = (np.array(each)[:, np.newaxis] for each in zip(*numbers, strict=True))
     scales = Scales([c], np.float64, [*rows[:, 0], 7])  # of a shard's padding, too
     sent = np.empty(v.shape)
-    scales.take_adjoint(v, sent)
+    scales.prepare_adjoint(v, sent)
     assert np.abs(sent).max() <= 2.0**480
     assert Fraction(c) * sum(abs(Fraction(each)) for each in sent[:, 0].tolist()) < 2**129
 
@@ -144,12 +144,12 @@ def test_long_vectors_are_measured_like_short_ones(columns, dtype):
     rng = np.random.default_rng(4)
     c, W = rng.uniform(1, 9, 100_000), rng.standard_normal((100_000, columns))
     scales, shared = Scales(c, dtype), np.empty((columns, len(c)), dtype)
-    exponents, terms = scales.take(W, shared)
+    exponents, terms = scales.prepare(W, shared)
     expected = np.linalg.norm(c[:, np.newaxis] * W, axis=0)
     np.testing.assert_allclose(np.ldexp(terms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(shared, np.array(exponents)[:, np.newaxis]), W.T, rtol=1e-6)
     sent = np.empty(W.shape)
-    exponents, terms = scales.take_adjoint(W, sent)
+    exponents, terms = scales.prepare_adjoint(W, sent)
     expected = c.max() * np.linalg.norm(W, axis=0)
     np.testing.assert_allclose(np.ldexp(terms, exponents), expected, rtol=1e-6)
     np.testing.assert_allclose(np.ldexp(sent, exponents), W)
@@ -163,15 +163,15 @@ def test_a_number_that_is_none_is_found_anywhere_in_a_long_vector(bad, place):
     w[place] = bad
     assert not math.isfinite(max_abs_of_columns(w)[0])
     with pytest.raises(NotFiniteError):
-        Scales(np.ones(len(w)), np.float64).take(w, np.empty((1, len(w))))
+        Scales(np.ones(len(w)), np.float64).prepare(w, np.empty((1, len(w))))
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-160, 1.0, 1e100])
 def test_sizes_of_terms_are_root_sums_of_squares_also_of_small_numbers(size):
     scales = Scales([3.0, 4.0, 0.0], np.float64)
-    exponents, terms = scales.take(np.array([[size], [size], [7.0]]), np.empty((1, 3)))
+    exponents, terms = scales.prepare(np.array([[size], [size], [7.0]]), np.empty((1, 3)))
     assert np.ldexp(terms[0], exponents[0]) == pytest.approx(5 * size)
-    exponents, terms = scales.take_adjoint(np.array([[3 * size], [4 * size]]), np.empty((2, 1)))
+    exponents, terms = scales.prepare_adjoint(np.array([[3 * size], [4 * size]]), np.empty((2, 1)))
     assert np.ldexp(terms[0], exponents[0]) == pytest.approx(20 * size)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.accuracy.rounding import answer_error, encoding_error_bound
+from cec_mpi.core.accuracy.rounding import answer_error_bound, encoding_error_bound
 from cec_mpi.core.checks.parity import Comparison, ParityChecker, answer_checker
 from cec_mpi.core.checks.sensitivity import measure_sensitivity
 from cec_mpi.core.code import mds
@@ -90,7 +90,7 @@ def test_checks_are_unit_vectors_that_right_answers_are_orthogonal_to(machines, 
 def test_more_than_l_different_machines_are_compared(machines):
     checker = checker_of(make_code(6, 3), "float64")
     with pytest.raises(InputError, match="expected more than 3 machines from 1 to 6, ascending"):
-        checker.disagree(machines, np.zeros((len(machines), 2)), 1.0)
+        checker.has_disagreement(machines, np.zeros((len(machines), 2)), 1.0)
 
 
 @given(
@@ -110,7 +110,7 @@ def test_no_answer_is_farther_off_than_its_bound(size, family, dtype, columns, s
         for each in (X, w, code.generator)
     )
     exact = (generator @ (X @ w)).astype(float)
-    errors = answer_error(code.generator, dtype, dtype, columns)
+    errors = answer_error_bound(code.generator, dtype, dtype, columns)
     assert (np.abs(answers - exact) <= errors[:, None] * scale).all()
 
 
@@ -149,7 +149,7 @@ def test_none_of_ten_thousand_clean_rows_is_an_alarm(machines, recovery, family,
             count = recovery + 1 + step % (machines - recovery)
             chosen = np.sort(rng.choice(machines, count, replace=False)) + 1
             scale = largest @ np.abs(w.astype(dtype)).astype(float)
-            assert not checker.disagree(chosen.tolist(), answers[chosen - 1], scale)
+            assert not checker.has_disagreement(chosen.tolist(), answers[chosen - 1], scale)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -161,7 +161,7 @@ def test_a_step_of_one_clean_row_is_no_alarm(machines, recovery, dtype):
     everybody = range(1, machines + 1)
     for row in range(300):
         one = answers[:, row : row + 1]
-        assert not checker.disagree(everybody, one, scale[row : row + 1])
+        assert not checker.has_disagreement(everybody, one, scale[row : row + 1])
 
 
 @given(
@@ -180,7 +180,7 @@ def test_rounding_alone_agrees(size, family, dtype, factor, seed):
     w = rng.standard_normal(30).astype(dtype)
     scale = np.abs(X).max(axis=0).astype(float) @ np.abs(w).astype(float)
     everybody = range(1, machines + 1)
-    assert checker_of(code, dtype).find_wrong(everybody, answered(code, X, w), scale).agree
+    assert checker_of(code, dtype).identify_faulty(everybody, answered(code, X, w), scale).agree
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -196,8 +196,8 @@ def test_a_first_product_that_cancels_raises_no_alarm(dtype, closeness):
         answers = answered(code, X, sent)
         scale = np.abs(X).max(axis=(0, 1)).astype(float) @ np.abs(sent).astype(float)
         checker = checker_of(code, dtype, 400)
-        assert not checker.disagree(range(1, 7), answers, scale)
-        assert checker.find_wrong(range(1, 7), answers, scale).agree
+        assert not checker.has_disagreement(range(1, 7), answers, scale)
+        assert checker.identify_faulty(range(1, 7), answers, scale).agree
 
 
 # --- errors that are seen -----------------------------------------------------------------
@@ -226,10 +226,10 @@ def test_an_error_above_the_detectable_size_is_seen_and_named(
         return  # nobody promised anything
     answers[wrong - 1, row] += max(sizes) * factor * data.draw(st.sampled_from([-1, 1]))
     for some in fewer:
-        assert checker.disagree(some, answers[indices(some)], scale)
+        assert checker.has_disagreement(some, answers[indices(some)], scale)
         others = answers[indices(some)][:, np.arange(answers.shape[1]) != row]
-        assert not checker.disagree(some, others, np.delete(scale, row))
-    assert checker.find_wrong(chosen, answers[indices(chosen)], scale).wrong == (wrong,)
+        assert not checker.has_disagreement(some, others, np.delete(scale, row))
+    assert checker.identify_faulty(chosen, answers[indices(chosen)], scale).faulty == (wrong,)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -266,20 +266,20 @@ def test_a_huge_error_is_seen_and_named(huge):
     code, answers, scale = made(6, 3, "fourier", "float64", 0)
     answers[2, 7] += huge
     checker = checker_of(code, "float64")
-    assert checker.disagree((1, 2, 3, 4), answers[:4], scale)
-    assert checker.disagree((1, 2, 3, 4), answers[:4, 7:8], scale[7:8])
-    assert not checker.disagree((1, 2, 4, 5), answers[[0, 1, 3, 4]], scale)
-    assert checker.find_wrong(range(1, 7), answers, scale).wrong == (3,)
+    assert checker.has_disagreement((1, 2, 3, 4), answers[:4], scale)
+    assert checker.has_disagreement((1, 2, 3, 4), answers[:4, 7:8], scale[7:8])
+    assert not checker.has_disagreement((1, 2, 4, 5), answers[[0, 1, 3, 4]], scale)
+    assert checker.identify_faulty(range(1, 7), answers, scale).faulty == (3,)
     answers[2] = huge
-    assert checker.find_wrong(range(1, 7), answers, scale).wrong == (3,)
+    assert checker.identify_faulty(range(1, 7), answers, scale).faulty == (3,)
 
 
 def test_two_machines_that_are_wrong_in_different_rows_are_both_named():
     code, answers, scale = made(6, 3, "fourier", "float64", 0)
     answers[1, 3] += 1.0
     answers[4, 9] -= 0.5
-    verdict = checker_of(code, "float64").find_wrong(range(1, 7), answers, scale)
-    assert verdict == Comparison(agree=False, wrong=(2, 5), candidates=((2, 5),))
+    verdict = checker_of(code, "float64").identify_faulty(range(1, 7), answers, scale)
+    assert verdict == Comparison(agree=False, faulty=(2, 5), candidates=((2, 5),))
 
 
 def test_of_many_machines_some_are_compared_first():
@@ -288,7 +288,7 @@ def test_of_many_machines_some_are_compared_first():
     answers = code.generator @ np.random.default_rng(0).standard_normal((5, 10))
     answers[41, 3] += 1.0
     everybody = range(1, machines + 1)
-    assert checker_of(code, "float64").find_wrong(everybody, answers, 10.0).wrong == (42,)
+    assert checker_of(code, "float64").identify_faulty(everybody, answers, 10.0).faulty == (42,)
 
 
 def test_an_error_that_is_detected_and_not_located_names_nobody():
@@ -298,9 +298,9 @@ def test_an_error_that_is_detected_and_not_located_names_nobody():
     answers[2] += 1e-2
     for count in (4, 5):
         some = tuple(range(1, count + 1))
-        verdict = checker_of(code, "float64", 1).find_wrong(some, answers[:count], 10.0)
+        verdict = checker_of(code, "float64", 1).identify_faulty(some, answers[:count], 10.0)
         assert not verdict.agree
-        assert verdict.wrong == ()
+        assert verdict.faulty == ()
 
 
 @given(
@@ -326,8 +326,8 @@ def test_of_one_or_two_wrong_machines_no_error_makes_an_innocent_one_be_named(
     for n, magnitude in zip(guilty, magnitudes, strict=True):
         answers[n - 1, where] += (10**magnitude * rng.standard_normal(rows) * scale)[where]
     some = sorted(chosen)
-    verdict = checker_of(code, dtype).find_wrong(some, answers[indices(some)], scale)
-    assert set(verdict.wrong) <= set(guilty)
+    verdict = checker_of(code, dtype).identify_faulty(some, answers[indices(some)], scale)
+    assert set(verdict.faulty) <= set(guilty)
     if len(guilty) == 1:
         assert verdict.agree or tuple(guilty) in verdict.candidates
 
@@ -338,11 +338,11 @@ def test_two_that_look_like_a_third_differ_from_it_with_three_to_spare():
     checks, _ = checker.checks((1, 2, 3, 4, 5))
     error = np.linalg.solve(checks[:, :2], checks[:, 2])  # of machines 1 and 2 as one of 3
     answers[:2] += error[:, None]
-    five = checker.find_wrong(range(1, 6), answers[:5], scale)
-    assert five == Comparison(agree=False, wrong=(), candidates=((3,),))
-    six = checker.find_wrong(range(1, 7), answers, scale)
+    five = checker.identify_faulty(range(1, 6), answers[:5], scale)
+    assert five == Comparison(agree=False, faulty=(), candidates=((3,),))
+    six = checker.identify_faulty(range(1, 7), answers, scale)
     assert not six.agree
-    assert six.wrong == ()
+    assert six.faulty == ()
     assert (1, 2) in six.candidates
 
 
@@ -381,7 +381,7 @@ def test_of_two_wrong_machines_with_common_errors_no_innocent_one_is_named(size,
                 for kind, error in errors.items():
                     wrong = answers.copy()
                     wrong[guilty] += error
-                    named = checker.find_wrong(some, wrong, 10.0).wrong
+                    named = checker.identify_faulty(some, wrong, 10.0).faulty
                     assert set(named) <= {some[k] for k in guilty}, (kind, some, named)
                     if spare > 2 and kind == "equal in all rows" and count == 1:
                         assert len(named) == 1
@@ -391,12 +391,12 @@ def test_with_two_to_spare_nobody_is_named_and_who_it_can_be_is_known():
     code, answers, scale = made(5, 3, "fourier", "float64", 0)
     checker = checker_of(code, "float64")
     answers[1] += 1e3 * scale
-    five = checker.find_wrong(range(1, 6), answers, scale)
-    assert five == Comparison(agree=False, wrong=(), candidates=((2,),))
-    four = checker.find_wrong(range(1, 5), answers[:4], scale)
-    assert four == Comparison(agree=False, wrong=(), candidates=((1,), (2,), (3,), (4,)))
+    five = checker.identify_faulty(range(1, 6), answers, scale)
+    assert five == Comparison(agree=False, faulty=(), candidates=((2,),))
+    four = checker.identify_faulty(range(1, 5), answers[:4], scale)
+    assert four == Comparison(agree=False, faulty=(), candidates=((1,), (2,), (3,), (4,)))
     answers[3] += 1e2 * scale
-    assert checker.find_wrong(range(1, 6), answers, scale) == Comparison(agree=False)
+    assert checker.identify_faulty(range(1, 6), answers, scale) == Comparison(agree=False)
 
 
 @pytest.mark.parametrize("family", ["orthonormal", "gaussian"])
@@ -408,7 +408,7 @@ def test_what_explains_a_disagreement_is_what_brute_force_finds(family):
 
     def agree(machines, wrong):
         return not any(
-            checker.disagree(some, wrong[indices(some)], scale)
+            checker.has_disagreement(some, wrong[indices(some)], scale)
             for some in combinations(machines, 5)
         )
 
@@ -416,8 +416,8 @@ def test_what_explains_a_disagreement_is_what_brute_force_finds(family):
         wrong = answers.copy()
         for n in rng.choice(7, rng.integers(1, 3), replace=False):
             wrong[n, 5] += 10.0**exponent * rng.standard_normal()
-        verdict = checker.find_wrong(everybody, wrong, scale)
-        assert verdict.agree == (not checker.disagree(everybody, wrong, scale))
+        verdict = checker.identify_faulty(everybody, wrong, scale)
+        assert verdict.agree == (not checker.has_disagreement(everybody, wrong, scale))
         if verdict.agree:
             continue
         found = []
@@ -435,6 +435,6 @@ def test_shards_that_were_repaired_are_allowed_their_error():
     answers[2] += 1e-9 * scale
     errors = encoding_error_bound(code.generator, "float64")
     everybody = range(1, 7)
-    assert checker_of(code, "float64").disagree(everybody, answers, scale)
+    assert checker_of(code, "float64").has_disagreement(everybody, answers, scale)
     errors[2] = 1e-9
-    assert not checker_of(code, "float64", 30, errors).disagree(everybody, answers, scale)
+    assert not checker_of(code, "float64", 30, errors).has_disagreement(everybody, answers, scale)

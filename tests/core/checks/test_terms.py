@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.checks.terms import TermChecks
+from cec_mpi.core.checks.terms import TermChecker
 from cec_mpi.core.code.mds import make_code
 
 DTYPES = ["float32", "float64"]
@@ -22,7 +22,7 @@ def made(dtype, seed, rows=30, columns=20, machines=4, recovery=2, X=None):
     code.encode(X, shards)
     largest = np.abs(X).max(axis=(0, 1)).astype(float)
     sizes = 1.001 * np.abs(code.generator).sum(axis=1)
-    checks = TermChecks(sizes, largest, dtype, rng)
+    checks = TermChecker(sizes, largest, dtype, rng)
     for n, shard in enumerate(shards, start=1):
         checks.products[n] = shard @ checks.probe[0]
     return shards, checks, rng
@@ -68,7 +68,7 @@ def test_rounding_never_fails(dtype, seed, rows, columns, k, kind, cancelled):
     if kind == "huge":
         u /= rows * 100
     for n, shard in enumerate(shards, start=1):
-        assert not checks.fails(n, intervals, u.ravel(), term(shard, intervals, u).ravel())
+        assert not checks.is_wrong(n, intervals, u.ravel(), term(shard, intervals, u).ravel())
 
 
 @given(
@@ -87,7 +87,7 @@ def test_one_number_that_is_wrong_by_more_than_rounding_is_seen(dtype, seed, k, 
     length = np.abs(u[:, column]).sum()
     size = 200 * 20 * np.finfo(dtype).eps * np.abs(shards).max() * length * 10**exponent
     value[row, column] += data.draw(st.sampled_from([-1, 1])) * size
-    assert checks.fails(n, [(0, 30)], u.ravel(), value.ravel())
+    assert checks.is_wrong(n, [(0, 30)], u.ravel(), value.ravel())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -96,12 +96,12 @@ def test_what_is_wrong_in_many_places_is_seen(dtype):
     u = rng.standard_normal((30, 2)).astype(dtype)
     right = term(shards[0], [(0, 30)], u).astype(float)
     for wrong in (-right, 0 * right, right[::-1], right[:, ::-1], 2 * right):
-        assert checks.fails(1, [(0, 30)], u.ravel(), wrong.ravel())
-    assert checks.fails(1, [(0, 30)], u[::-1].ravel(), right.ravel())  # another vector
+        assert checks.is_wrong(1, [(0, 30)], u.ravel(), wrong.ravel())
+    assert checks.is_wrong(1, [(0, 30)], u[::-1].ravel(), right.ravel())  # another vector
     other = term(shards[1], [(0, 30)], u)
-    assert checks.fails(1, [(0, 30)], u.ravel(), other.ravel())  # another shard
+    assert checks.is_wrong(1, [(0, 30)], u.ravel(), other.ravel())  # another shard
     few = term(shards[0], [(0, 29)], u[:29])
-    assert checks.fails(1, [(0, 30)], u.ravel(), few.ravel())  # a row is missing
+    assert checks.is_wrong(1, [(0, 30)], u.ravel(), few.ravel())  # a row is missing
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -110,7 +110,7 @@ def test_what_is_not_finite_fails(value):
     u = rng.standard_normal((30, 1))
     wrong = term(shards[0], [(0, 30)], u)
     wrong[7] = value
-    assert checks.fails(1, [(0, 30)], u.ravel(), wrong.ravel())
+    assert checks.is_wrong(1, [(0, 30)], u.ravel(), wrong.ravel())
 
 
 def test_errors_of_equal_size_do_not_cancel():
@@ -124,12 +124,12 @@ def test_errors_of_equal_size_do_not_cancel():
                 wrong = right.copy()
                 wrong[first] += 1e-3
                 wrong[second] += sign * 1e-3
-                assert checks.fails(1, [(0, 30)], u.ravel(), wrong.ravel())
+                assert checks.is_wrong(1, [(0, 30)], u.ravel(), wrong.ravel())
 
 
 def test_the_probe_has_numbers_that_fit_the_dtype():
     for largest in (0.0, 1e-40, 1e38, 1e300):
-        checks = TermChecks(np.ones(1), np.full(50, largest), "float32", np.random.default_rng(0))
+        checks = TermChecker(np.ones(1), np.full(50, largest), "float32", np.random.default_rng(0))
         sizes = np.abs(checks.probe)
         assert checks.probe.shape == (1, 50)
         assert np.isfinite(sizes).all()

@@ -22,7 +22,7 @@ def encoded(code, parts):
 
 
 def decoded(code, shards, machines):
-    decoder = code.decoder(machines)
+    decoder = code.make_decoder(machines)
     values = shards[[n - 1 for n in machines]]
     out = np.empty_like(values)
     decoder.decode(values, out)
@@ -79,7 +79,7 @@ def test_decoding_is_as_accurate_as_numpys_solve(condition):
 @pytest.mark.parametrize("condition", [10, 1e6])
 def test_decoded_rows_may_lie_apart(condition):
     code = MDSCode(with_condition(condition, 3, 0))
-    decoder = code.decoder((1, 2, 3))
+    decoder = code.make_decoder((1, 2, 3))
     parts = np.arange(12.0).reshape(3, 4)
     whole = np.full((3, 9), 7.0)
     values = encoded(code, parts)
@@ -91,7 +91,7 @@ def test_decoded_rows_may_lie_apart(condition):
 @pytest.mark.parametrize("machines", [(1, 2), (1, 2, 3, 4), (), (0, 1, 2), (1, 2, 7), (1, 1, 2)])
 def test_a_decoder_needs_l_different_machines_of_the_code(machines):
     with pytest.raises(InputError, match="machines"):
-        make_code(6, 3).decoder(machines)
+        make_code(6, 3).make_decoder(machines)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -99,7 +99,7 @@ def test_condition_of_a_decoder_is_close_to_the_1_norm_condition_number(family):
     code = make_code(7, 4, family)
     for chosen in combinations(range(1, 8), 4):
         true = np.linalg.cond(code.generator[[n - 1 for n in chosen]], 1)
-        assert 0.3 * true <= code.decoder(chosen).condition <= 1.000001 * true
+        assert 0.3 * true <= code.make_decoder(chosen).condition <= 1.000001 * true
 
 
 # --- conditioning -------------------------------------------------------------------------
@@ -118,11 +118,14 @@ def test_condition_numbers_of_the_fourier_code(machines, recovery, median, worst
 
 def test_where_subsets_are_many_a_repeatable_sample_is_measured():
     generator = make_code(12, 6, "gaussian").generator
-    sample, every = measure_conditioning(generator, largest=100), measure_conditioning(generator)
+    sample, every = (
+        measure_conditioning(generator, max_exhaustive=100),
+        measure_conditioning(generator),
+    )
     assert every.complete
     assert not sample.complete
     assert sample.worst <= every.worst
-    assert sample == measure_conditioning(generator, largest=100)
+    assert sample == measure_conditioning(generator, max_exhaustive=100)
 
 
 @pytest.mark.parametrize("first", [0, 25])
@@ -163,7 +166,7 @@ def test_known_sets_belong_to_a_sample():
     generator = np.random.default_rng(5).standard_normal((120, 20))
     known = np.arange(0, 120, 6)
     generator[0] = np.ones(19) @ generator[known[1:]] + 1e-12
-    found = measure_conditioning(generator, known=[(known + 1).tolist()])
+    found = measure_conditioning(generator, include=[(known + 1).tolist()])
     assert not found.complete
     assert found.worst_machines == tuple((known + 1).tolist())
     assert measure_conditioning(generator).worst < found.worst

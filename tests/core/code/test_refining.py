@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cec_mpi.core.code.decoder import Decoder, refined_inverse
+from cec_mpi.core.code.decoder import Decoder, refine_inverse
 from cec_mpi.core.code.families import make_generator
 from cec_mpi.core.paper import solve
 from cec_mpi.errors import InputError
@@ -35,19 +35,19 @@ def exact_inverse(matrix):
 )
 def test_a_refined_inverse_is_exact_but_for_its_last_digit(matrix):
     exact = exact_inverse(matrix)
-    refined = refined_inverse(matrix, np.linalg.inv(matrix))
+    refined = refine_inverse(matrix, np.linalg.inv(matrix))
     assert np.allclose(refined, exact, rtol=1e-15, atol=1e-30 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("matrix", [hilbert(13), np.ones((3, 3)) + 1e-16 * np.eye(3)])
 def test_what_is_singular_to_working_precision_is_not_refined(matrix):
     inverse = np.linalg.pinv(matrix) + 1e13
-    assert refined_inverse(matrix, inverse) is None
+    assert refine_inverse(matrix, inverse) is None
 
 
 def test_infinities_are_not_refined():
-    assert refined_inverse(hilbert(3), np.full((3, 3), np.inf)) is None
-    assert refined_inverse(hilbert(3), np.full((3, 3), np.nan)) is None
+    assert refine_inverse(hilbert(3), np.full((3, 3), np.inf)) is None
+    assert refine_inverse(hilbert(3), np.full((3, 3), np.nan)) is None
 
 
 @pytest.mark.parametrize("size", [6, 9, 12, 14])

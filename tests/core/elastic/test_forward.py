@@ -69,18 +69,18 @@ class Step:
                 if isinstance(each, Decode):
                     self.answers.decode(*rows)
                 elif isinstance(each, Compare):
-                    differ = self.answers.disagree(*rows)
+                    differ = self.answers.has_disagreement(*rows)
                     self.ledger.judged(RowsDisagree(*rows) if differ else RowsAgree(*rows))
                 else:
                     self.judge(each)
 
     def judge(self, doubted):
         rows = doubted.start, doubted.stop, doubted.machines
-        verdict = self.answers.find_wrong(*rows)
-        for machine in verdict.wrong:
+        verdict = self.answers.identify_faulty(*rows)
+        for machine in verdict.faulty:
             self.named.add(machine)
             self.ledger.drop(machine)
-        if not verdict.wrong:
+        if not verdict.faulty:
             self.ledger.judged(FaultUndetermined(*rows, verdict.candidates))
 
     def improve(self):

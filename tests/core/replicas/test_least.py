@@ -28,7 +28,7 @@ def instances(draw, most, fixed):
 def test_the_least_time_is_that_of_a_linear_program(instance):
     costs, holders, speeds, overheads, copies = instance
     groups = WorkGroups(costs, holders, speeds.size, copies)
-    time, amounts = groups.least(speeds, overheads)
+    time, amounts = groups.minimise_makespan(speeds, overheads)
     assert time == pytest.approx(least_time(*instance), rel=1e-6)
     assert (np.bincount(groups.group, amounts) == copies * groups.whole).all()
     assert (amounts <= groups.whole[groups.group]).all()
@@ -41,7 +41,7 @@ def test_the_least_time_is_that_of_a_linear_program(instance):
 def test_machines_that_hold_everything_finish_together(machines):
     speeds = np.random.default_rng(machines).uniform(1, 5, machines)
     groups = WorkGroups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
-    time, amounts = groups.least(speeds)
+    time, amounts = groups.minimise_makespan(speeds)
     assert time == pytest.approx(1_000_005.001 / speeds.sum(), rel=1e-8)
     done = np.bincount(groups.machine, amounts, machines) * groups.unit
     np.testing.assert_allclose(done / speeds, time, rtol=1e-3)
@@ -50,5 +50,5 @@ def test_machines_that_hold_everything_finish_together(machines):
 def test_many_groups_of_equal_work_take_no_longer_than_their_sum():
     random = np.random.default_rng(0)
     holders = [random.choice(100, 3, replace=False).tolist() for _ in range(800)]
-    time, _ = WorkGroups(np.full(800, 7.0), holders, 100).least(np.ones(100))
+    time, _ = WorkGroups(np.full(800, 7.0), holders, 100).minimise_makespan(np.ones(100))
     assert time == pytest.approx(7 * 800 / 100, rel=1e-9)

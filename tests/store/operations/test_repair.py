@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cec_mpi import encode
-from cec_mpi.core.accuracy.scaling import ZEROS
+from cec_mpi.core.accuracy.scaling import ZERO_ROW
 from cec_mpi.errors import DamagedStoreError, InputError, StoreError
 from cec_mpi.store import add_machine, decode, open_store, repair, verify
 from cec_mpi.store.files.durable import locked
@@ -111,7 +111,9 @@ def test_any_l_shards_give_the_others_and_x_back(path, X, lost):
     parts.reshape(-1, COLUMNS)[:ROWS] = X
     store = open_store(path)
     exponents = read_scaling(path, store.manifest).exponents
-    parts /= 2.0 ** np.where(exponents == ZEROS, 0, exponents)[..., np.newaxis]  # what was encoded
+    parts /= (
+        2.0 ** np.where(exponents == ZERO_ROW, 0, exponents)[..., np.newaxis]
+    )  # what was encoded
     for machine in range(1, MACHINES + 1):
         marks = store.manifest.shards[machine - 1].rebuilt
         assert [(mark.start, mark.stop) for mark in marks] == ([(0, R)] if machine in lost else [])

@@ -15,7 +15,7 @@ from msgspec import structs
 import cec_mpi
 from cec_mpi import encode
 from cec_mpi.cli import main
-from cec_mpi.core.accuracy.scaling import ZEROS, equilibrate
+from cec_mpi.core.accuracy.scaling import ZERO_ROW, equilibrate
 from cec_mpi.errors import DamagedStoreError, InputError, MachineError, ScaleWarning
 from cec_mpi.store import decode, open_store, repair, verify
 from cec_mpi.store.format.scaling import read_scaling
@@ -69,7 +69,7 @@ def test_rows_come_to_one_size_and_back(dtype, data):
     least = np.where(rows == 0, np.inf, np.abs(rows)).min(axis=1)
     close = np.abs(rows).max(axis=1) * float(np.finfo(dtype).tiny) * 4 < least
     assert ((largest >= 0.5) & (largest < 1) | ~close | (largest == 0)).all()
-    assert (exponents[largest == 0] == ZEROS).all()
+    assert (exponents[largest == 0] == ZERO_ROW).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -93,7 +93,7 @@ def test_small_rows_lose_nothing_to_large_ones(tmp_path, dtype, columns):
     assert scaling.exponents.dtype == np.int16
     assert scaling.exponents.reshape(-1)[:200].tolist() == expected.tolist()
     # Rows that X was filled up with.
-    assert (scaling.exponents.reshape(-1)[200:] == ZEROS).all()
+    assert (scaling.exponents.reshape(-1)[200:] == ZERO_ROW).all()
     scaled = np.ldexp(X.astype(np.float64), -expected[:, np.newaxis])
     np.testing.assert_array_equal(scaling.largest, np.abs(scaled).max(axis=0))
     bound = decode(tmp_path / "store", tmp_path / "X.npy")
