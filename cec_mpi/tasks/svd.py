@@ -18,6 +18,7 @@ from cec_mpi.tasks.common.units import divided, rescale, scaled
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
+_NEARLY = 1 - 1e-6  # of the largest entry
 _DETECTABLE = (
     50.0  # times the error of products: squares of singular values above it have two correct digits
 )
@@ -186,6 +187,10 @@ def _check_product(product: NDArray[Any]) -> NDArray[Any]:
 
 
 def _largest_entry_signs(vt: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sign of the entry of largest absolute value in each row."""
-    largest = np.abs(vt).argmax(axis=1)
+    """Return the sign of the first entry of each row that is nearly the largest one.
+
+    Rounding errors must not decide between entries that differ in sign alone, as of waves.
+    """
+    sizes = np.abs(vt)
+    largest = (sizes >= _NEARLY * sizes.max(axis=1, keepdims=True)).argmax(axis=1)
     return np.where(vt[np.arange(len(vt)), largest] < 0, -1.0, 1.0)
