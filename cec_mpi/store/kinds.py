@@ -1,7 +1,7 @@
 """The kinds of stores: the manifest of each, and the classes that work with it.
 
-Only manifests are imported here. Other classes are imported when they are first used, because
-machines need shards alone, and shards of copies need SciPy.
+Classes are imported when they are first used, because machines need manifests and shards of one
+kind alone, and shards of copies need SciPy.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from cec_mpi.store.coded.manifest import CodedManifest
-from cec_mpi.store.copies.manifest import CopiesManifest
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.shard import Holding, Verify
 
@@ -29,7 +27,8 @@ class Kind(NamedTuple):
 
     Attributes
     ----------
-    manifest : type of Manifest
+    manifest : str
+        A `Manifest`.
     shard : str
         A `FileShard`.
     output : str
@@ -40,7 +39,7 @@ class Kind(NamedTuple):
         A `Facts`.
     """
 
-    manifest: type[Manifest]
+    manifest: str
     shard: str
     output: str
     blocks: str = "cec_mpi.store.blocks:Blocks"
@@ -49,14 +48,14 @@ class Kind(NamedTuple):
 
 KINDS = {
     "code": Kind(
-        CodedManifest,
+        manifest="cec_mpi.store.coded.manifest:CodedManifest",
         shard="cec_mpi.store.coded.shard:CodedShard",
         output="cec_mpi.store.coded.outputs:open_output",
         blocks="cec_mpi.store.coded.blocks:CodedBlocks",
         facts="cec_mpi.store.coded.facts:CodedFacts",
     ),
     "replicas": Kind(
-        CopiesManifest,
+        manifest="cec_mpi.store.copies.manifest:CopiesManifest",
         shard="cec_mpi.store.copies.shard:SparseShard",
         output="cec_mpi.store.copies.output:NpzOutput",
         facts="cec_mpi.store.copies.facts:CopiesFacts",
@@ -75,7 +74,8 @@ def convert_manifest(content: dict[str, Any]) -> Manifest:
     """
     for field, kind in KINDS.items():
         if field in content:
-            return msgspec.convert(content, kind.manifest)
+            manifest: Manifest = msgspec.convert(content, resolve_name(kind.manifest))
+            return manifest
     raise ValueError(f"expected one of {', '.join(KINDS)}")
 
 
@@ -113,5 +113,6 @@ def make_facts(manifest: Manifest) -> Facts:
 
 
 def _resolve(manifest: Manifest, part: str) -> Any:
-    (kind,) = (kind for kind in KINDS.values() if kind.manifest is type(manifest))
+    name = f"{type(manifest).__module__}:{type(manifest).__qualname__}"
+    (kind,) = (kind for kind in KINDS.values() if kind.manifest == name)
     return resolve_name(getattr(kind, part))

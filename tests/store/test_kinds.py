@@ -105,7 +105,7 @@ class MirrorOutput:
         return 0.0
 
 
-MIRROR = Kind(MirrorManifest, f"{__name__}:MirrorShard", f"{__name__}:MirrorOutput")
+MIRROR = Kind(*(f"{__name__}:Mirror{part}" for part in ("Manifest", "Shard", "Output")))
 
 
 @pytest.fixture

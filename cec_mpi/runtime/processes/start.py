@@ -55,6 +55,7 @@ from cec_mpi.runtime.processes.launcher import (
     srun_load_problem,
 )
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
+from cec_mpi.runtime.processes.places import network_id
 from cec_mpi.runtime.processes.waiting import wait_for
 from cec_mpi.runtime.times import MPI_INIT_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
 from cec_mpi.text import join_names
@@ -360,17 +361,28 @@ def pause_after_init() -> None:
 def check_packages(comm: MPI.Intracomm) -> None:
     """Collective: raise if ranks run different versions of this package.
 
-    Messages differ between versions, so this is checked first, in plain text.
+    Messages differ between versions, so this is checked first, in plain text. Files are compared
+    only if ranks have different ones.
 
     Raises
     ------
     InputError
         On all ranks alike.
     """
-    mine = "\t".join([socket.gethostname(), __version__, *fingerprint()])
-    problem = version_mismatch([line.split("\t") for line in allgather(comm, mine, str)])
+    host, root = socket.gethostname(), Path(__file__).parents[2]
+    status = root.stat()
+    directory = f"{network_id()} {status.st_dev} {status.st_ino}"
+    found = _allgather_lines(comm, host, __version__, directory, str(root))
+    versions, directories = ({line[column] for line in found} for column in (1, 2))
+    if len(versions) == 1 < len(directories):
+        found = _allgather_lines(comm, host, __version__, *fingerprint())
+    problem = version_mismatch(found)
     if problem:
         raise InputError(problem)
+
+
+def _allgather_lines(comm: MPI.Intracomm, *words: str) -> list[list[str]]:
+    return [line.split("\t") for line in allgather(comm, "\t".join(words), str)]
 
 
 @cache
