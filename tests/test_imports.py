@@ -104,6 +104,15 @@ def test_what_one_process_does_never_starts_mpi(tmp_path):
     assert "mpi4py.MPI" not in loaded_after(program, tmp_path, *lines)
 
 
+def test_a_task_of_the_package_that_needs_no_solver_loads_no_scipy(tmp_path):
+    """Beyond its version: all of SciPy takes longer than the other modules of a run."""
+    cec_mpi.encode(np.eye(6), tmp_path / "store", machines=3, recovery=2)
+    words = "run", tmp_path / "store", "power", "--serial", "--out", tmp_path / "out"
+    loaded = loaded_after(COMMAND, *words)
+    assert "scipy" in loaded
+    assert not loaded & {"scipy.linalg", "scipy.sparse"}
+
+
 @pytest.mark.parametrize("name", cec_mpi.__all__)
 def test_every_name_of_the_package_is_there(name):
     assert getattr(cec_mpi, name) is not None

@@ -10,7 +10,9 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from cec_mpi.cli.run.checkpoints import (
@@ -41,8 +43,6 @@ from cec_mpi.errors import (
     ResultsError,
     StoppedError,
 )
-from cec_mpi.linear_operator.coded_operator import CodedOperator
-from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.report.live.steps import progress
 from cec_mpi.runtime.master.master import Master
 from cec_mpi.runtime.options.session import SessionOptions
@@ -315,7 +315,7 @@ class TaskRun:
             raise StoppedError(f"stopped by the signal {self.signals.received.name}")
         self.time_limit.check()
 
-    def _run_task(self, X: CodedOperator, checkpoint: CheckpointFile) -> dict[str, Any]:
+    def _run_task(self, X: Any, checkpoint: CheckpointFile) -> dict[str, Any]:
         """Call the task and return its results; write a checkpoint if it raises."""
         try:
             arguments = select_arguments(self.task, checkpoint=checkpoint)
@@ -377,7 +377,13 @@ class TaskRun:
         else:
             checkpoint.remove()
 
-    def _operator(self, session: Session, master: Master) -> CodedOperator:
+    def _operator(self, session: Session, master: Master) -> Any:
+        """Return X: a `CodedOperator`, which needs SciPy, for tasks of users alone."""
+        if self.task in TASKS.values():
+            return _make_products(session, master)
+        from cec_mpi.linear_operator.coded_operator import CodedOperator
+        from cec_mpi.linear_operator.lifetime import Lifetime
+
         lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
         return CodedOperator(lifetime, self.manifest, self.store, closes=False)
 
@@ -418,6 +424,18 @@ class TaskRun:
             publish(self.out / SUMMARY, f"{text}\n".encode())
         self.outcome = outcome
         return ending
+
+
+def _make_products(session: Session, master: Master) -> Any:
+    """Return what the tasks of this package use of X. Each product is a step."""
+    names = "matvec", "rmatvec", "matmat", "rmatmat"
+    return SimpleNamespace(
+        shape=master.shape,
+        dtype=master.dtype,
+        attainable=master.attainable,
+        accurate_along=master.manifest.accurate_along,
+        **{name: partial(session.make_step, getattr(master, name)) for name in names},
+    )
 
 
 def report_task_error(name: str, error: Exception) -> Exception:

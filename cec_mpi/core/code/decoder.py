@@ -55,8 +55,6 @@ class Decoder:
     condition: float
 
     def __init__(self, generator: Floats, machines: Sequence[int] | NDArray[np.integer]) -> None:
-        from scipy.linalg import lapack
-
         rows, recovery = np.asarray(machines) - 1, generator.shape[1]
         if rows.shape != (recovery,) or rows.min() < 0 or rows.max() >= len(generator):
             raise InputError(
@@ -64,10 +62,11 @@ class Decoder:
                 f"from 1 to {len(generator)}"
             )
         matrix = generator[rows]
-        factors, pivots, status = lapack.dgetrf(matrix)
-        if status != 0:
-            raise InputError(f"the rows of G of machines {list(machines)} are singular")
-        self.inverse = np.ascontiguousarray(lapack.dgetri(factors, pivots)[0])
+        try:
+            # Of the transpose, so that the residual of inverse @ matrix is small.
+            self.inverse = np.ascontiguousarray(np.linalg.inv(matrix.T).T)
+        except np.linalg.LinAlgError:
+            raise InputError(f"the rows of G of machines {list(machines)} are singular") from None
         self.condition = _condition_number(matrix, self.inverse)
         if not self.condition <= _WELL_CONDITIONED:
             refined = refine_inverse(matrix, self.inverse)

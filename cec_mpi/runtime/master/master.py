@@ -67,8 +67,6 @@ class Master:
     def __init__(
         self, end: LockstepEnd | JobsEnd, options: SessionOptions, store: OpenStore
     ) -> None:
-        import scipy.linalg  # noqa: F401 - now, so that the first decoder does not wait for it
-
         manifest = store.manifest
         self._end = end
         self.shape = (manifest.rows, manifest.columns)
