@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cec_mpi.report.chunks import Chunk
 from cec_mpi.runtime.records.events import Event, kind_and_machine
-from cec_mpi.runtime.records.step import AbsenceTable
+from cec_mpi.runtime.records.step import AbsenceTable, Ints
 
 DEPARTURES = "lost", "given up", "left", "excluded"
 """Events after which a machine is away."""
@@ -27,14 +27,15 @@ def reason_by_machine(away: AbsenceTable) -> dict[int, str]:
 
 @dataclass
 class Absence:
-    """A period in which a machine was away, other than preempted or late.
+    """A period in which a machine was away after it had been there.
 
     Attributes
     ----------
     machine : int
     reason : str
+        Why; several reasons in their order, with commas.
     step : int
-        The step in which it left.
+        The step in which it left, or was late for the first time.
     return_step : int or None
         The first step after its return; None if it did not return.
     """
@@ -67,6 +68,9 @@ class Absences:
         self.entries: list[Absence] = []
         self._away: AbsenceTable | None = None
         self._open: dict[int, Absence] = {}
+        self._seen: set[int] = set()  # machines that have been available
+        self._available: Ints | None = None
+        self._late_since: dict[int, int] = {}  # the last step in which each machine became late
 
     def add(self, chunk: Chunk) -> None:
         """Add the steps of the next chunk."""
@@ -77,12 +81,17 @@ class Absences:
             if step["away"] is not self._away:
                 self._away = step["away"]
                 self._compare_with_open(reason_by_machine(self._away), step["step"])
+            if step["available"] is not self._available:
+                self._available = step["available"]
+                self._seen.update(self._available.tolist())
             for machine in self._away.get("late", ()):
                 self.late[machine] += stretch.end - stretch.begin
             available = set(step["available"].tolist()) if step["events"] else ()
             for kind, machine in map(kind_and_machine, step["events"]):
                 if machine in available:
                     self._apply(kind, machine, step["step"])
+                    if kind == "late":
+                        self._late_since[machine] = step["step"]
                     if kind in DEPARTURES:
                         self.cut_short[machine] += 1
 
@@ -93,17 +102,25 @@ class Absences:
 
     def _compare_with_open(self, away: dict[int, str], step: int) -> None:
         """Open and close absences by who is away at the start of a step."""
-        for machine in self._open.keys() - {n for n, reason in away.items() if reason != "late"}:
+        for machine in self._open.keys() - away.keys():
             self._open.pop(machine).return_step = step
         for machine, reason in away.items():
+            if reason == "not joined":
+                continue
             if machine in self._open:
-                self._open[machine].reason = reason
-            elif reason in DEPARTURES:
-                self._apply(reason, machine, step)
+                absence = self._open[machine]
+                if reason not in absence.reason.split(", "):
+                    absence.reason += f", {reason}"
+            elif machine in self._seen:
+                was_late = self._late_since.get(machine) == step - 1
+                self._begin(machine, reason, step - 1 if was_late else step)
 
     def _apply(self, kind: str, machine: int, step: int) -> None:
         if kind in DEPARTURES and machine not in self._open:
-            self._open[machine] = Absence(machine, kind, step)
-            self.entries.append(self._open[machine])
+            self._begin(machine, kind, step)
         elif kind == "joined" and machine in self._open:
             self._open.pop(machine).return_step = step
+
+    def _begin(self, machine: int, reason: str, step: int) -> None:
+        self._open[machine] = Absence(machine, reason, step)
+        self.entries.append(self._open[machine])

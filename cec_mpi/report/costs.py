@@ -5,26 +5,39 @@ the time of the slowest machine with equal loads. With stragglers this is unknow
 records lack the answers that were not used.
 
 Reading, and machines that are lost, given up, late or wrong, delay a step beyond its makespan; the
-records contain this delay. Later steps take longer without a lost machine.
+records contain this delay. Later steps take longer without a machine that is away. *Time lost* is
+the time beyond that of the machines that were there at the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.demand import optimal_loads
 from cec_mpi.core.plan.schemes import cyclic_loads
-from cec_mpi.report.absences import DEPARTURES
 from cec_mpi.report.chunks import Chunk, Floats
 from cec_mpi.runtime.records.events import kind_and_machine
 from cec_mpi.runtime.records.step import Waiting
 
 Counts = NDArray[np.int64]
-_STALLING = "lost", "given up", "left", "excluded", "late", "wrong"  # events
+_KINDS_OF_LOSS = {
+    "lost": "losses",
+    "given up": "losses",
+    "left": "losses",
+    "excluded": "losses",
+    "wrong": "losses",
+    "late": "lateness",
+    "slow": "lateness",
+    "preempted": "preemption",
+}
+"""What the time is lost to, by an event or a reason of absence."""
+
 _LONG = 0.1  # seconds: a longer delay counts even without an event of the machine
+_SLOW = 2.0  # times the seconds of the plan, or of its first rows: a machine counts as late
 _MIN_LOAD_FRACTION = 0.1  # fraction of its equal load from which a machine's rate is extrapolated
 
 
@@ -69,8 +82,12 @@ class Costs:
         Seconds of computing in these steps: measured, and with the cyclic assignment.
     slowest : (N,) ndarray
         Number of steps in which each machine finished computing last.
-    excess, over_plan : (N,) ndarray
-        Seconds by which these steps exceeded the optimum in hindsight, and the plan.
+    excess : (N,) ndarray
+        Seconds by which these steps exceeded the optimum in hindsight, or the plan if they took
+        twice as long as it; and seconds by which later steps were longer because the machine had
+        become half as fast, or slower (an estimate).
+    over_plan : (N,) ndarray
+        Seconds by which these steps exceeded the plan.
     loads : (N,) ndarray
         Seconds by which each machine's reading delayed steps, without the first of a part.
     read_delays : (K,) ndarray
@@ -78,15 +95,15 @@ class Costs:
     stalls : (N,) ndarray
         Seconds by which each machine stalled steps, beyond reading and computing: delays of
         machines with an event, and delays above 0.1 s that are most of a step.
+    lost : dict of str to float
+        Seconds lost to ``losses``, ``preemption``, ``waiting`` (for machines) and ``lateness``.
     stall_seconds : (K,) ndarray
         The same by step of the last chunk.
     shortage_seconds : (K,) ndarray
         Seconds that each step of the last chunk waited for other machines after a loss.
     away : (N,) ndarray
-        Seconds lost because each machine was lost, given up, excluded or had left: longer steps
-        (an estimate), and waits for machines.
-    slower : float
-        The part of `away` due to longer steps.
+        Seconds lost because each machine was away: longer steps (an estimate for later steps), and
+        waits for machines.
     stragglers : int
         S of a part with each row on L + S machines, whose unused answers are unknown; 0 if none.
     seconds_per_row : list of (N,) ndarray
@@ -103,16 +120,16 @@ class Costs:
         self.loads: Floats = np.zeros(0)
         self.stalls: Floats = np.zeros(0)
         self.away: Floats = np.zeros(0)
-        self.slower = 0.0
-        self._absence_key: tuple[bytes, list[int]] | None = (
-            None  # available machines, and those gone
-        )
-        self._absence_share = 0.0  # fraction of a step lost to machines that are gone
+        self.lost = dict.fromkeys(("losses", "preemption", "waiting", "lateness"), 0.0)
+        self._at_start: frozenset[int] = frozenset()  # machines of the first step
+        self._absence_key: tuple[bytes, tuple[int, ...]] | None = None  # available, and absent
+        self._absence = 0.0, np.zeros(0)  # fraction of a step that is lost, speeds that lack
         self.read_delays: Floats = np.zeros(0)
         self.stall_seconds: Floats = np.zeros(0)
         self.shortage_seconds: Floats = np.zeros(0)
         self._waited_steps: set[int] = set()  # steps before or in which the run waited
         self._last_seconds_per_row = np.zeros(0)  # NaN if not measured yet
+        self._first_seconds_per_row = np.zeros(0)  # of the part
         self._no_reads: Floats | None = None  # the last array of load seconds that was all zero
         self.seconds_per_row: list[Floats] = []
 
@@ -121,6 +138,7 @@ class Costs:
         machines = chunk.seconds.shape[1]
         if chunk.is_first:
             self._last_seconds_per_row = np.full(machines, np.nan)
+            self._first_seconds_per_row = np.full(machines, np.nan)
         self._add_machines(machines)
         self.seconds_per_row = []
         self.read_delays, self.stall_seconds, self.shortage_seconds = np.zeros((3, chunk.steps))
@@ -130,34 +148,38 @@ class Costs:
         stragglers = chunk.header.get("stragglers", 0)
         counts = not stragglers
         self.stragglers = self.stragglers if counts else stragglers
+        if not self._at_start:
+            self._at_start = frozenset(chunk.stretches[0].step["available"].tolist())
         last = chunk.seconds.argmax(axis=1)
         makespans = chunk.numbers["measured_makespan"]
-        best, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
-        best = best if counts else np.full(chunk.steps, np.nan)
-        late, over = np.nan_to_num(makespans - best), np.nan_to_num(makespans - plan)
-        for (
-            stretch
-        ) in chunk.stretches:  # a loss is charged to the lost machine, not to the last one
-            at, here = stretch.begin, set(stretch.step["available"].tolist())
-            events = map(kind_and_machine, stretch.step["events"])
-            gone = [n for kind, n in events if kind in DEPARTURES and n in here]
-            if gone:
-                self._charge_absence(gone, max(float(late[at]), 0.0))
+        hindsight, plan = chunk.numbers["hindsight_makespan"], chunk.numbers["predicted_makespan"]
+        hindsight = hindsight if counts else np.full(chunk.steps, np.nan)
+        late, over = np.nan_to_num(makespans - hindsight), np.nan_to_num(makespans - plan)
+        for stretch in chunk.stretches:  # its own excess is charged to a machine with an event
+            if absent := _absent_from(stretch.step):
+                at = stretch.begin
+                self._charge(absent, max(float(late[at]), 0.0), np.ones(machines))
                 late[at] = over[at] = 0.0
         any_last = chunk.seconds.any(axis=1)
+        is_late = counts & (over > (_SLOW - 1) * plan)
+        late = np.where(is_late, over, late)
+        self.lost["lateness"] += float(late[is_late].sum())
+        best = np.where(is_late, 0.0, np.where(np.isnan(hindsight), makespans, hindsight))
         last_machines, late, over = last[any_last], late[any_last], over[any_last]
         self.slowest += np.bincount(last_machines, minlength=len(self.slowest))
         self.excess += _sums(last_machines, late, len(self.excess))
         self.over_plan += _sums(last_machines, over, len(self.over_plan))
-        known = ~np.isnan(best)
+        known = ~np.isnan(hindsight)
         self.hindsight_steps += int(known.sum())
         self.computing += float(makespans[known].sum())
-        self.hindsight += float(best[known].sum())
+        self.hindsight += float(hindsight[known].sum())
         self._add_loads(chunk)
         self._add_stalls(chunk)
         self._add_cyclic(chunk, makespans, recovery, rows_per_shard, counts)
         self._record_rates(chunk)
-        self._add_absences(chunk, makespans, recovery + stragglers, rows_per_shard)
+        self._add_absences(chunk, best, recovery + stragglers, rows_per_shard)
+        waited = chunk.numbers["waited_seconds"].sum() + self.shortage_seconds.sum()
+        self.lost["waiting"] += float(waited)
 
     @property
     def cost(self) -> Floats:
@@ -166,48 +188,68 @@ class Costs:
 
     def wait(self, seconds: float, missing: Waiting) -> None:
         """Charge a wait to the machines that were away during it."""
-        gone = [n for n, why in missing.away.items() if why in DEPARTURES and n <= len(self.away)]
+        gone = [n for n, why in missing.away.items() if why != "not joined" and n <= len(self.away)]
         for machine in gone:
             self.away[machine - 1] += seconds / len(gone)
 
-    def _charge_absence(self, gone: Sequence[int], seconds: float) -> None:
-        self.slower += seconds
-        for machine in gone:
-            self.away[machine - 1] += seconds / len(gone)
+    def _charge(self, causes: Mapping[int, str], seconds: float, lost_speeds: Floats) -> None:
+        """Charge seconds to machines, given why, by the speed that each of them lacks."""
+        weights = {n: max(float(lost_speeds[n - 1]), 0.0) for n in causes}
+        total = sum(weights.values())
+        for machine, why in causes.items():
+            charged = seconds * weights[machine] / total if total else 0.0
+            (self.excess if why == "slow" else self.away)[machine - 1] += charged
+            self.lost[_KINDS_OF_LOSS[why]] += charged
 
-    def _add_absences(
-        self, chunk: Chunk, makespans: Floats, machines_per_row: int, rows: int
-    ) -> None:
-        """Estimate how much longer steps took without the machines that are gone.
+    def _add_absences(self, chunk: Chunk, best: Floats, machines_per_row: int, rows: int) -> None:
+        """Estimate how much longer steps took without the machines that are away, or slow.
 
         The estimate is the ratio of the optimal makespans with and without them, at the last
-        measured speeds.
+        measured speeds; of slow machines at the first ones, too. `best` has the (K,) seconds with
+        the optimal assignment. Of preempted machines, those count that were there at the start.
         """
+        first = self._first_seconds_per_row
+        slow = chunk.available & (np.array(self.seconds_per_row) > _SLOW * first)
         for at, (stretch, pace) in enumerate(
             zip(chunk.stretches, self.seconds_per_row, strict=True)
         ):
-            away = stretch.step["away"]
-            gone = [n for why in DEPARTURES for n in away.get(why, ()) if not np.isnan(pace[n - 1])]
-            if not gone:
+            step = stretch.step
+            in_step = _absent_from(step, chunk.seconds[stretch.begin])
+            if not (step["away"] or in_step or slow[at].any()):
                 continue
-            key = chunk.available[at].tobytes(), gone
+            causes = {
+                n: why
+                for why, machines in step["away"].items()
+                if why in _KINDS_OF_LOSS
+                for n in machines
+                if why != "preempted" or n in self._at_start
+            } | in_step
+            causes = {n: why for n, why in causes.items() if not np.isnan(pace[n - 1])}
+            present = chunk.available[at] & ~np.isnan(pace)
+            present[np.array([*in_step], np.intp) - 1] = False
+            if (present & slow[at]).any():  # but not if all are slower, as with more columns
+                slowed = pace / first
+                factor = float(np.median(slowed[present]))
+                more_than_others = present & (slowed > _SLOW * max(factor, 1.0))
+                causes |= dict.fromkeys((np.flatnonzero(more_than_others) + 1).tolist(), "slow")
+            if not causes:
+                continue
+            key = present.tobytes(), tuple(causes)
             if key != self._absence_key:
-                self._absence_key, mask = key, chunk.available[at] & ~np.isnan(pace)
-                optima = []
-                for _ in range(2):
-                    speeds = 1 / pace[mask]
-                    enough, no_loads = len(speeds) >= machines_per_row, np.zeros(len(speeds))
-                    optima.append(
-                        optimal_loads(speeds, no_loads, machines_per_row, rows)[0]
-                        if enough
-                        else 0.0
-                    )
-                    mask[np.array(gone) - 1] = True
-                without, best = optima
-                self._absence_share = max(1 - best / without, 0.0) if without else 0.0
-            self._charge_absence(
-                gone, self._absence_share * float(makespans[stretch.begin : stretch.end].sum())
-            )
+                speeds, more = np.where(present, 1 / pace, 0.0), np.zeros(len(pace))
+                for n, why in causes.items():
+                    more[n - 1] = 1 / (factor * first[n - 1] if why == "slow" else pace[n - 1])
+                without, with_them = (
+                    optimal_loads(some, np.zeros(len(some)), machines_per_row, rows)[0]
+                    if len(some := each[each > 0]) >= machines_per_row
+                    else 0.0
+                    for each in (speeds, np.maximum(speeds, more))
+                )
+                lost_share = max(1 - with_them / without, 0.0) if without else 0.0
+                self._absence_key, self._absence = key, (lost_share, more - speeds)
+            lost_share, lost_speeds = self._absence
+            seconds = float(best[stretch.begin : stretch.end].sum())
+            self._charge(causes, lost_share * seconds, lost_speeds)
 
     def _add_cyclic(
         self,
@@ -245,6 +287,8 @@ class Costs:
         for rates_of_stretch, known in zip(paces, shown, strict=True):
             self.seconds_per_row.append(self._last_seconds_per_row.copy())
             np.copyto(self._last_seconds_per_row, rates_of_stretch, where=known)
+            is_new = known & np.isnan(self._first_seconds_per_row)
+            np.copyto(self._first_seconds_per_row, rates_of_stretch, where=is_new)
 
     def _add_loads(self, chunk: Chunk) -> None:
         """Add the time by which reading delayed steps."""
@@ -269,8 +313,8 @@ class Costs:
         # Neither reading nor computing:
         other_seconds = collect - chunk.seconds.max(axis=1) - self.read_delays
         for at, delays in chunk.delays:
-            happened = map(kind_and_machine, events.get(at, ()))
-            troubled = {n for kind, n in happened if kind in _STALLING}
+            found = map(kind_and_machine, events.get(at, ()))
+            troubled = {n: _KINDS_OF_LOSS[kind] for kind, n in found if kind in _KINDS_OF_LOSS}
             delayed = {
                 n: seconds
                 for n, seconds in delays.items()
@@ -284,6 +328,8 @@ class Costs:
             charged = self.away if waited else self.stalls
             for machine, seconds in delayed.items():
                 charged[machine - 1] += stall * seconds / whole
+                if not waited:
+                    self.lost[troubled.get(machine, "lateness")] += stall * seconds / whole
             (self.shortage_seconds if waited else self.stall_seconds)[at] = stall
 
     def _add_machines(self, machines: int) -> None:
@@ -293,6 +339,25 @@ class Costs:
                 setattr(self, name, np.append(getattr(self, name), np.zeros(more)))
         if len(self._last_seconds_per_row) != machines:
             self._last_seconds_per_row = np.full(machines, np.nan)
+            self._first_seconds_per_row = np.full(machines, np.nan)
+
+
+def _absent_from(step: Mapping[str, Any], seconds: Floats | None = None) -> dict[int, str]:
+    """Return the machines that left or were late in a step, and why.
+
+    Given the (N,) seconds of the step, machines that computed some of it are left out.
+    """
+    if not step["events"]:
+        return {}
+    available = set(step["available"].tolist())
+    return {
+        n: why
+        for why, n in map(kind_and_machine, step["events"])
+        if why in _KINDS_OF_LOSS
+        and why != "wrong"
+        and n in available
+        and (seconds is None or not seconds[n - 1])
+    }
 
 
 def _sums(which: NDArray[np.int64], values: Floats, machines: int) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cec_mpi.report.absences import Absence
+from cec_mpi.report.breakdown import format_sum
 from cec_mpi.report.chunks import Floats
 from cec_mpi.report.cyclic import comparison_notes
 from cec_mpi.report.recorded_run import DONE, INTERRUPTED, RUNNING, STOPPED, Run
@@ -93,30 +94,20 @@ def key_figures(run: Run) -> list[Figure]:
     """Return three key figures: duration, time lost to waiting and losses, and imbalance."""
     if not run.steps:
         return []
-    n, costs = run.numbers, run.costs
-    whole = float(n["time"][-1])
+    costs, whole = run.costs, float(run.numbers["time"][-1])
     steps = format_count(run.steps, "step")
     if run.resumes:
         after = join_names((f"{steps_made:,}" for steps_made in run.resumes), _MAX_NAMED)
         steps += f" in {len(run.headers)} parts, resumed after {after} steps"
-    lost = {
-        "waiting for machines": float((n["waited_seconds"] + n["short_seconds"]).sum()),
-        "stalls": float(n["stall_seconds"].sum()),
-        "slower steps without lost machines (estimate)": costs.slower,
-    }
-    of = [
-        f"{format_duration(seconds)} {name}"
-        for name, seconds in lost.items()
-        if seconds >= _MIN_SHOWN_SECONDS
-    ]
-    total = sum(lost.values())
-    share = f" ({100 * total / whole:.1f} %)" if of and whole else ""
+    lost = {name: seconds for name, seconds in costs.lost.items() if seconds >= _MIN_SHOWN_SECONDS}
+    total, texts = format_sum(list(lost.values()))
+    share = f" ({100 * sum(lost.values()) / whole:.1f} %)" if lost and whole else ""
     return [
         Figure("Duration", format_duration(whole), steps),
         Figure(
             "Lost to waiting and losses",
-            f"{format_duration(total)}{share}",
-            join_names(of, _MAX_NAMED) if of else "",
+            f"{total if lost else format_duration(0)}{share}",
+            ", ".join(f"{text} {name}" for name, text in zip(lost, texts, strict=True)),
         ),
         _imbalance(run),
     ]
@@ -164,24 +155,29 @@ def machine_table(run: Run) -> dict[str, Any]:
     )
     left: dict[int, list[Absence]] = {}
     for absence in absences.entries:
-        left.setdefault(absence.machine, []).append(absence)
+        if absence.reason != "late" or not costs.stragglers:  # stragglers are late now and then
+            left.setdefault(absence.machine, []).append(absence)
     delay = costs.cost
     table: dict[str, tuple[str, Any]] = {
         "Delay": ("seconds", delay),
-        "while last": ("seconds", costs.excess),
-        "while reading": ("seconds", costs.loads),
-        "in stalls": ("seconds", costs.stalls),
-        "while away": ("seconds", costs.away),
-        "Unanswered steps": ("whole", [absences.unanswered[n] for n in numbers]),
-        "Late in steps": ("whole", [absences.late[n] for n in numbers]),
-        "Last in steps": ("whole", costs.slowest),
+        "Left": ("text", [_absences(left.get(n, []), run) for n in numbers]),
+        "Delay by slowness": ("seconds", np.maximum(costs.excess, 0)),
+        "Delay by reading": ("seconds", costs.loads),
+        "Delay by stalls": ("seconds", costs.stalls),
+        "Delay by absence": ("seconds", costs.away),
+        "Steps unanswered": ("whole", [absences.unanswered[n] for n in numbers]),
+        "Steps late": ("whole", [absences.late[n] for n in numbers]),
+        "Steps as slowest": ("whole", costs.slowest),
         "Over plan": ("seconds", np.maximum(costs.over_plan, 0)),
         "Computing": ("seconds", seconds),
         "Rows": ("whole", rows),
         "Available": ("percent", available_steps(run) / run.steps),
-        "Absences": ("text", [_absences(left.get(n, []), run) for n in numbers]),
     }
-    kept = {name: absence for name, absence in table.items() if any(map(bool, absence[1]))}
+    kept = {
+        name: (unit, values)
+        for name, (unit, values) in table.items()
+        if any(value if unit == "text" else value >= _MIN_SHOWN_SECONDS for value in values)
+    }
     first = delay if "Delay" in kept else np.zeros(len(delay))
     answers = np.array([absences.unanswered[n] + absences.late[n] for n in numbers])
     order = (

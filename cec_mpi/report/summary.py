@@ -192,16 +192,24 @@ def _machines(run: Run, number: int, runs: int) -> Html:
     table = run["by_machine"]
     units = [column["unit"] for column in table["columns"]]
     rows = []
+    head = ["Machine", *(column["label"] for column in table["columns"])]
+    place = head.index("Left") + 1 if "Left" in head else 2  # of the host
+    head.insert(place, "Host")
+    units.insert(place - 1, "text")
     for machine, *values in table["rows"]:
+        values.insert(place - 1, run["names"][machine - 1] or "\u2013")
         cells = (
-            tag("td", _format_value(value, unit), class_="text" if unit == "text" else None)
-            for value, unit in zip(values, units, strict=True)
+            tag(
+                "td",
+                _format_value(value, unit),
+                class_="text" if unit == "text" else None,
+                data_label=label,  # shown where a row has several lines
+            )
+            for value, unit, label in zip(values, units, head[1:], strict=True)
         )
         name = tag("th", link(f"{machine}", runs, number, machine=machine), scope="row")
-        host = tag("td", run["names"][machine - 1] or "\u2013", class_="text")
-        rows.append(tag("tr", name, host, *cells))
-    head = ["Machine", "Host", *(column["label"] for column in table["columns"])]
-    text = ["text", "text", *("text" if unit == "text" else None for unit in units)]
+        rows.append(tag("tr", name, *cells))
+    text = ["text", *("text" if unit == "text" else None for unit in units)]
     return _table(table["caption"], head, rows, "by-machine", text)
 
 

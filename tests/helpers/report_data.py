@@ -134,12 +134,12 @@ def run(
             "caption": "Machines, in descending order of delay",
             "columns": [
                 {"label": "Delay", "unit": "seconds"},
-                {"label": "Last in steps", "unit": "whole"},
+                {"label": "Left", "unit": "text"},
+                {"label": "Steps as slowest", "unit": "whole"},
                 {"label": "Available", "unit": "percent"},
-                {"label": "Absences", "unit": "text"},
             ],
             "rows": [
-                [n + 1, 3.2 / (k + 1), int(steps * 0.8 / (k + 2)), float(here[n].mean()), ""]
+                [n + 1, 3.2 / (k + 1), "", int(steps * 0.8 / (k + 2)), float(here[n].mean())]
                 for k, n in enumerate(rng.permutation(machines).tolist())
             ],
         },

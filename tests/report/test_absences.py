@@ -18,7 +18,8 @@ def left(run, machine=4):
     """What the table of machines says of when it left."""
     table = machine_table(run)
     (row,) = [each for each in table["rows"] if each[0] == machine]
-    return row[-1] if table["columns"][-1]["label"] == "Absences" else ""
+    labels = [column["label"] for column in table["columns"]]
+    return dict(zip(labels, row[1:], strict=True)).get("Left", "")
 
 
 @pytest.mark.parametrize("why", ["lost", "given up", "left", "excluded", "late", "not joined"])
@@ -50,14 +51,13 @@ def test_a_loss_in_a_last_step_that_did_not_end_is_told(make_run):
 
 
 def test_a_machine_that_was_late_and_given_up_later(make_run):
-    """A late one has not left."""
     given_up = {"given up": 4, "reason": "slow"}
     steps = [step_of(0), step_of(1, events=[{"late": 4}]), step_of(2, **THREE, why="late")]
     late = Run(str(make_run(steps, name="late")))
-    assert (left(late), late.absences.late) == ("", {4: 1})
+    assert (left(late), late.absences.late) == ("step 1 (late), no return", {4: 1})
     steps += [step_of(3, **THREE, why="given up", events=[given_up]), step_of(4)]
     run = Run(str(make_run(steps)))
-    assert (left(run), run.absences.late) == ("step 3 (given up), returned in step 4", {4: 1})
+    assert (left(run), run.absences.late) == ("step 1 (late, given up), returned in step 4", {4: 1})
 
 
 def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
@@ -68,13 +68,17 @@ def test_a_machine_that_is_replaced_within_a_step_left_all_the_same(make_run):
     assert left(run) == "step 1 (lost), returned in the same step"
 
 
-def test_a_machine_that_is_late_or_preempted_has_not_left(make_run):
+def test_stragglers_have_not_left(make_run):
     steps = [step_of(0), step_of(1, unanswered=[4])]
     steps += [step_of(n, **THREE, why="late") for n in range(2, 30)]
     run = Run(str(make_run(steps, header={"stragglers": 1})))
     assert (run.absences.late, run.absences.unanswered, left(run)) == ({4: 28}, {4: 1}, "")
-    run = Run(str(make_run([step_of(0), step_of(1, **THREE), step_of(2)], name="preempted")))
-    assert left(run) == ""
+
+
+def test_a_machine_that_is_preempted_has_left_if_it_was_there(make_run):
+    steps = [step_of(0), step_of(1, **THREE), step_of(2)]
+    assert left(Run(str(make_run(steps)))) == "step 1 (preempted), returned in step 2"
+    assert left(Run(str(make_run(steps[1:], name="later")))) == ""
 
 
 @pytest.mark.parametrize(

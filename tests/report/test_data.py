@@ -126,9 +126,10 @@ def test_stalls_are_in_the_table_of_machines(make_run):
     )
     (one,) = data(run)["runs"]
     assert one["by_machine"]["columns"][0]["label"] == "Delay"
-    # 2 s of delay; 0.075 s over the optimum in each step, that of the loss charged to machine 4
+    # 2 s of delay; 0.075 s over the optimum in each step, that of the loss charged to machine 4,
+    # without which the optimum is 1.2 times as long
     assert [row[:2] for row in one["by_machine"]["rows"][:2]] == [
-        [4, pytest.approx(2.075)],
+        [4, pytest.approx(2.075 + 0.125 * (1 - 1 / 1.2))],
         [3, pytest.approx(0.075)],
     ]
 
@@ -140,8 +141,10 @@ def test_with_stragglers_the_table_begins_with_who_did_not_answer(make_run):
     steps = [step_of(0), step_of(1, **silent), step_of(2, **GONE, why="late")]
     (one,) = data(make_run(steps, header={"stragglers": 1}))["runs"]
     labels = [each["label"] for each in one["by_machine"]["columns"]]
-    assert labels[:3] == ["Unanswered steps", "Late in steps", "Last in steps"]
-    assert one["by_machine"]["rows"][0][:3] == [4, 1, 1]
+    first = dict(zip(labels, one["by_machine"]["rows"][0][1:], strict=True))
+    assert one["by_machine"]["rows"][0][0] == 4
+    assert (first["Steps unanswered"], first["Steps late"]) == (1, 1)
+    assert first["Delay"] == pytest.approx(0.1)  # half of a step: three for each row, of three
     assert one["by_machine"]["caption"] == "Machines, in descending order of missing answers"
 
 

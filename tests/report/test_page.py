@@ -148,15 +148,39 @@ def test_the_top_says_in_words_what_ran(browser):
 
 def test_machines_and_the_map_have_room_at_1280_pixels(browser):
     made = report_data.run(speeds=(1,) * 20, steps=200)
-    for label, value in (("while last", 1.25), ("in stalls", 2.5), ("while away", 0.75)):
-        made["by_machine"]["columns"].insert(1, {"label": label, "unit": "seconds"})
+    for label, value in (
+        ("Delay by slowness", 1.25),
+        ("Delay by stalls", 2.5),
+        ("Delay by absence", 0.75),
+    ):
+        made["by_machine"]["columns"].insert(2, {"label": label, "unit": "seconds"})
         for row in made["by_machine"]["rows"]:
-            row.insert(2, value)
+            row.insert(3, value)
     for row in made["by_machine"]["rows"]:
-        row[-1] = "step 12 (lost), returned in step 20"
+        row[2] = "step 12 (lost), returned in step 20"
     browser.open(page(report_data.report(made)), width=1280)
     wide = "const it = document.querySelector('.by-machine').parentElement;"
     assert browser.run(f"{wide} return it.scrollWidth <= it.clientWidth")
+
+
+def test_all_of_a_machine_is_seen_at_400_pixels_and_on_paper(browser):
+    """First its number, its delay and when it left; no text ends outside of the table."""
+    made = report_data.run(speeds=(1,) * 20, steps=200)
+    made["by_machine"]["rows"][0][2] = "step 12 (lost), returned in step 20"
+    browser.open(page(report_data.report(made)), width=400)
+    for media in ("screen", "print"):
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
+        row = browser.find(".by-machine tbody tr").text
+        assert "3.20 s step 12 (lost), returned in step 20" in row.replace("\n", " ")
+        assert browser.run(
+            """
+            const box = document.querySelector(".by-machine").parentElement;
+            const edge = box.getBoundingClientRect().right;
+            return [...box.querySelectorAll("td, th, caption")].every(
+              (it) => it.getBoundingClientRect().right <= edge + 0.5);
+            """
+        )
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_one_long_step_does_not_flatten_the_charts(browser):
@@ -323,7 +347,7 @@ def test_machines_are_listed_by_what_they_cost(browser):
     browser.open(page(report_data.report(made)))
     rows = browser.run(ROWS, "table.by-machine")
     first = made["by_machine"]["rows"][0]
-    assert rows[0][:4] == [str(first[0]), made["names"][first[0] - 1], "3.20 s", "80"]
+    assert rows[0][:5] == [str(first[0]), "3.20 s", "", made["names"][first[0] - 1], "80"]
     assert len(rows) == 8
     browser.click(".by-machine tbody tr:nth-child(2) a")
     machine = str(made["by_machine"]["rows"][1][0])

@@ -25,7 +25,7 @@ function events() {
     );
     const of = found.length < all.length ? ` of ${whole(all.length)}` : "";
     const shown = found.length > most ? `, the first ${whole(most)} shown` : "";
-    byId("event-count").textContent = `${whole(found.length)}${of} events${shown}`;
+    byId("event-count").textContent = `${whole(found.length)}${of} event${all.length > 1 ? "s" : ""}${shown}`;
     byId("all-events").hidden = found.length <= most;
   }
 
