@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
+import subprocess
 import tomllib
 
 import pytest
@@ -51,6 +53,9 @@ def test_one_version_everywhere():
         r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
     )
     assert headings[:2] == ["Unreleased", cec_mpi.__version__]
+    assert f"## [{cec_mpi.__version__}] - {cited['date-released']}\n" in (
+        ROOT / "CHANGELOG.md"
+    ).read_text("utf-8")
     named = re.findall(r"cec_mpi-(\d[\d.]*\d)", (ROOT / "docs/howto/install.md").read_text("utf-8"))
     assert set(named) == {cec_mpi.__version__}
 
@@ -68,3 +73,44 @@ def test_citations_have_what_programs_want_and_name_the_paper():
     assert paper["title"] in page
     for author in paper["authors"]:
         assert f"{author['family-names']}, {author['given-names']}" in page
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone of the project's scripts and of what a release reads, with one commit."""
+    for name in ("scripts/release", "cec_mpi/_version.py", "CHANGELOG.md", "CITATION.cff"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "All")
+    return tmp_path
+
+
+def git(directory, *words):
+    who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
+    subprocess.run(["git", *who, *words], cwd=directory, check=True)
+
+
+@pytest.mark.parametrize(
+    ("tag", "changed", "message"),
+    [
+        ("v9.9.9", {}, r"v9\.9\.9 has version .*, expected the tag v"),
+        ("", {}, "v0.0.0: no such tag"),
+        ("current", {"CHANGELOG.md": "## [Unreleased]\n"}, "CHANGELOG.md of .* has no line"),
+        ("current", {"CITATION.cff": "date-released: 1999-01-01\n"}, "CITATION.cff of .*expected"),
+    ],
+)
+def test_a_release_needs_a_tag_that_agrees_with_its_files(clone, tag, changed, message):
+    for name, text in changed.items():
+        (clone / name).write_text(text)
+        git(clone, "commit", "-qam", "Change it")
+    if tag:
+        tag = f"v{cec_mpi.__version__}" if tag == "current" else tag
+        git(clone, "tag", tag)
+    done = subprocess.run(
+        [clone / "scripts" / "release", tag or "v0.0.0"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert re.match(rf"scripts/release: {message}", done.stderr), done.stderr
+    assert not (clone / "release").exists()
