@@ -1,9 +1,9 @@
-"""The paper, in its own letters and in exact fractions.
+"""The paper in exact fractions, with its own notation.
 
 N. Woolsey, R.-R. Chen and M. Ji, "Heterogeneous Computation Assignments in Coded Elastic
-Computing". Numbers in parentheses are those of its equations, and machines are counted from 1.
-Functions take and return int and Fraction. Other modules do the same faster, in floats or in whole
-rows: their docstrings name the function that they replace, and tests compare them with it.
+Computing". Numbers in parentheses refer to its equations, and machines are counted from 1.
+Functions take and return int and Fraction. Other modules have faster versions, in floats or in
+whole rows: their docstrings name the function here, and tests compare the results.
 
 X is cut into L parts of q/L rows, and machine n stores one coded combination of them (1). In time
 step t the machines of N_t are available, with speeds s[n] in rows per unit of time. Each row of the
@@ -17,17 +17,17 @@ Where the paper's text is wrong or silent:
 - (7) needs two more constraints: the M_f are disjoint, and each P_f is a subset of N_t.
 - Theorem 1 needs N_t > L. If N_t = L, all machines compute all rows; if N_t < L, no step is
   possible.
-- The proof of Theorem 1 says that k* minimises c_k, and that it maximises it. It maximises: c* is
-  the largest c_k with k from N_t - L + 1 to N_t, and k* is the largest k that attains it.
-- Algorithm 1 does not order machines with equal loads. The example's sets P_f come out as printed
-  if the one with the lower number counts as smaller.
+- The proof of Theorem 1 says both that k* minimises c_k and that it maximises it. It maximises: c*
+  is the largest c_k with k from N_t - L + 1 to N_t, and k* is the largest k that attains it.
+- Algorithm 1 does not order machines with equal loads. To reproduce the sets P_f of the example,
+  the machine with the lower number must count as smaller.
 - If L = 1, P_f has one machine: its second part, the last L - 1 of the list, is empty.
 - Section III, t = 2: "machines 3, 5 and 6 require 2/5" should name machines 2, 5 and 6.
-- In floating point Algorithm 1 fails: residues such as 1e-17 count as rows that are left.
+- In floating point Algorithm 1 fails: residues such as 1e-17 count as remaining rows.
 
 Examples
 --------
-The example of Sections III to V: N = 6 machines, any L = 3 of which are enough.
+The example of Sections III to V: N = 6 machines, any L = 3 of them suffice.
 
 >>> s = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4, 6: 4}  # (8)
 >>> for preempted in set(), {4}, {4, 6}, {1, 4, 6}:
@@ -67,7 +67,7 @@ from cec_mpi.errors import InfeasibleError, InputError
 
 Exact = int | Fraction
 Numbers = Mapping[int, Exact]
-"""A number of each available machine."""
+"""One number for each available machine."""
 
 
 class Load(NamedTuple):
@@ -80,7 +80,7 @@ class Load(NamedTuple):
     c : Fraction
         c*, the time of the step in shards per unit of speed.
     k : int or None
-        k*: so many of the slowest machines finish at c*; None if there are only L machines.
+        k*: the k* slowest machines all finish at c*. None if there are only L machines.
     """
 
     mu: dict[int, Fraction]
@@ -98,13 +98,14 @@ class Block(NamedTuple):
     P : tuple of int
         P_f, the L machines that compute it, ascending.
     m : dict of int to Fraction or int
-        What each machine still had to compute before.
+        Remaining load of each machine before the iteration.
     total : Fraction or int
         L', the sum of m.
     smallest : int
-        l[1], the machine with the smallest load left.
+        l[1], the machine with the smallest remaining load.
     next_largest : int or None
-        l[N' - L + 1], the machine with the largest load left outside P_f; None if there is none.
+        l[N' - L + 1], the machine with the largest remaining load outside P_f. None if P_f has all
+        machines with remaining load.
     """
 
     alpha: Exact
@@ -121,9 +122,9 @@ def coded_shards(G: ArrayLike, X: ArrayLike) -> NDArray[Any]:
     Parameters
     ----------
     G : (N, L) array_like
-        Generator matrix, any L rows of which are invertible.
+        Generator matrix. Any L of its rows must be invertible.
     X : (q, r) array_like
-        L divides q.
+        q must be a multiple of L.
 
     Returns
     -------
@@ -154,15 +155,15 @@ def computation_time(mu: Numbers, s: Numbers) -> Fraction:
     return max(Fraction(mu[n]) / s[n] for n in mu)
 
 
-# Why Theorem 1 holds. In the time c machine n computes at most min(1, c s[n]) of its shard, and
-# together the machines must compute L shards. The sum of min(1, c s[n]) grows with c, and equals L
-# at c*; in less time the machines compute less than L shards, so no load is faster. Machines with
-# c* s[n] <= 1 all finish at c*, and faster ones have computed whole shards before. With ascending
-# speeds the former are the first k, so that c (s[1] + .. + s[k]) + N_t - k = L, the equation in
-# (15). Its right side says that machine k computes at most its shard, its left side that machine
-# k + 1 could compute more than its own. If the right side fails for k, which means c_k > 1 / s[k],
-# the left side holds for k - 1 (25). So a search downwards from N_t need only look at the right
-# side, and ends at N_t - L + 1 at the latest: there c_k = 1 / (s[1] + .. + s[k]) <= 1 / s[k].
+# Proof of Theorem 1. In time c machine n computes at most min(1, c s[n]) of its shard, and all
+# machines must compute L shards in total. The sum of min(1, c s[n]) grows with c and equals L at
+# c*. In less time the machines compute less than L shards, so no load is faster. Machines with
+# c* s[n] <= 1 all finish at c*; faster machines finish their whole shards before. With ascending
+# speeds the former are the first k, so c (s[1] + .. + s[k]) + N_t - k = L, the equation in (15).
+# Its right side says that machine k computes at most its shard, its left side that machine k + 1
+# could compute more than its shard. If the right side fails for k, that is c_k > 1 / s[k], the left
+# side holds for k - 1 (25). So a search downwards from N_t needs only the right side. It ends at
+# N_t - L + 1 at the latest, where c_k = 1 / (s[1] + .. + s[k]) <= 1 / s[k].
 
 
 def optimal_load(s: Numbers, L: int) -> Load:
@@ -198,24 +199,24 @@ def optimal_load(s: Numbers, L: int) -> Load:
 
 
 def algorithm_1(mu: Numbers, L: int) -> list[Block]:
-    """Run Algorithm 1: find at most N_t blocks of rows that meet the loads of all machines.
+    """Run Algorithm 1: return at most N_t blocks of rows that give each machine its load.
 
     Parameters
     ----------
     mu : dict of int to int or Fraction
-        Load of each available machine: of a shard, whose sum is L, or whole rows.
+        Load of each available machine, in shards (with sum L) or in rows.
     L : int
         Machines that compute each row.
 
     Returns
     -------
     list of Block
-        Each iteration finishes a machine, or puts one into all further blocks.
+        Each iteration finishes a machine, or adds a machine to all further blocks.
 
     Raises
     ------
     InputError
-        No blocks can meet these loads, because one is negative or exceeds 1/L of their sum (26).
+        No such blocks exist, because a load is negative or exceeds 1/L of the sum (26).
     InfeasibleError
         There are fewer than L machines.
 
@@ -240,9 +241,9 @@ def algorithm_1(mu: Numbers, L: int) -> list[Block]:
     blocks = []
     while any(m.values()):
         total = sum(m.values())  # L'
-        # Machines with rows left, from the smallest load to the largest, in the order of numbers.
+        # Machines with remaining load, from the smallest to the largest (ties: by number).
         l = sorted((n for n in sorted(m) if m[n]), key=lambda n: m[n])  # noqa: E741
-        rest = len(l) - L  # N' - L; the paper's l[N' - L + 1] is l[rest], counted from 0
+        rest = len(l) - L  # N' - L; the paper counts from 1, so its l[N' - L + 1] is l[rest]
         P = [l[0], *l[rest + 1 :]]
         alpha, outside = m[l[0]], None
         if rest >= 1:
@@ -255,7 +256,7 @@ def algorithm_1(mu: Numbers, L: int) -> list[Block]:
 
 
 def row_sets(blocks: Sequence[Block], rows: int) -> list[range]:
-    """Return the rows M_f of each block, one after the other: the last line of Algorithm 1.
+    """Return the rows M_f of each block, consecutively: the last line of Algorithm 1.
 
     Parameters
     ----------
@@ -267,7 +268,7 @@ def row_sets(blocks: Sequence[Block], rows: int) -> list[range]:
     Raises
     ------
     InputError
-        A block has no whole number of rows.
+        The size of a block is not a whole number of rows.
 
     Examples
     --------
@@ -285,7 +286,7 @@ def row_sets(blocks: Sequence[Block], rows: int) -> list[range]:
 
 
 def assigned_rows(n: int, M: Sequence[range], P: Sequence[tuple[int, ...]]) -> list[int]:
-    """Return the rows W_n that machine n computes: those of the blocks that it is in (6).
+    """Return the rows W_n that machine n computes: the rows of its blocks (6).
 
     Examples
     --------
@@ -303,8 +304,8 @@ def decode(
 ) -> NDArray[Any]:
     """Return y = X w (2) from the answers of L machines to each row.
 
-    The answers to row i are L equations with the rows of G of these machines for the entries i of
-    ``X_1 w .. X_L w``.
+    The answers to row i are L equations for the entries i of ``X_1 w .. X_L w``. Their coefficients
+    are the rows of G of the machines.
 
     Parameters
     ----------
@@ -312,7 +313,7 @@ def decode(
     M, P : sequence
         The rows and machines of each block.
     V : dict
-        V_n (3): answers of each machine, by the row.
+        V_n (3): the answers of each machine, by row.
 
     Returns
     -------
@@ -377,7 +378,7 @@ def multiply(G: ArrayLike, X: ArrayLike, w: ArrayLike, s: Numbers) -> NDArray[An
 
 
 def _check_exact(numbers: Numbers, L: int) -> None:
-    """Raise unless there are L numbers or more, all of them int or Fraction."""
+    """Raise unless there are at least L numbers, all of them int or Fraction."""
     if L < 1:
         raise InputError(f"L = {L}: expected at least 1")
     if not all(isinstance(number, int | Fraction) for number in numbers.values()):

@@ -73,7 +73,7 @@ class Speeds(Protocol):
         """Take the rows and seconds of each machine in a step; 0 if preempted."""
 
 
-class GivenSpeeds:
+class FixedSpeeds:
     """Relative speeds that the user has given; only rows per second are fitted.
 
     Seconds are ``rows / (scale * speed)``, where the scale of each kind of product is the
@@ -94,7 +94,7 @@ class GivenSpeeds:
     Examples
     --------
     >>> from cec_mpi.core.demand import CodedDemand
-    >>> speeds = GivenSpeeds([1.0, 2.0], CodedDemand(2, 2, 200))
+    >>> speeds = FixedSpeeds([1.0, 2.0], CodedDemand(2, 2, 200))
     >>> speeds.observe("matvec", [100, 200], [0.5, 0.5])
     >>> speeds.plan_speeds((1, 2)), speeds.scale
     ((1.0, 2.0), 200.0)
@@ -148,7 +148,7 @@ class GivenSpeeds:
         rates = self._rates.setdefault(kind, [])
         if len(rates) == _SCALE_STEPS:
             return
-        which, counts, times = measured(rows, seconds)
+        which, counts, times = valid_measurements(rows, seconds)
         rates.append(counts / times / self._speeds[which])
         if any(step.size for step in rates):
             self._scales[kind] = float(np.median(np.concatenate(rates)))
@@ -196,7 +196,7 @@ def hindsight_makespan(
     )
 
 
-def measured(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
+def valid_measurements(rows: ArrayLike, seconds: ArrayLike) -> tuple[Ints, Floats, Floats]:
     """Return the machines (from 0) that showed a speed, with their rows and seconds.
 
     A time of 0 is below the resolution of the clock and shows no speed.
@@ -441,7 +441,7 @@ class SpeedEstimator:
                 return
             if sums.steps:
                 self._update_from_mean(kind, sums.rows, *sums.taken(), sums.steps)
-        which, counts, times = measured(rows, seconds)
+        which, counts, times = valid_measurements(rows, seconds)
         self._update_from_mean(kind, rows, which, counts, np.log(times), 1)
 
     def _update_from_mean(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.replicas.holders import spread_copies
-from cec_mpi.core.replicas.parts import PARTS, Parts, cut_parts
+from cec_mpi.core.replicas.parts import PARTS_PER_MACHINE, Parts, cut_parts
 from cec_mpi.encoding.options import EncodeOptions
 from cec_mpi.encoding.rounding import NO_ROUNDING, measure_rounding, warn_of_rounding
 from cec_mpi.encoding.sparse import SparseRows, check_is_sparse, sparse_rows
@@ -61,7 +61,7 @@ def encode_replicas(
     options.refuse_code_options()
     check_new(directory)
     with input_errors(directory), sparse_rows(source, directory, options) as rows:
-        parts = cut_parts(rows.pointers, PARTS * options.machines)
+        parts = cut_parts(rows.pointers, PARTS_PER_MACHINE * options.machines)
         speeds = options.speeds or (1.0,) * options.machines
         if len(speeds) != options.machines:
             raise InputError(

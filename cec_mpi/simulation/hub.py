@@ -243,7 +243,7 @@ class SimulatedEnd(LocalMasterEnd):
         """Begin a step, by broadcast along a tree."""
         size = 0
         if assignment is not self._assignment:
-            size = _INTERVAL * sum(map(len, assignment.intervals_of_all().values()))
+            size = _INTERVAL * sum(map(len, assignment.all_intervals().values()))
         super().announce(step, product, assignment, values)
         self._broadcast(size + (self._represented_bytes(values) if self._is_short(values) else 0))
         self.hub.run_due_actions()

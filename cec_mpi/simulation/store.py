@@ -14,7 +14,7 @@ from cec_mpi.core.code.conditioning import Conditioning, condition_numbers, samp
 from cec_mpi.core.code.families import make_generator
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders, spread_copies
-from cec_mpi.core.replicas.parts import CELLS, PARTS, ROW_OVERHEAD, Parts
+from cec_mpi.core.replicas.parts import CELLS_PER_PART, PARTS_PER_MACHINE, ROW_OVERHEAD, Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.store.coded.grid import Grid
@@ -300,10 +300,10 @@ def copies_store(
     if speeds is not None and len(speeds) != machines:
         raise InputError(f"{len(speeds)} speeds, but {machines} machines: expected one for each")
     if holders is None:
-        count = min(rows, PARTS * machines)
+        count = min(rows, PARTS_PER_MACHINE * machines)
         holders = spread_copies(count, speeds or (1.0,) * machines, copies)
     count = len(holders)
-    cells = max(1, min(CELLS, _MOST_CELLS // count, rows // count))
+    cells = max(1, min(CELLS_PER_PART, _MOST_CELLS // count, rows // count))
     few = count * cells
     row_scale = rows / few
     starts = np.arange(few + 1)

@@ -39,7 +39,7 @@ def test_a_plan(available, scheme):
     assert counts.sum() == 3 * ROWS
     assert sum(b.stop - b.start for b in assignment.blocks) == ROWS
     assert all(len(set(block.machines)) == 3 for block in assignment.blocks)
-    for n, bounds in enumerate(plan.bounds(6), start=1):
+    for n, bounds in enumerate(plan.interval_bounds(6), start=1):
         assert sum(bounds[1::2]) - sum(bounds[::2]) == counts[n - 1] == assignment.count(n)
     assert Assignment.from_array(assignment.to_array()).blocks == assignment.blocks
     if scheme == "heterogeneous":
@@ -85,9 +85,11 @@ def test_a_flow_of_many_rows_is_as_large_as_one_of_few(network, odd, bits):
     supplies, sizes, pairs, capacities = network
     times, machines = 2**bits + odd, len(capacities)
     of_pairs = [sizes[g] for g, _ in pairs]
-    few = Network(supplies, of_pairs, pairs, machines).flow(np.array(capacities))
+    few = Network(supplies, of_pairs, pairs, machines).max_flow(np.array(capacities))
     more_supplies, more_sizes = ([each * times for each in rows] for rows in (supplies, of_pairs))
-    many = Network(more_supplies, more_sizes, pairs, machines).flow(np.array(capacities) * times)
+    many = Network(more_supplies, more_sizes, pairs, machines).max_flow(
+        np.array(capacities) * times
+    )
     assert many.sum() == few.sum() * times
     assert (many >= 0).all()
     assert (many <= np.array(more_sizes)).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cec_mpi.core.demand import CodedDemand, optimal_loads
 from cec_mpi.core.plan.load import fractional_load
 from cec_mpi.core.plan.planner import Planner, plan_step
-from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, hindsight_makespan
+from cec_mpi.core.speeds import FixedSpeeds, SpeedEstimator, hindsight_makespan
 from cec_mpi.errors import InfeasibleError, InputError
 
 EVERYONE = (1, 2, 3, 4, 5, 6)
@@ -455,7 +455,7 @@ def test_what_cannot_be_planned_is_refused(machines, copies, rows, error):
 
 
 @pytest.mark.parametrize(
-    "speeds", [GivenSpeeds(TRUE, CodedDemand(6, 3, 420)), SpeedEstimator(CodedDemand(6, 3, 420))]
+    "speeds", [FixedSpeeds(TRUE, CodedDemand(6, 3, 420)), SpeedEstimator(CodedDemand(6, 3, 420))]
 )
 def test_too_few_machines_have_no_bound_and_do_no_harm(speeds):
     tuple_ = speeds.plan_speeds(EVERYONE)
@@ -470,7 +470,7 @@ def test_too_few_machines_have_no_bound_and_do_no_harm(speeds):
 
 
 def test_given_speeds_are_published_as_they_are():
-    speeds = GivenSpeeds(TRUE, CodedDemand(6, 3, 420))
+    speeds = FixedSpeeds(TRUE, CodedDemand(6, 3, 420))
     first = speeds.plan_speeds(EVERYONE)
     assert first == (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
     speeds.observe("matvec", [210] * 6, [1.0, 9.0, 1.0, 5.0, 1.0, 2.0])
@@ -478,7 +478,7 @@ def test_given_speeds_are_published_as_they_are():
 
 
 def test_the_scale_of_given_speeds_is_a_median_over_the_first_five_steps_of_a_kind():
-    speeds = GivenSpeeds([1.0, 2.0], CodedDemand(2, 1, 420))
+    speeds = FixedSpeeds([1.0, 2.0], CodedDemand(2, 1, 420))
     assert speeds.scale is None
     assert speeds.predict("matvec", [1, 1]) is speeds.bound("matvec", (1, 2)) is None
     speeds.observe("matvec", [0, 0], [0.0, 0.0])

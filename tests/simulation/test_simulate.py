@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cec_mpi.core.plan.load import least_time
+from cec_mpi.core.plan.load import c_star_and_k_star
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.emulation import SpeedChange
@@ -43,7 +43,7 @@ def scenario(
 @pytest.mark.parametrize("elastic", [False, True])
 def test_steps_take_the_time_of_theorem_1(elastic):
     outcome = simulate(scenario(elastic=elastic))
-    level, _ = least_time(SPEEDS, 3)
+    level, _ = c_star_and_k_star(SPEEDS, 3)
     assert outcome.steps == 3
     assert outcome.seconds == pytest.approx(3 * level * 420, rel=1e-3)
     assert outcome.above_optimum == pytest.approx(0, abs=0.5)

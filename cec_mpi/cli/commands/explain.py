@@ -251,6 +251,10 @@ def explain_copies(
         "makespan": plan.makespan * rows / total,
         "bound": plan.bound * rows / total,
         "fatal": [list(machines_of_set) for machines_of_set in fatal_sets(holders, available)],
-        "lost": spread.lost,
-        "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
+        "lost": spread.loss_probability,
+        "over_optimum": {
+            "mean": spread.mean_ratio,
+            "worst": spread.max_ratio,
+            "away": spread.unavailable,
+        },
     }

@@ -133,10 +133,10 @@ def _spread_copies(arguments: argparse.Namespace) -> tuple[Parts, Holders]:
     import numpy as np
 
     from cec_mpi.core.replicas.holders import spread_copies
-    from cec_mpi.core.replicas.parts import PARTS, cut_parts
+    from cec_mpi.core.replicas.parts import PARTS_PER_MACHINE, cut_parts
 
     speeds = [float(speed) for speed in arguments.speeds]
-    parts = cut_parts(np.arange(arguments.rows + 1), PARTS * len(speeds))
+    parts = cut_parts(np.arange(arguments.rows + 1), PARTS_PER_MACHINE * len(speeds))
     return parts, spread_copies(parts.count, speeds, arguments.copies, arguments.spread)
 
 

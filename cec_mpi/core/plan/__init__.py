@@ -1,1 +1,1 @@
-"""Plans: which machine computes which rows, the optimal loads, and Algorithm 1."""
+"""Plans of steps: optimal loads (Theorem 1) and assignments of rows (Algorithm 1)."""

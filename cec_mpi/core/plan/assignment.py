@@ -1,4 +1,4 @@
-"""Assignments: which machines compute which rows. They are checked when they are made."""
+"""Validated assignments of rows to machines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cec_mpi.text import plural
 
 Ints = NDArray[np.int64]
 Intervals = tuple[tuple[int, int], ...]
-"""Rows ``start <= row < stop`` each, ascending."""
+"""Pairs ``(start, stop)``, each for the rows ``start <= row < stop``, ascending."""
 Integers = NDArray[np.integer]
 _Number = TypeVar("_Number", bound=np.generic)
 
-_PIECE = 1 << 18  # numbers
+_BATCH_SIZE = 1 << 18  # array entries
 Scheme = Literal["heterogeneous", "cyclic"]
 
 
@@ -36,17 +36,16 @@ class Block:
 class Assignment:
     """An assignment of each row to exactly ``machines_per_row`` machines.
 
-    An assignment never changes, and it is hashable: equal assignments compare equal. The
-    constructor checks that it is valid.
+    Assignments are immutable and hashable. The constructor validates them.
 
     Parameters
     ----------
     available : (N_t,) sequence of int
-        Numbers of the available machines, ascending, counted from 1.
+        The available machines, ascending, counted from 1.
     loads : (N_t,) array_like of int
-        Rows that each of them computes.
+        Number of rows of each available machine.
     starts, stops : (F,) array_like of int
-        First row of each block, and the row after its last.
+        Each block f has the rows ``starts[f] <= row < stops[f]``.
     machines : (F, machines_per_row) array_like of int
         The machines of each block, ascending.
 
@@ -60,8 +59,8 @@ class Assignment:
     Raises
     ------
     InputError
-        The blocks do not partition the rows, a block names a machine twice or one that
-        is not available, or a load is not met.
+        The blocks do not partition the rows, a block lists a machine twice or an unavailable
+        machine, or the blocks contradict the loads.
 
     Examples
     --------
@@ -94,10 +93,10 @@ class Assignment:
     ) -> None:
         fields: dict[str, object] = {
             "available": tuple(int(n) for n in available),
-            "loads": frozen("loads", loads, np.int64),
-            "starts": frozen("starts", starts, np.int64),
-            "stops": frozen("stops", stops, np.int64),
-            "machines": frozen("machines", machines, np.int32),
+            "loads": as_readonly("loads", loads, np.int64),
+            "starts": as_readonly("starts", starts, np.int64),
+            "stops": as_readonly("stops", stops, np.int64),
+            "machines": as_readonly("machines", machines, np.int32),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -143,7 +142,7 @@ class Assignment:
         )
 
     def count(self, machine: int) -> int:
-        """Return the number of rows of a machine: 0 if it is preempted."""
+        """Return the number of rows of a machine, 0 if it is unavailable."""
         position = self._position.get(machine)
         return 0 if position is None else int(self.loads[position])
 
@@ -155,53 +154,53 @@ class Assignment:
         mine = mine[np.argsort(self.starts[mine])]
         return tuple(_merge_intervals(mine * 0, self.starts[mine], self.stops[mine])[1])
 
-    def intervals_of_all(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
-        """Return the `intervals` of each available machine, computed at once and kept."""
+    def all_intervals(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """Return the `intervals` of each available machine; the result is cached."""
         return self._intervals
 
     def counts(self, machines: int) -> Ints:
-        """Return the rows of machines 1..`machines`, 0 if preempted, as an (machines,) array."""
+        """Return the number of rows of each machine 1..`machines`, 0 if it is unavailable."""
         counts = np.zeros(machines, dtype=np.int64)
         counts[np.asarray(self.available) - 1] = self.loads
         return counts
 
     @cached_property
     def positions(self) -> Ints:
-        """Positions of the answers to each block among all answers, shape (F, machines_per_row).
+        """Positions of each block in the concatenated answers, shape (F, machines_per_row).
 
-        Answers are in the order of machines, and those of a machine in the order of its rows:
+        The answers of machines are concatenated in ascending order, each in the order of rows.
         ``positions[f, k]`` is the index of the answer of ``machines[f, k]`` to the first row of
         block f.
         """
-        along, _, machine_order = self._row_order
-        sizes = np.repeat((self.stops - self.starts)[along], self.machines_per_row)
+        block_order, _, machine_order = self._sort_orders
+        sizes = np.repeat((self.stops - self.starts)[block_order], self.machines_per_row)
         ends = np.cumsum(sizes[machine_order])
         flat = np.empty_like(ends)
         flat[machine_order] = ends - sizes[machine_order]
         positions = np.empty(self.machines.shape, dtype=np.int64)
-        positions[along] = flat.reshape(self.machines.shape)
+        positions[block_order] = flat.reshape(self.machines.shape)
         positions.flags.writeable = False
         return positions
 
     @cached_property
-    def _row_order(self) -> tuple[Ints, Integers, Ints]:
-        """The blocks along the rows, their machines one after the other, and these in order."""
-        along = np.argsort(self.starts, kind="stable")
-        owners = self.machines[along].ravel()
+    def _sort_orders(self) -> tuple[Ints, Integers, Ints]:
+        """The blocks in the order of rows, their machines, and the order that sorts these."""
+        block_order = np.argsort(self.starts, kind="stable")
+        owners = self.machines[block_order].ravel()
         if self.available[-1] <= np.iinfo(np.uint16).max:
-            owners = owners.astype(np.uint16)  # which NumPy sorts by radix, ten times as fast
-        return along, owners, np.argsort(owners, kind="stable")
+            owners = owners.astype(np.uint16)  # NumPy's radix sort is ten times as fast
+        return block_order, owners, np.argsort(owners, kind="stable")
 
     @cached_property
     def _intervals(self) -> dict[int, tuple[tuple[int, int], ...]]:
-        along, owners, machine_order = self._row_order
-        firsts = np.repeat(self.starts[along], self.machines_per_row)[machine_order]
-        lasts = np.repeat(self.stops[along], self.machines_per_row)[machine_order]
-        owners, pairs = _merge_intervals(owners[machine_order], firsts, lasts)
-        places = [*np.searchsorted(owners, self.available).tolist(), len(pairs)]
+        block_order, owners, machine_order = self._sort_orders
+        starts = np.repeat(self.starts[block_order], self.machines_per_row)[machine_order]
+        stops = np.repeat(self.stops[block_order], self.machines_per_row)[machine_order]
+        owners, pairs = _merge_intervals(owners[machine_order], starts, stops)
+        bounds = [*np.searchsorted(owners, self.available).tolist(), len(pairs)]
         return {
-            machine: tuple(pairs[place:end])
-            for machine, (place, end) in zip(self.available, pairwise(places), strict=True)
+            machine: tuple(pairs[first:last])
+            for machine, (first, last) in zip(self.available, pairwise(bounds), strict=True)
         }
 
     @cached_property
@@ -209,14 +208,14 @@ class Assignment:
         return {machine: index for index, machine in enumerate(self.available)}
 
     def to_array(self) -> Ints:
-        """Return the assignment as one int64 array, to be sent."""
+        """Return the assignment as one int64 array."""
         head = [len(self.available), len(self.starts), self.machines_per_row]
         parts = (head, self.available, self.loads, self.starts, self.stops, self.machines.ravel())
         return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
     @classmethod
     def from_array(cls, array: Ints) -> Assignment:
-        """Return the assignment that `to_array` has written; it is checked again."""
+        """Return the assignment of an array from `to_array`; raise `InputError` if invalid."""
         if array.size < 3:
             raise InputError(f"an assignment of {array.size} numbers: expected at least 3")
         available, blocks, machines_per_row = array[:3].tolist()
@@ -231,14 +230,14 @@ class Assignment:
 
 
 def _merge_intervals(
-    owners: Integers, firsts: Ints, lasts: Ints
+    owners: Integers, starts: Ints, stops: Ints
 ) -> tuple[Integers, list[tuple[int, int]]]:
-    """Merge adjacent intervals of the same owner; returns the owners and the intervals."""
-    begins = np.ones(len(owners), dtype=bool)
-    begins[1:] = (owners[1:] != owners[:-1]) | (firsts[1:] != lasts[:-1])
-    ends = np.append(begins[1:], True)[: len(owners)]
-    pairs = list(zip(firsts[begins].tolist(), lasts[ends].tolist(), strict=True))
-    return owners[begins], pairs
+    """Merge adjacent intervals of the same owner, and return the owners and the intervals."""
+    is_first = np.ones(len(owners), dtype=bool)
+    is_first[1:] = (owners[1:] != owners[:-1]) | (starts[1:] != stops[:-1])
+    is_last = np.append(is_first[1:], True)[: len(owners)]
+    pairs = list(zip(starts[is_first].tolist(), stops[is_last].tolist(), strict=True))
+    return owners[is_first], pairs
 
 
 def _check_shapes(plan: Assignment) -> None:
@@ -255,25 +254,26 @@ def _check_shapes(plan: Assignment) -> None:
 
 
 def _check_rows(plan: Assignment) -> None:
-    """The blocks partition the rows."""
-    along = np.argsort(plan.starts)
-    starts, stops = plan.starts[along], plan.stops[along]
+    """Raise unless the blocks partition the rows."""
+    order = np.argsort(plan.starts)
+    starts, stops = plan.starts[order], plan.stops[order]
     if starts[0] != 0 or (starts[1:] != stops[:-1]).any() or (stops <= starts).any():
         raise InputError("the blocks of an assignment do not partition its rows")
 
 
 def _check_machines(plan: Assignment) -> None:
-    """Each block has different, available machines, and the loads are met exactly."""
+    """Raise unless each block has distinct available machines, and the blocks match the loads."""
     last, sizes, first = plan.available[-1], plan.stops - plan.starts, 0
     sums = np.zeros(last + 1)
-    for some in pieces(plan.machines):
-        if (some[:, 1:] <= some[:, :-1]).any():
-            raise InputError("a block of an assignment names a machine twice or out of order")
-        if some[:, 0].min() < 1 or some[:, -1].max() > last:
-            raise InputError("a block of an assignment names a machine that is not available")
-        rows = np.repeat(sizes[first : first + len(some)], plan.machines_per_row).astype(np.float64)
-        sums += np.bincount(some.ravel(), weights=rows, minlength=last + 1)
-        first += len(some)
+    for batch in row_batches(plan.machines):
+        if (batch[:, 1:] <= batch[:, :-1]).any():
+            raise InputError("a block of an assignment lists a machine twice or out of order")
+        if batch[:, 0].min() < 1 or batch[:, -1].max() > last:
+            raise InputError("a block of an assignment lists a machine that is not available")
+        block_sizes = sizes[first : first + len(batch)]
+        rows = np.repeat(block_sizes, plan.machines_per_row).astype(np.float64)
+        sums += np.bincount(batch.ravel(), weights=rows, minlength=last + 1)
+        first += len(batch)
     expected = np.zeros(last + 1)
     expected[np.asarray(plan.available)] = plan.loads
     wrong = np.flatnonzero(sums != expected)
@@ -284,11 +284,8 @@ def _check_machines(plan: Assignment) -> None:
         )
 
 
-# Arrays of whole numbers, checked and read-only.
-
-
 def count_rows(intervals: Iterable[tuple[int, int]]) -> int:
-    """Return the number of rows of some intervals.
+    """Return the number of rows in intervals.
 
     Examples
     --------
@@ -299,44 +296,44 @@ def count_rows(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def as_integers(name: str, values: ArrayLike) -> Ints:
-    """Return an int64 array; raises `InputError` if numbers would be rounded."""
+    """Return an int64 array; raise `InputError` unless the values are integers."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{name} of an assignment are {array.dtype}: expected whole numbers")
     return array.astype(np.int64, copy=False)
 
 
-def frozen(
+def as_readonly(
     name: str, values: ArrayLike, dtype: type[np.signedinteger]
 ) -> NDArray[np.signedinteger]:
-    """Return whole numbers as a read-only array of this dtype."""
+    """Return integers as a read-only array of this dtype."""
     array = values if isinstance(values, np.ndarray) and values.dtype == dtype else None
     if array is None:
-        whole = as_integers(name, values)
-        if whole.size and not np.can_cast(np.min_scalar_type(int(whole.max())), dtype):
-            raise InputError(f"{name} of an assignment are up to {whole.max()}: too large")
-        array = whole.astype(dtype, copy=False)
-    if _is_writeable_elsewhere(array.base) or (array is values and array.flags.writeable):
+        integers = as_integers(name, values)
+        if integers.size and not np.can_cast(np.min_scalar_type(int(integers.max())), dtype):
+            raise InputError(f"{name} of an assignment are up to {integers.max()}: too large")
+        array = integers.astype(dtype, copy=False)
+    if _has_writeable_base(array.base) or (array is values and array.flags.writeable):
         array = array.copy()
     array.flags.writeable = False
     return array
 
 
-def _is_writeable_elsewhere(owner: object) -> bool:
-    """Whether the memory of an array is writeable through another array."""
+def _has_writeable_base(owner: object) -> bool:
+    """Return whether the memory of an array is writeable through one of its bases."""
     if isinstance(owner, np.ndarray):
-        return owner.flags.writeable or _is_writeable_elsewhere(owner.base)
+        return owner.flags.writeable or _has_writeable_base(owner.base)
     return owner is not None
 
 
-def pieces(array: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
-    """Yield some rows at a time, few enough to stay in the caches."""
-    rows = max(1, _PIECE // array.shape[1])
+def row_batches(array: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
+    """Yield batches of rows that fit in the CPU caches."""
+    rows = max(1, _BATCH_SIZE // array.shape[1])
     return (array[first : first + rows] for first in range(0, len(array), rows))
 
 
 def check_available(machines: Sequence[int]) -> Ints:
-    """Return machine numbers as an array; raises `InputError` if they do not ascend from 1."""
+    """Return machine numbers as an array; raise `InputError` unless they are ascending from 1."""
     try:
         available = np.asarray(machines, dtype=np.int64)
     except OverflowError:

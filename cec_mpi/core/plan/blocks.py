@@ -1,7 +1,7 @@
 """A fast version of Algorithm 1, `core.paper.algorithm_1`, for loads in whole rows.
 
-In floating point it would take residues of 1e-17 for rows that are left, and give some rows to the
-wrong number of machines.
+Loads are integers because Algorithm 1 fails in floating point: residues of 1e-17 would count as
+remaining rows, and some rows would get the wrong number of machines.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cec_mpi.text import plural
 
 
 def check_loads(loads: NDArray[np.generic], machines_per_row: int) -> None:
-    """Raise unless blocks can meet these loads.
+    """Raise unless an assignment with these loads exists.
 
-    That is (26), ``0 <= m <= sum(m) / machines_per_row``, where this is a whole number.
+    It exists if ``sum(m) / machines_per_row`` is an integer and no load is negative or larger (26).
 
     Raises
     ------
     InputError
-        They cannot.
+        No assignment has these loads.
     InfeasibleError
         There are fewer than `machines_per_row` loads.
     """
@@ -46,13 +46,13 @@ def assign_blocks(
 ) -> tuple[list[int], NDArray[np.int32]]:
     """Return the sizes alpha_f and the machines of the blocks of `core.paper.algorithm_1`.
 
-    The machines with rows left are kept sorted as integers ``m * 2**bits + position``. In an
-    iteration the last ``machines_per_row - 1`` of them all lose the same number of rows, so that
-    only this tail must be merged again, by a stable sort.
+    Machines with remaining rows are kept sorted, as integer keys ``m * 2**bits + position``. An
+    iteration subtracts the same number of rows from the last ``machines_per_row - 1`` keys, so only
+    this tail must be merged again, by a stable sort.
 
     Parameters
     ----------
-    loads : (N_t,) ndarray of whole numbers
+    loads : (N_t,) ndarray of int
         Loads that pass `check_loads`.
     machines_per_row : int
         Machines that compute each row.
@@ -70,31 +70,31 @@ def assign_blocks(
            [0, 1]], dtype=int32))
     """
     bits = len(loads).bit_length()
-    left = int(loads.sum()) // machines_per_row  # L'/L
-    wide = left.bit_length() + bits > 62
-    keys = (loads.astype(object) if wide else loads.astype(np.int64)) * (1 << bits)
+    remaining = int(loads.sum()) // machines_per_row  # L'/L
+    overflows = remaining.bit_length() + bits > 62
+    keys = (loads.astype(object) if overflows else loads.astype(np.int64)) * (1 << bits)
     keys = np.sort(keys + np.arange(len(loads)))
     one_row, mask = 1 << bits, (1 << bits) - 1
     keys = keys[keys.searchsorted(one_row) :]
     sizes: list[int] = []
     members = np.empty((len(loads), machines_per_row), dtype=np.int32)  # F <= N_t
     while keys.size:
-        top = keys.size - machines_per_row + 1
-        first, most = keys.item(0), keys[top:]
-        alpha = first >> bits
-        if top > 1:
-            beyond = keys.item(top - 1)
-            alpha = min(alpha, left - (beyond >> bits))
+        tail_start = keys.size - machines_per_row + 1
+        smallest, tail = keys.item(0), keys[tail_start:]
+        alpha = smallest >> bits
+        if tail_start > 1:
+            next_largest = keys.item(tail_start - 1)
+            alpha = min(alpha, remaining - (next_largest >> bits))
         chosen = members[len(sizes)]
-        chosen[0] = first & mask
-        chosen[1:] = most & mask
+        chosen[0] = smallest & mask
+        chosen[1:] = tail & mask
         sizes.append(alpha)
-        left -= alpha
+        remaining -= alpha
         rows = alpha << bits
-        keys[0] = first - rows
-        most -= rows
-        if top > 1 and machines_per_row > 1 and keys.item(top) < beyond:
-            keys[keys[:top].searchsorted(most[0]) :].sort(kind="stable")
+        keys[0] = smallest - rows
+        tail -= rows
+        if tail_start > 1 and machines_per_row > 1 and keys.item(tail_start) < next_largest:
+            keys[keys[:tail_start].searchsorted(tail[0]) :].sort(kind="stable")
         if keys.item(0) < one_row:
             keys = keys[keys.searchsorted(one_row) :]
     members = members[: len(sizes)]

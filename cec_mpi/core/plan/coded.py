@@ -1,4 +1,4 @@
-"""Which machines are enough for a step of a coded store."""
+"""Placement of the shards of a coded store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cec_mpi.core.plan.assignment import Intervals
 
 
 class CodedPlacement:
-    """Machines 1..N of a coded store: machine n has shard n, and a step needs any L of them.
+    """Placement of a coded store: machine n has shard n, and a step needs any L machines.
 
-    Its methods are those of `ReplicaPlacement`, which answers them for copies of sparse rows.
+    `ReplicaPlacement` has the same interface for copies of sparse rows.
 
     Parameters
     ----------
@@ -21,20 +21,21 @@ class CodedPlacement:
     ----------
     machines : int
     schemes : tuple of str
-        Schemes that can assign rows.
+        Available assignment schemes.
     remedy, spare_rule : str
-        What gives a row more answers, and how many machines a step can miss at most, for messages.
+        For messages: the remedy if a row has too few answers, and the number of machines that a
+        step can lose.
     cuts : tuple of int
-        Rows at which other machines begin to hold them: none.
+        Rows at which the set of holders changes: none.
     spans_of_terms : None
-        `spans`, if machines that hold the same rows compute the same terms of X' V.
+        Not `spans`, because different machines compute different terms of X' V.
 
     Examples
     --------
     >>> placement = CodedPlacement(6)
-    >>> placement.to_spare(3, (1, 2, 4, 5)), placement.to_spare(3, (1, 2))
+    >>> placement.tolerated_losses(3, (1, 2, 4, 5)), placement.tolerated_losses(3, (1, 2))
     (1, -1)
-    >>> placement.missing(4, (1, 2)), placement.could_spare(3, 5)
+    >>> placement.count_missing(4, (1, 2)), placement.max_tolerated_losses(3, 5)
     (2, 2)
     """
 
@@ -48,32 +49,34 @@ class CodedPlacement:
         self.machines, self._all = machines, tuple(range(1, machines + 1))
 
     def option_for(self, answers: int) -> str:
-        """Return the option of encode that gives a row this many answers; empty if it has them."""
+        """Return the option of encode that provides this many answers to a row, or ''."""
         return f"--machines {answers}" if self.machines < answers else ""
 
-    def able(self, row: int) -> tuple[int, ...]:
-        """Return the machines that hold a row: all."""
+    def holders_of(self, row: int) -> tuple[int, ...]:
+        """Return the machines that hold a row: all machines."""
         return self._all
 
     def spans(self, intervals: Intervals) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """Yield these rows and the machines that hold them."""
+        """Yield ``(start, stop, holders)`` for each interval of rows."""
         return ((start, stop, self._all) for start, stop in intervals)
 
-    def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """Return how many of these machines, by default all, a step can miss, whichever they are.
+    def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
+        """Return how many of the available machines (default: all) a step can lose, in any case.
 
-        It is -1 if they are too few.
+        The result is -1 if they are already too few.
         """
-        return self.could_spare(recovery, self.machines if available is None else len(available))
+        return self.max_tolerated_losses(
+            recovery, self.machines if available is None else len(available)
+        )
 
-    def could_spare(self, recovery: int, count: int) -> int:
-        """Return how many machines a step could miss if `count` are available, at best."""
+    def max_tolerated_losses(self, recovery: int, count: int) -> int:
+        """Return an upper bound of `tolerated_losses` if `count` machines are available."""
         return max(-1, count - recovery)
 
-    def missing(self, needed: int, machines: Sequence[int]) -> int:
-        """Return how many more machines are needed."""
+    def count_missing(self, needed: int, machines: Sequence[int]) -> int:
+        """Return how many more machines are needed for `needed` answers to each row."""
         return max(0, needed - len(machines))
 
-    def needs(self, recovery: int, machines: Sequence[int]) -> str:
-        """Say what a step needs, for messages."""
+    def describe_need(self, recovery: int, machines: Sequence[int]) -> str:
+        """Return a description of the machines that a step needs."""
         return f"a step needs {recovery}"

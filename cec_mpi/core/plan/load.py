@@ -1,7 +1,7 @@
 """Fast versions of Theorem 1, `core.paper.optimal_load`: for floats, and in whole rows.
 
-Speeds are in rows per unit of time. A fractional load ``mu[n]`` counts in shards; a whole-row load
-``m[n]`` is a number of rows. Numbers in parentheses are those of the paper's equations.
+Speeds are in rows per unit of time. A fractional load ``mu[n]`` is a share of a shard; a whole-row
+load ``m[n]`` is a number of rows. Numbers in parentheses refer to equations of the paper.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.text import plural
 
 _MAX_ROWS = 2**48
-_MAX_EXPONENT_RANGE = 900  # between the slowest and the fastest machine, for sums in floats
-_SAFE_RATIO = 1e100  # sums and ratios of speeds from here to its reciprocal are floats
+_MAX_EXPONENT_RANGE = 900  # from the slowest to the fastest speed; beyond, ratios could overflow
+_SAFE_RATIO = 1e100  # sums and ratios of speeds between its reciprocal and it do not overflow
 _EPS = float(np.finfo(np.float64).eps)
 
-Numbers = Sequence[Any]  # Fractions, or floats
+Reals = Sequence[Any]
+"""Fractions or floats."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class FractionalLoad:
     mu : tuple of Fraction or float
         Share of its shard that each machine computes, in the order of the speeds (14).
     c_star : Fraction or float
-        Time of the slowest machine, in shards per unit of speed (times the rows per
-        shard: the least possible makespan).
+        Time of the slowest machine, in shards per unit of speed. Times the rows per shard it is the
+        minimum makespan.
     k_star : int or None
-        How many of the slowest machines set ``c_star``; None when every machine computes its whole
-        shard, because there are only as many machines as each row needs.
+        The k* slowest machines all finish at ``c_star``. None if there are only as many machines as
+        each row needs, so that every machine computes its whole shard.
     """
 
     mu: tuple[Fraction | float, ...]
@@ -52,7 +53,7 @@ class FractionalLoad:
 
 
 def check_speeds(speeds: Sequence[Real] | ArrayLike) -> NDArray[np.float64]:
-    """Return speeds as a float64 array; raises `InputError` for the first one that is not valid.
+    """Return speeds as a float64 array; raise `InputError` for the first invalid speed.
 
     Examples
     --------
@@ -96,13 +97,13 @@ def check_rows(rows: int) -> None:
         raise InputError(f"{plural(rows, 'row')} per shard: expected at least 1 and at most 2**48")
 
 
-def least_time(speeds: Numbers, machines_per_row: int) -> tuple[Fraction | float, int | None]:
+def c_star_and_k_star(speeds: Reals, machines_per_row: int) -> tuple[Fraction | float, int | None]:
     """Return c* and k* of `core.paper.optimal_load`.
 
     Parameters
     ----------
     speeds : (N_t,) sequence of Fraction or float
-        In any order. Floats are of a size at which their sums are floats.
+        In any order. Sums of floats must not overflow.
     machines_per_row : int
         Machines that compute each row, L.
 
@@ -110,11 +111,11 @@ def least_time(speeds: Numbers, machines_per_row: int) -> tuple[Fraction | float
     -------
     c_star : Fraction or float
     k_star : int or None
-        None if ``N_t == L``, which the theorem leaves out: ``mu = 1`` for all machines.
+        None if ``N_t == L``, a case that the theorem excludes: all machines have ``mu = 1``.
 
     Examples
     --------
-    >>> c_star, k_star = least_time([Fraction(s) for s in (2, 2, 3, 4)], 3)
+    >>> c_star, k_star = c_star_and_k_star([Fraction(s) for s in (2, 2, 3, 4)], 3)
     >>> print(c_star, k_star)
     2/7 3
     """
@@ -123,7 +124,7 @@ def least_time(speeds: Numbers, machines_per_row: int) -> tuple[Fraction | float
     if count == L:
         return 1 / s[0], None
     sums = list(accumulate(s))
-    # The right side of (15), without a division: c_k <= 1 / s[k].
+    # The right side of (15), c_k <= 1 / s[k], without a division.
     k = count
     while (k + L - count) * s[k - 1] > sums[k - 1]:
         k -= 1
@@ -131,7 +132,7 @@ def least_time(speeds: Numbers, machines_per_row: int) -> tuple[Fraction | float
 
 
 def fractional_load(speeds: Sequence[Real] | ArrayLike, machines_per_row: int) -> FractionalLoad:
-    """Return the load of `core.paper.optimal_load`, also for floats.
+    """Return the load of `core.paper.optimal_load` for Fractions or floats.
 
     Parameters
     ----------
@@ -172,38 +173,38 @@ def _fraction(number: Rational) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _optimal_load(speeds: Numbers, machines_per_row: int) -> FractionalLoad:
-    c_star, k_star = least_time(speeds, machines_per_row)
+def _optimal_load(speeds: Reals, machines_per_row: int) -> FractionalLoad:
+    c_star, k_star = c_star_and_k_star(speeds, machines_per_row)
     one = type(c_star)(1)
     mu = tuple(one if k_star is None else min(one, c_star * s) for s in speeds)  # (14)
     return FractionalLoad(mu, c_star, k_star)
 
 
-def optimal_level(speeds: Sequence[float], machines_per_row: int) -> float:
-    """Return c* of `fractional_load`; faster, and without checks.
+def optimal_c_star(speeds: Sequence[float], machines_per_row: int) -> float:
+    """Return c* of `fractional_load`, without checks.
 
     Examples
     --------
-    >>> optimal_level([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
+    >>> optimal_c_star([2.0, 2.0, 3.0, 4.0], 3) == 2 / 7
     True
     """
     units, exponent = rescale_speeds(speeds)
-    return _unscale_time(least_time(units, machines_per_row)[0], exponent)
+    return _unscale_time(c_star_and_k_star(units, machines_per_row)[0], exponent)
 
 
 def _unscale_time(c_star: Fraction | float, exponent: int) -> float:
-    """Return c* of the speeds from c* of the speeds divided by a power of two."""
+    """Return c* of the original speeds from c* of the rescaled ones."""
     try:
         return math.ldexp(float(c_star), -exponent)
     except OverflowError:  # all speeds are below 1e-300
         return math.inf
 
 
-def rescale_speeds(speeds: Sequence[float]) -> tuple[Numbers, int]:
-    """Return speeds whose sums and ratios do not overflow, and an exponent.
+def rescale_speeds(speeds: Sequence[float]) -> tuple[Reals, int]:
+    """Return speeds whose sums and ratios do not overflow, and the exponent of their scaling.
 
-    The speeds are divided by ``2**exponent``, without rounding. If they differ so much that ratios
-    may overflow, they are returned as Fractions, and the exponent is 0.
+    The speeds are divided by ``2**exponent``, without rounding. If their ratios could overflow,
+    they are returned as Fractions with exponent 0.
     """
     largest, smallest = max(speeds), min(speeds)
     if smallest > 1 / _SAFE_RATIO and largest < _SAFE_RATIO:
@@ -254,12 +255,12 @@ def round_to_rows(
 ) -> NDArray[np.int64]:
     """Return `whole_row_load` from the fractional load.
 
-    Some optimal whole-row load lies above the fractional one rounded down. The remaining rows go
-    one by one to the machine that would have finished first with one row more (ties: lowest
+    There is an optimal whole-row load that is nowhere below the fractional load rounded down. The
+    remaining rows are assigned one by one, each to the machine that finishes it first (ties: lowest
     position).
     """
     mu = np.array(load.mu, dtype=np.float64)
-    # A little below the optimum, so that rounding errors in mu cannot give out too many rows.
+    # Slightly reduced, so that rounding errors in mu cannot assign too many rows.
     loads: NDArray[np.int64] = np.floor(mu * rows * (1 - 4 * _EPS * mu.size)).astype(np.int64)
     units, _ = rescale_speeds(speeds.tolist())
     queue = [((m + 1) / units[n], n) for n, m in enumerate(loads.tolist()) if m < rows]
@@ -282,5 +283,5 @@ def makespan(loads: ArrayLike, speeds: Sequence[Real] | ArrayLike) -> float:
     >>> makespan([140, 140, 210, 210, 280, 280], [2, 2, 3, 3, 4, 4])
     70.0
     """
-    with np.errstate(over="ignore"):  # infinite, when a speed is below 1e-300
+    with np.errstate(over="ignore"):  # infinite if a speed is below 1e-300
         return float(np.max(np.asarray(loads) / check_speeds(speeds)))

@@ -1,4 +1,4 @@
-"""Planning a step: which available machine computes which rows, from speeds and shards."""
+"""Planning of steps: the assignment of rows to the available machines."""
 
 from __future__ import annotations
 
@@ -30,29 +30,26 @@ from cec_mpi.core.plan.schemes import cyclic, heterogeneous
 from cec_mpi.errors import InputError
 from cec_mpi.text import plural
 
-# Plans that are remembered, with what was made of them; numbers in their decoders and the like,
-# where the place of a machine in a block counts for what Python keeps of it (256 MiB).
-_MAX_PLANS = 64
-_NUMBERS, _OVERHEAD_PER_ENTRY = 1 << 25, 40
+_MAX_PLANS = 64  # in the cache
+_MAX_CACHED_SIZE = 1 << 25  # float64 numbers of all cached plans and decoders (256 MiB)
+_OVERHEAD_PER_ENTRY = 40  # numbers per machine of a block, for the Python objects of the plan
 
 
 @dataclass(eq=False)
 class Plan:
-    """The plan of a step: which machine computes which rows, and the expected time.
+    """The plan of a step: an assignment and its predicted makespan.
 
-    It keeps the decoders and bounds that were made of it, as long as a `Planner` keeps the plan.
+    A plan caches its decoders and interval bounds.
 
     Attributes
     ----------
     assignment : Assignment
-        Of rows to machines.
     makespan : float
         Time of the slowest machine, in rows per unit of speed: ``max(m / s)``.
     bound : float
         Lower bound of the makespan: c* of Theorem 1 times the rows per shard.
     costs : (N,) ndarray of float, or None
-        Of a sparse X: what the rows of each machine cost, in nonzeros. None: all rows cost the
-        same.
+        Cost of each machine's rows in nonzeros, for a sparse X. None if all rows cost the same.
     """
 
     assignment: Assignment
@@ -66,29 +63,30 @@ class Plan:
         return f"<Plan of makespan {self.makespan:g}, at least {self.bound:g}: {self.assignment!r}>"
 
     @property
-    def numbers(self) -> int:
-        """About how many numbers the plan and the decoders made for it keep in memory."""
-        different = {id(each) for made in self._decoders.values() for each in made}
-        decoders = len(different) * self.assignment.machines_per_row**2
-        return _OVERHEAD_PER_ENTRY * self.assignment.machines.size + decoders
+    def cached_size(self) -> int:
+        """Approximate memory of the plan and its decoders, in float64 numbers."""
+        distinct = {id(decoder) for decoders in self._decoders.values() for decoder in decoders}
+        decoder_size = len(distinct) * self.assignment.machines_per_row**2
+        return _OVERHEAD_PER_ENTRY * self.assignment.machines.size + decoder_size
 
-    def bounds(self, machines: int) -> list[list[int]]:
-        """Return the bounds of the intervals of each of the machines 1..`machines`.
+    def interval_bounds(self, machines: int) -> list[list[int]]:
+        """Return the bounds of the intervals of each machine 1..`machines`.
 
-        ``[0, 7, 9, 12]`` stands for the rows 0..6 and 9..11. The list is made once.
+        ``[0, 7, 9, 12]`` stands for the rows 0..6 and 9..11. The list is cached.
         """
         if machines not in self._bounds:
-            found = self.assignment.intervals_of_all()
+            intervals = self.assignment.all_intervals()
             self._bounds[machines] = [
-                [bound for interval in found.get(n, ()) for bound in interval]
+                [bound for interval in intervals.get(n, ()) for bound in interval]
                 for n in range(1, machines + 1)
             ]
         return self._bounds[machines]
 
-    def amounts(self, rows: Ints) -> NDArray[np.number]:
-        """What so many rows of each machine, (N,), come to: rows, or nonzeros of a sparse X.
+    def estimate_work(self, rows: Ints) -> NDArray[np.number]:
+        """Return the work of each machine for these numbers of rows, shape (N,).
 
-        Where a machine has computed other rows than planned, they count like those planned.
+        Its unit is rows, or nonzeros of a sparse X. Rows cost what the planned rows of the machine
+        cost on average, or those of all machines if none was planned.
         """
         if self.costs is None:
             return rows
@@ -98,13 +96,13 @@ class Plan:
         return rows * cost_per_row
 
     def decoders(self, code: MDSCode) -> list[Decoder]:
-        """Return the decoder of each block, made on first use and kept with the plan."""
+        """Return the decoder of each block; decoders are cached with the plan."""
         if code not in self._decoders:
             machines = self.assignment.machines
-            keys = [each.tobytes() for each in machines]
-            different = dict(zip(keys, machines, strict=True))
-            known = {key: code.make_decoder(each) for key, each in different.items()}
-            self._decoders[code] = [known[key] for key in keys]
+            keys = [row.tobytes() for row in machines]
+            distinct = dict(zip(keys, machines, strict=True))
+            decoders = {key: code.make_decoder(row) for key, row in distinct.items()}
+            self._decoders[code] = [decoders[key] for key in keys]
         return self._decoders[code]
 
 
@@ -120,9 +118,9 @@ def plan_step(
     Parameters
     ----------
     available : (N_t,) sequence of int
-        Numbers of the available machines, ascending, from 1.
+        The available machines, ascending, from 1.
     speeds : (N,) sequence of float
-        Speed of every machine, available or not, in rows per unit of time.
+        Speed of every machine, whether available or not, in rows per unit of time.
     machines_per_row : int
         Machines that compute each row.
     rows : int
@@ -147,15 +145,15 @@ def plan_step(
     >>> plan.makespan, plan.bound
     (120.0, 120.0)
     """
-    everyone = check_speeds(speeds)
+    all_speeds = check_speeds(speeds)
     check_machines_per_row(len(available), machines_per_row)
     check_scheme(scheme)
     check_rows(rows)
-    numbers = check_available(available)
-    if numbers[-1] > everyone.size:
-        given = plural(everyone.size, "speed", "is", "are")
+    machines = check_available(available)
+    if machines[-1] > all_speeds.size:
+        given = plural(all_speeds.size, "speed", "is", "are")
         raise InputError(f"available machines {tuple(available)}: {given} given")
-    present = everyone[numbers - 1]
+    present = all_speeds[machines - 1]
     best = fractional_load(present, machines_per_row)
     if scheme == "cyclic":
         assignment = cyclic(available, machines_per_row, rows)
@@ -168,7 +166,7 @@ def plan_step(
 
 
 class Planner:
-    """Plans the steps of one store, and returns the same plan while nothing changes.
+    """A cache of the plans of a store: the same arguments give the same plan.
 
     Parameters
     ----------
@@ -178,7 +176,7 @@ class Planner:
         Rows per shard, R.
     scheme : {"heterogeneous", "cyclic"}
     stragglers : int
-        S: any S machines may be late; fewer if too few machines are available.
+        S, the number of stragglers to tolerate; fewer if too few machines are available.
 
     Examples
     --------
@@ -202,9 +200,9 @@ class Planner:
         self._last: tuple[object, object, Plan | None] = (None, None, None)
 
     def plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        """Return the plan for these machines and speeds (see `plan_step`), made once.
+        """Return the plan for these machines and speeds; see `plan_step`.
 
-        The cyclic scheme has one plan for all speeds, with the times that the first speeds give.
+        The cyclic scheme has one plan for all speeds, with the makespan of the first speeds.
         """
         last_available, last_speeds, last = self._last
         if last is not None and available is last_available and speeds is last_speeds:
@@ -224,8 +222,8 @@ class Planner:
         return plan_step(available, speeds, self._recovery + spare, self._rows, self._scheme)
 
     def _evict(self) -> None:
-        """Drop the plans that were used longest ago; the newest plan always stays."""
-        numbers = sum(plan.numbers for plan in self._plans.values())
-        while len(self._plans) > 1 and (len(self._plans) > _MAX_PLANS or numbers > _NUMBERS):
+        """Drop the least recently used plans, but never the newest."""
+        size = sum(plan.cached_size for plan in self._plans.values())
+        while len(self._plans) > 1 and (len(self._plans) > _MAX_PLANS or size > _MAX_CACHED_SIZE):
             _, oldest = self._plans.popitem(last=False)
-            numbers -= oldest.numbers
+            size -= oldest.cached_size

@@ -1,8 +1,8 @@
-"""Rows that miss answers, shared out again among the machines that may still give them.
+"""Reassignment of rows with missing answers.
 
-If a machine is lost or given up in the middle of a step, the rows of its blocks miss an answer.
-Machines that have not computed these rows can give it. Theorem 1 does not apply, because each block
-has eligible machines of its own: this is a transport problem.
+If a machine is lost or given up during a step, the rows of its blocks lack an answer. Machines that
+have not computed these rows can provide it. Theorem 1 does not apply, because each block has its
+own set of eligible machines: this is a transportation problem.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
-_SLOWEST = 1e-250  # of the speed of the fastest machine: the time of all rows is a finite number
-_ROUNDED = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be a digit below m
+_MIN_RELATIVE_SPEED = 1e-250  # to the fastest machine, so that the time of all rows is finite
+_ROUNDING_MARGIN = 1 + 4 * np.finfo(np.float64).eps  # m / speed * speed may be slightly below m
 
 
 @dataclass(frozen=True)
 class MissingAnswers:
-    """Rows ``start <= row < stop`` that miss answers.
+    """Rows ``start <= row < stop`` that lack answers.
 
     Attributes
     ----------
     start, stop : int
     needed : int
-        Answers that each of these rows misses, from different machines.
+        Missing answers of each row, from different machines.
     eligible : tuple of int
-        Machines that may give one.
+        Machines that can provide one.
     """
 
     start: int
@@ -44,7 +44,7 @@ class MissingAnswers:
 
 
 class RowShare(NamedTuple):
-    """Rows ``start <= row < stop``, to be computed by one machine."""
+    """Rows ``start <= row < stop`` for one machine to compute."""
 
     machine: int
     start: int
@@ -52,34 +52,33 @@ class RowShare(NamedTuple):
 
 
 def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[RowShare]:
-    """Share out rows so that the last of them is finished as soon as possible.
+    """Reassign rows with missing answers so that the makespan is minimal.
 
     Parameters
     ----------
     missing : sequence of MissingAnswers
-        Their rows do not overlap.
+        Disjoint rows.
     speeds : (N,) sequence of float
-        Speed of machines 1..N, in rows per unit of time. A speed below 1e-250 times the fastest
-        counts as that.
+        Speed of machines 1..N, in rows per unit of time. Speeds below 1e-250 times the fastest are
+        raised to that.
 
     Returns
     -------
     list of RowShare
-        For each row as many shares of different eligible machines as it misses answers;
-        with the smallest possible ``max(rows / speed)`` in whole rows.
+        Each row is in `needed` shares of different eligible machines. The largest
+        ``rows / speed`` is minimal for whole rows.
 
     Raises
     ------
     InfeasibleError
-        Some rows have fewer eligible machines than they miss answers.
+        Rows need more answers than they have eligible machines.
 
     Notes
     -----
-    With T the time, machine n can compute ``floor(T speeds[n])`` rows, and of any rows at
-    most all of them once: a flow from rows to machines. The smallest T with a flow for all
-    missing answers is among the numbers ``m / speeds[n]``; whole capacities have whole flows.
-    The shares of rows that miss several answers are laid around them cyclically (McNaughton's
-    rule), so that no machine meets a row twice.
+    In time T machine n computes at most ``floor(T speeds[n])`` rows, and each row at most once. So
+    an assignment is a flow from rows to machines, and with integer capacities there is an integer
+    flow. The minimal T is one of the numbers ``m / speeds[n]``. If rows need several answers, their
+    shares wrap around cyclically (McNaughton's rule), so that no machine gets a row twice.
 
     Examples
     --------
@@ -92,35 +91,36 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
     for group in wanted:
         if len(group.eligible) < group.needed:
             raise InfeasibleError(
-                f"rows {group.start}..{group.stop - 1} miss {plural(group.needed, 'answer')}: "
-                f"{plural(len(group.eligible), 'machine')} can give one"
+                f"rows {group.start}..{group.stop - 1} lack {plural(group.needed, 'answer')}: "
+                f"{plural(len(group.eligible), 'machine')} can provide one"
             )
     if not wanted:
         return []
     machines = sorted({n for group in wanted for n in group.eligible})
     present = check_speeds([speeds[n - 1] for n in machines])
     present = np.ldexp(present, -int(np.frexp(present.max())[1]))
-    present = np.maximum(present, _SLOWEST)
+    present = np.maximum(present, _MIN_RELATIVE_SPEED)
     total = sum((group.stop - group.start) * group.needed for group in wanted)
     pairs, network = _network(wanted, machines)
-    at = np.array(pairs)[:, 1]
+    machine_of_pair = np.array(pairs)[:, 1]
     low, high = float(total / present.sum()) * (1 - 1e-9), float(total / present.min())
-    flow = network.flow(_rows_within(high, present, total))
+    flow = network.max_flow(_rows_within(high, present, total))
     while not np.array_equal(
         _rows_within(low, present, total), _rows_within(np.nextafter(high, 0), present, total)
     ):
         middle = (low + high) / 2 if high < 2 * low else math.sqrt(low) * math.sqrt(high)
-        found = network.flow(_rows_within(middle, present, total))
-        if found.sum() == total:
-            flow, high = found, min(middle, float((np.bincount(at, found) / present).max()))
+        candidate = network.max_flow(_rows_within(middle, present, total))
+        if candidate.sum() == total:
+            times = np.bincount(machine_of_pair, candidate) / present
+            flow, high = candidate, min(middle, float(times.max()))
         else:
             low = middle
-    of_machines: list[dict[int, int]] = [{} for _ in wanted]
+    rows_by_machine: list[dict[int, int]] = [{} for _ in wanted]
     for (g, n), rows in zip(pairs, flow.tolist(), strict=True):
-        of_machines[g][machines[n]] = rows
+        rows_by_machine[g][machines[n]] = rows
     return [
         share
-        for group, rows in zip(wanted, of_machines, strict=True)
+        for group, rows in zip(wanted, rows_by_machine, strict=True)
         for share in _wrap_around(group, [(n, rows[n]) for n in group.eligible])
     ]
 
@@ -128,29 +128,29 @@ def replan(missing: Sequence[MissingAnswers], speeds: Sequence[float]) -> list[R
 def _network(
     wanted: Sequence[MissingAnswers], machines: Sequence[int]
 ) -> tuple[list[tuple[int, int]], Network]:
-    """Groups and machines that are pairs, and the network of them."""
-    at = {machine: k for k, machine in enumerate(machines)}
+    """Return the pairs of a group and an eligible machine, and the flow network."""
+    index = {machine: k for k, machine in enumerate(machines)}
     sizes = [group.stop - group.start for group in wanted]
     supplies = [size * group.needed for size, group in zip(sizes, wanted, strict=True)]
-    pairs = [(g, at[n]) for g, group in enumerate(wanted) for n in group.eligible]
+    pairs = [(g, index[n]) for g, group in enumerate(wanted) for n in group.eligible]
     limits = [sizes[g] for g, _ in pairs]
     return pairs, Network(supplies, limits, pairs, len(machines))
 
 
-def _rows_within(time: float, speeds: NDArray[np.float64], most: int) -> Rows:
-    """Return the whole rows that each machine computes in this time, at most `most`."""
-    return np.floor(np.minimum(time * speeds * _ROUNDED, most)).astype(np.int64)
+def _rows_within(time: float, speeds: NDArray[np.float64], limit: int) -> Rows:
+    """Return how many whole rows each machine computes in this time, at most `limit`."""
+    return np.floor(np.minimum(time * speeds * _ROUNDING_MARGIN, limit)).astype(np.int64)
 
 
 def _wrap_around(missing: MissingAnswers, rows: Sequence[tuple[int, int]]) -> list[RowShare]:
-    """Return intervals for these numbers of rows, cyclically one after the other."""
+    """Return consecutive intervals with these numbers of rows, which wrap around at the end."""
     shares = []
-    place = missing.start
-    for machine, some in rows:
-        left = some
-        while left:
-            stop = min(missing.stop, place + left)
-            shares.append(RowShare(machine, place, stop))
-            left -= stop - place
-            place = missing.start if stop == missing.stop else stop
+    start = missing.start
+    for machine, count in rows:
+        remaining = count
+        while remaining:
+            stop = min(missing.stop, start + remaining)
+            shares.append(RowShare(machine, start, stop))
+            remaining -= stop - start
+            start = missing.start if stop == missing.stop else stop
     return shares

@@ -1,1 +1,1 @@
-"""Stores of replicas: parts of a sparse X, the machines that hold them, and who computes what."""
+"""Replicated parts of a sparse X: their placement on machines, and plans of steps."""

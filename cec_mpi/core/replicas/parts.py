@@ -1,4 +1,4 @@
-"""A sparse X in parts of rows: what they cost, and where they may be cut."""
+"""Partition of the rows of a sparse X into parts and cells of about equal cost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cec_mpi.errors import InputError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-PARTS = 8
-"""Parts for each machine."""
-CELLS = 64
-"""Cells of a part: what plans tell apart."""
+PARTS_PER_MACHINE = 8
+"""Default number of parts per machine."""
+CELLS_PER_PART = 64
+"""Default number of cells per part; a cell is the smallest unit of a plan."""
 ROW_OVERHEAD = 2.0
-"""Nonzeros that take as long as the rest of a row: about 6 ns."""
+"""Fixed cost of a row, in nonzeros: about 6 ns."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Rows of X in P parts, each of them in cells: a plan gives whole cells to machines.
+    """The rows of X in P parts, and these in C cells; plans assign whole cells to machines.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class Parts:
     rows : (C + 1,) ndarray of int64
         The rows of cell c are ``rows[c] <= row < rows[c + 1]``.
     entries : (C + 1,) ndarray of int64
-        Nonzeros of X before each cell, and in the end all.
+        Number of nonzeros of X before each cell, and in total.
     row_cost : float
-        Nonzeros that take as long as the rest of a row.
+        Fixed cost of a row, in nonzeros.
 
     Examples
     --------
@@ -51,31 +51,31 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """How many parts there are, P."""
+        """Number of parts, P."""
         return self.cells.size - 1
 
     @cached_property
     def bounds(self) -> Ints:
-        """First row of each part, and in the end the number of rows: shape (P + 1,)."""
+        """First row of each part, and the number of rows, shape (P + 1,)."""
         return self.rows[self.cells]
 
     @cached_property
     def cost_before(self) -> Floats:
-        """What all rows before each cell cost, in nonzeros: shape (C + 1,)."""
+        """Cost of all rows before each cell, and of all rows, in nonzeros, shape (C + 1,)."""
         return self.entries + self.row_cost * self.rows
 
     @cached_property
     def cell_costs(self) -> Floats:
-        """What each cell costs, in nonzeros: shape (C,)."""
+        """Cost of each cell in nonzeros, shape (C,)."""
         return np.diff(self.cost_before)
 
     @cached_property
     def costs(self) -> Floats:
-        """What each part costs, in nonzeros: shape (P,)."""
+        """Cost of each part in nonzeros, shape (P,)."""
         return np.diff(self.cost_before[self.cells])
 
     def cost(self, starts: Ints, stops: Ints) -> Floats:
-        """What intervals of rows cost, in nonzeros; within a cell all rows cost the same.
+        """Return the cost of intervals of rows in nonzeros, interpolated within cells.
 
         Parameters
         ----------
@@ -89,17 +89,17 @@ class Parts:
         return before - np.interp(starts, self.rows, self.cost_before)
 
 
-def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS) -> Parts:
-    """Cut rows into parts that cost about the same, and each of these into cells.
+def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS_PER_PART) -> Parts:
+    """Cut the rows into parts of about equal cost, and each part into cells.
 
     Parameters
     ----------
     indptr : (q + 1,) ndarray of int
-        Nonzeros before each row, as of SciPy's CSR; it may be mapped from a file.
+        Row pointers of a CSR matrix; may be a memory map.
     parts : int
-        How many parts there should be. There are fewer where single rows cost more than a part.
+        Wanted number of parts. The result has fewer if single rows cost more than a part.
     cells : int
-        How many cells a part should have.
+        Wanted number of cells per part.
 
     Returns
     -------
@@ -114,16 +114,17 @@ def cut_parts(indptr: NDArray[np.integer], parts: int, cells: int = CELLS) -> Pa
     if rows < 1:
         raise InputError("a matrix without rows: expected at least one")
     bounds = _cut_rows(indptr, 0, rows, parts)
-    found = [np.zeros(1, np.int64)]
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        found.append(_cut_rows(indptr, start, stop, cells)[1:])
-    places = np.cumsum([0] + [cuts.size for cuts in found[1:]])
-    at = np.concatenate(found)
-    return Parts(places, at, np.asarray(indptr[at], np.int64))
+    cuts_of_parts = [
+        _cut_rows(indptr, start, stop, cells)[1:]
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
+    first_cells = np.cumsum([0] + [cuts.size for cuts in cuts_of_parts])
+    cell_bounds = np.concatenate([np.zeros(1, np.int64), *cuts_of_parts])
+    return Parts(first_cells, cell_bounds, np.asarray(indptr[cell_bounds], np.int64))
 
 
 def _cut_rows(indptr: NDArray[np.integer], start: int, stop: int, pieces: int) -> Ints:
-    """Rows at which to cut these into pieces of about the same cost: ascending, no piece empty."""
+    """Return the bounds of nonempty pieces of about equal cost, ascending."""
 
     def cost(rows: Ints) -> Floats:
         return np.asarray(indptr[rows], np.float64) + ROW_OVERHEAD * rows

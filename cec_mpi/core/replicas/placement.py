@@ -1,4 +1,4 @@
-"""Machines that hold parts of X, where a run wants to know whether those that are up are enough."""
+"""Placement of the replicated parts of a sparse X."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 class ReplicaPlacement:
-    """Machines 1..N of a store of replicas: a step needs one machine for each part.
+    """Placement of a replicated store: a step needs one machine for each part.
 
-    Machine n has shard n, which are the rows that it holds, and L = 1. What machines are enough for
-    a step, it says as `CodedPlacement` does.
+    Shard n has the rows that machine n holds, and L = 1. `CodedPlacement` has the same interface.
 
     Parameters
     ----------
@@ -31,18 +30,18 @@ class ReplicaPlacement:
     Attributes
     ----------
     holders, bounds, machines
-        As given.
+        The parameters.
     schemes, remedy, spare_rule, cuts, spans_of_terms
-        As of `CodedPlacement`.
+        See `CodedPlacement`.
 
     Examples
     --------
     >>> placement = ReplicaPlacement(((1, 2), (2, 3)), (0, 10, 20), 3)
-    >>> placement.count((1, 2, 3)), placement.count((1, 3)), placement.count((1, 2))
-    (2, 1, 1)
-    >>> placement.to_spare(1, (1, 2, 3)), placement.to_spare(1, (1,))
+    >>> placement.min_holders((1, 2, 3)), placement.min_holders((1, 3))
+    (2, 1)
+    >>> placement.tolerated_losses(1, (1, 2, 3)), placement.tolerated_losses(1, (1,))
     (1, -1)
-    >>> placement.able(9), list(placement.spans(((5, 12),)))
+    >>> placement.holders_of(9), list(placement.spans(((5, 12),)))
     ((1, 2), [(5, 10, (1, 2)), (10, 12, (2, 3))])
     """
 
@@ -54,69 +53,71 @@ class ReplicaPlacement:
         self.bounds: tuple[int, ...] = tuple(bounds)
         self.cuts, self.spans_of_terms = self.bounds[1:-1], self.spans
         self._sets = [frozenset(holders) for holders in set(self.holders)]
-        self._least = lru_cache(256)(self._least_copies)
+        self._min_holders = lru_cache(256)(self._count_holders)
 
     def __reduce__(self) -> tuple[object, ...]:
         return ReplicaPlacement, (self.holders, self.bounds, self.machines)
 
     @property
     def spare_rule(self) -> str:
-        """How many machines a step can miss at most, for messages."""
-        return f"each row is on {plural(self.to_spare(0), 'machine')}"
+        """Description of the number of machines that a step can lose."""
+        return f"each row is on {plural(self.tolerated_losses(0), 'machine')}"
 
     def option_for(self, answers: int) -> str:
-        """As `CodedPlacement.option_for`."""
-        return f"--copies {answers}" if self.to_spare(0) < answers else ""
+        """Return the option of encode that provides this many answers to a row, or ''."""
+        return f"--copies {answers}" if self.tolerated_losses(0) < answers else ""
 
-    def count(self, machines: Sequence[int]) -> int:
-        """How many of these machines hold a part, of the part that fewest of them hold."""
-        return self._least(frozenset(machines))
+    def min_holders(self, machines: Sequence[int]) -> int:
+        """Return the minimum, over the parts, of the number of these machines that hold it."""
+        return self._min_holders(frozenset(machines))
 
-    def to_spare(self, recovery: int, available: Sequence[int] | None = None) -> int:
-        """How many of these machines, by default all, a step can miss, whichever they are."""
+    def tolerated_losses(self, recovery: int, available: Sequence[int] | None = None) -> int:
+        """Return how many of the available machines (default: all) a step can lose, in any case."""
         machines = range(1, self.machines + 1) if available is None else available
-        return max(-1, self.count(machines) - recovery)
+        return max(-1, self.min_holders(machines) - recovery)
 
-    def could_spare(self, recovery: int, count: int) -> int:
-        """How many machines a step could miss, of all: whose parts `count` hold is not known."""
-        return self.to_spare(recovery) if count else -1
+    def max_tolerated_losses(self, recovery: int, count: int) -> int:
+        """Return an upper bound of `tolerated_losses` if `count` machines are available."""
+        return self.tolerated_losses(recovery) if count else -1
 
-    def missing(self, needed: int, machines: Sequence[int]) -> int:
-        """How many more machines are needed so that each part has so many holders.
+    def count_missing(self, needed: int, machines: Sequence[int]) -> int:
+        """Return how many more machines are needed for `needed` holders of each part.
+
+        Machines are chosen greedily, so the result is an upper bound.
 
         Examples
         --------
         >>> placement = ReplicaPlacement(((1, 2), (2, 3), (3, 4)), (0, 10, 20, 30), 4)
-        >>> placement.missing(1, (1,)), placement.missing(1, (1, 3)), placement.missing(2, (1, 3))
-        (1, 0, 2)
+        >>> placement.count_missing(1, (1,)), placement.count_missing(2, (1, 3))
+        (1, 2)
         """
-        there, added = set(machines), 0
-        while lacking := [holders for holders in self._sets if len(holders & there) < needed]:
-            gains = Counter(n for holders in lacking for n in holders - there)
+        present, added = set(machines), 0
+        while lacking := [holders for holders in self._sets if len(holders & present) < needed]:
+            gains = Counter(n for holders in lacking for n in holders - present)
             if not gains:
                 return max(1, added)
-            there.add(max(gains, key=lambda n: (gains[n], -n)))
+            present.add(max(gains, key=lambda n: (gains[n], -n)))
             added += 1
         return added
 
-    def needs(self, recovery: int, machines: Sequence[int]) -> str:
-        """Say what a step needs that these machines do not have, for messages."""
-        there = set(machines)
+    def describe_need(self, recovery: int, machines: Sequence[int]) -> str:
+        """Return a description of what a step needs beyond these machines."""
+        present = set(machines)
         for part, holders in enumerate(self.holders):
-            if len(there.intersection(holders)) < recovery:
+            if len(present.intersection(holders)) < recovery:
                 start, stop = self.bounds[part : part + 2]
-                which = " or ".join(map(str, holders))
+                names = " or ".join(map(str, holders))
                 if recovery > 1:
-                    return f"rows {start}..{stop - 1} need {recovery} of the machines {which}"
-                return f"rows {start}..{stop - 1} are on machine {which}"
+                    return f"rows {start}..{stop - 1} need {recovery} of the machines {names}"
+                return f"rows {start}..{stop - 1} are on machine {names}"
         return f"a step with this store needs {recovery} for each row"
 
-    def able(self, row: int) -> tuple[int, ...]:
-        """The machines that hold a row."""
+    def holders_of(self, row: int) -> tuple[int, ...]:
+        """Return the machines that hold a row."""
         return self.holders[bisect_right(self.bounds, row) - 1]
 
     def spans(self, intervals: Intervals) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """These rows, cut where other machines begin to hold them; and these machines."""
+        """Yield ``(start, stop, holders)``: the rows, split where the holders change."""
         for start, stop in intervals:
             part = bisect_right(self.bounds, start) - 1
             while start < stop:
@@ -124,5 +125,5 @@ class ReplicaPlacement:
                 yield start, end, self.holders[part]
                 start, part = end, part + 1
 
-    def _least_copies(self, machines: frozenset[int]) -> int:
+    def _count_holders(self, machines: frozenset[int]) -> int:
         return min(len(holders & machines) for holders in self._sets)

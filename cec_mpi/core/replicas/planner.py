@@ -1,4 +1,4 @@
-"""Who computes which rows of a sparse X: the flow of its parts to the machines that hold them."""
+"""Planning of steps with a replicated sparse X: flows of its parts to their holders."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from cec_mpi.core.plan.load import check_speeds
 from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.plan.schemes import order_along_rows
 from cec_mpi.core.replicas.holders import group_by_holders
-from cec_mpi.core.replicas.least import WorkGroups
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
+from cec_mpi.core.replicas.work_groups import WorkGroups
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.text import plural
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_LARGE = 0.02  # of a machine's mean share: such a cell is given to a machine on its own ...
-_LARGER = 4  # ... if it costs so many times the mean
-_FEW = 64  # cells for each machine, up to which all may be given to machines like large ones
-_TINY = 64  # cells in all, up to which they are moved one by one afterwards
-_BETTER = 1 - 1e-9
-_NEAR = 1.005  # so close to the bound nothing else is tried
+# A cell is large, and assigned individually, if its cost exceeds both of these.
+_LARGE_SHARE = 0.02  # times the mean load of a machine
+_LARGE_FACTOR = 4  # times the mean cost of a cell
+_MAX_CELLS_PER_MACHINE = 64  # up to which all cells may be assigned individually
+_MAX_SEARCHED_CELLS = 64  # up to which a local search improves the assignment
+_MIN_IMPROVEMENT = 1 - 1e-9
+_NEAR_OPTIMAL = 1.005  # makespan over its bound below which no other assignment is tried
 
 
 class ReplicaPlanner(Planner):
-    """Plans steps of a store of replicas, and gives the same plan back while nothing changes.
+    """A planner of steps of a replicated store, with a cache of its plans.
 
     Parameters
     ----------
     parts : Parts
     placement : ReplicaPlacement
     stragglers : int
-        S machines, any of which may be late; fewer where parts have too few holders for that.
+        S, the number of stragglers to tolerate; fewer if parts have too few holders.
 
     Notes
     -----
-    Parts with the same available holders form a group. The least makespan is of `WorkGroups`, or
-    that of the row that costs most on the fastest machine that holds it.
+    Parts with the same available holders form a group. The lower bound of the makespan is that of
+    `WorkGroups`, or the time of the most expensive row on its fastest holder.
 
-    Cells that cost much more than others are given to machines first: the most expensive one
-    first, to the holder which is late by least then, compared with the least makespan, or to the
-    one which is done with such cells first, if that is better. Each group is cut where its machines
-    have enough of the rest: with S > 0 by Algorithm 1, with ``1 + S`` in the place of L. Cuts are
-    moved to the cell before or behind them, so that of the machines on both sides the one that is
-    later by then is as early as can be.
+    Large cells are assigned individually, the most expensive first. Two rules are tried: to the
+    holder with the smallest overrun of its load in the optimum, and to the holder that would
+    finish its large cells first. Then each group is cut into blocks with the remaining loads of its
+    machines; with S > 0 by Algorithm 1, with ``1 + S`` instead of L. Cuts are rounded to the
+    neighbouring cell that minimises the delay of the machines on both sides.
 
-    If machines have few cells, cuts between cells can be far from the least makespan. Then all
-    cells are given to machines like those that cost much, too, and the better plan is kept.
+    If machines have few cells, this rounding can cost much. Then all cells are also assigned
+    individually, and the better plan is used.
 
     Examples
     --------
@@ -69,58 +69,58 @@ class ReplicaPlanner(Planner):
 
     def __init__(self, parts: Parts, placement: ReplicaPlacement, stragglers: int = 0) -> None:
         super().__init__(1, int(parts.rows[-1]), stragglers=stragglers)
-        self._parts, self._held = parts, placement
+        self._parts, self._placement = parts, placement
         self._work: _CellGroups | None = None
 
     def _make_plan(self, available: tuple[int, ...], speeds: tuple[float, ...]) -> Plan:
-        numbers = check_available(available)
-        present = check_speeds(speeds)[numbers - 1]
+        machines = check_available(available)
+        present = check_speeds(speeds)[machines - 1]
         if self._work is None or self._work.available != available:
-            self._work = _CellGroups(self._parts, self._held, available, self._stragglers)
+            self._work = _CellGroups(self._parts, self._placement, available, self._stragglers)
         work, parts = self._work, self._parts
         time, amounts = work.groups.minimise_makespan(present)
         bound = max(time, work.longest_row(present))
-        found = work.blocks(time, amounts, present, _NEAR * bound)
-        if work.is_small and found.longest > _NEAR * bound:
-            found = min(found, work.assign_cells(time, amounts, present), key=_longest)
-        starts, stops = parts.rows[found.first], parts.rows[found.last + 1]
-        along = np.argsort(starts)
-        starts, stops, places = starts[along], stops[along], found.places[along]
-        rows = np.bincount(places.ravel(), np.repeat(stops - starts, places.shape[1]), numbers.size)
-        machines = numbers[places].astype(np.int32)
-        assignment = Assignment(available, rows.astype(np.int64), starts, stops, machines)
-        of_all = np.zeros(len(speeds))
-        of_all[numbers - 1] = found.costs
-        return Plan(assignment, found.longest, bound, costs=of_all)
+        blocks = work.blocks(time, amounts, present, _NEAR_OPTIMAL * bound)
+        if work.is_small and blocks.makespan > _NEAR_OPTIMAL * bound:
+            blocks = min(blocks, work.assign_cells(time, amounts, present), key=_makespan)
+        starts, stops = parts.rows[blocks.first], parts.rows[blocks.last + 1]
+        order = np.argsort(starts)
+        starts, stops, owners = starts[order], stops[order], blocks.owners[order]
+        sizes = np.repeat(stops - starts, owners.shape[1])
+        rows = np.bincount(owners.ravel(), sizes, machines.size).astype(np.int64)
+        assignment = Assignment(available, rows, starts, stops, machines[owners].astype(np.int32))
+        costs = np.zeros(len(speeds))
+        costs[machines - 1] = blocks.costs
+        return Plan(assignment, blocks.makespan, bound, costs=costs)
 
 
 class _CellBlocks(NamedTuple):
-    """Cells ``first <= cell <= last`` and the machines of each block, and what machines do."""
+    """Blocks of cells ``first <= cell <= last`` with their machines, and the machines' costs."""
 
     first: NDArray[np.intp]
     last: NDArray[np.intp]
-    places: NDArray[np.intp]
+    owners: NDArray[np.intp]
     costs: Floats
-    longest: float
+    makespan: float
 
 
-def _longest(found: _CellBlocks) -> float:
-    return found.longest
+def _makespan(blocks: _CellBlocks) -> float:
+    return blocks.makespan
 
 
 class _CellGroups:
-    """All cells, by the available machines that hold them; machines are positions from 0.
+    """All cells, grouped by their available holders; machines count from 0 in `available`.
 
     Attributes
     ----------
     available : tuple of int
     machines_per_row : int
         Machines that compute each row.
-    groups : Groups
+    groups : WorkGroups
         All cells.
     large : ndarray of int64
-        Cells that are given to machines on their own, the most expensive one first.
-    rest : Groups
+        Cells that are assigned individually, the most expensive first.
+    rest : WorkGroups
         The other cells.
     """
 
@@ -132,30 +132,31 @@ class _CellGroups:
         stragglers: int,
     ) -> None:
         self.available, machines = available, len(available)
-        sets, which = group_by_holders(placement.holders, available)
+        sets, set_of_part = group_by_holders(placement.holders, available)
         if () in sets:
-            missing = np.flatnonzero(which == sets.index(()))
+            missing = np.flatnonzero(set_of_part == sets.index(()))
             holders = " or ".join(map(str, placement.holders[missing[0]]))
             raise InfeasibleError(
-                f"{plural(missing.size, 'part')} of X, of {parts.count}, on no available "
-                f"machine: part {missing[0] + 1} needs machine {holders}"
+                f"{missing.size} of {plural(parts.count, 'part')} of X on no available machine: "
+                f"part {missing[0] + 1} needs machine {holders}"
             )
         self.machines_per_row = machines_per_row = 1 + min(stragglers, min(map(len, sets)) - 1)
         costs = parts.cell_costs
-        sums = np.bincount(which, parts.costs)
+        sums = np.bincount(set_of_part, parts.costs)
         self.groups = WorkGroups(sums, sets, machines, machines_per_row)
-        least = max(_LARGE * machines_per_row / machines * costs.sum(), _LARGER * costs.mean())
+        mean_load = machines_per_row / machines * costs.sum()
+        threshold = max(_LARGE_SHARE * mean_load, _LARGE_FACTOR * costs.mean())
         self._part = np.repeat(np.arange(parts.count), np.diff(parts.cells))  # of each cell
-        group = which[self._part]
+        group = set_of_part[self._part]
         ends = np.searchsorted(self.groups.group, np.arange(len(sets) + 1))
-        self._costs, self._before = costs, parts.cost_before
+        self._costs, self._cost_before = costs, parts.cost_before
         self._pairs = np.stack([ends[:-1], ends[1:]], axis=1)[group]  # of each cell
-        large = np.flatnonzero(costs > least)
+        large = np.flatnonzero(costs > threshold)
         self.large = large[np.argsort(-costs[large], kind="stable")]
-        self.is_small = costs.size <= _FEW * machines
+        self.is_small = costs.size <= _MAX_CELLS_PER_MACHINE * machines
         self._is_row = np.diff(parts.rows)[self.large] == 1
         self._cells = np.argsort(group, kind="stable")
-        self._cells = self._cells[costs[self._cells] <= least]
+        self._cells = self._cells[costs[self._cells] <= threshold]
         self._ends = np.append(0, np.cumsum(costs[self._cells]))
         self._firsts = np.searchsorted(group[self._cells], np.arange(len(sets) + 1))
         self.rest = self.groups
@@ -164,15 +165,15 @@ class _CellGroups:
             self.rest = WorkGroups(sums, sets, machines, machines_per_row)
 
     def longest_row(self, speeds: Floats) -> float:
-        """Lower bound of the makespan: the row that takes longest, on its fastest machines."""
+        """Return a lower bound of the makespan: the longest time of a single row."""
         rates = speeds[self.groups.machine]
-        rates = rates[np.lexsort((-rates, self.groups.group))]  # fastest first in each group
+        rates = rates[np.lexsort((-rates, self.groups.group))]  # descending in each group
         fastest = rates[self._pairs[self.large, 0] + self.machines_per_row - 1]
         times = self._costs[self.large] / fastest
         return float(times[self._is_row].max(initial=0.0))
 
     def blocks(self, time: float, amounts: Ints, speeds: Floats, enough: float) -> _CellBlocks:
-        """Give large cells to machines, and cut the others; parameters as of `_assign_large`."""
+        """Assign large cells and cut the others into blocks; for parameters see `_assign_large`."""
         large = np.zeros((0, self.machines_per_row), np.intp)
         if self.large.size:
             large, amounts = self._assign_large(time, amounts, speeds, enough)
@@ -182,169 +183,170 @@ class _CellGroups:
         return self._with_costs(first, last, np.concatenate([large, owners]), speeds)
 
     def assign_cells(self, time: float, amounts: Ints, speeds: Floats) -> _CellBlocks:
-        """Give all cells to machines like large ones, in the better of two ways."""
+        """Assign all cells individually, by the better of two rules."""
         cells = np.argsort(-self._costs, kind="stable")
-        found = []
-        for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
-            places = np.empty((cells.size, self.machines_per_row), np.intp)
-            places[cells] = self._assign_greedily(cells, time, given, speeds)
-            if cells.size <= _TINY:
-                self._local_search(places, speeds)
-            is_other = (places[1:] != places[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
-            first = np.flatnonzero(np.append(True, is_other))
+        candidates = []
+        for loads in (np.asarray(amounts * self.groups.unit_cost, np.float64), None):
+            owners = np.empty((cells.size, self.machines_per_row), np.intp)
+            owners[cells] = self._assign_greedily(cells, time, loads, speeds)
+            if cells.size <= _MAX_SEARCHED_CELLS:
+                self._local_search(owners, speeds)
+            is_new = (owners[1:] != owners[:-1]).any(axis=1) | np.diff(self._part).astype(bool)
+            first = np.flatnonzero(np.append(True, is_new))
             last = np.append(first[1:], cells.size) - 1
-            found.append(self._with_costs(first, last, places[first], speeds))
-        return min(found, key=_longest)
+            candidates.append(self._with_costs(first, last, owners[first], speeds))
+        return min(candidates, key=_makespan)
 
-    def _local_search(self, places: NDArray[np.intp], speeds: Floats) -> None:
-        """Move or exchange single cells, in place, while that makes the makespan smaller.
+    def _local_search(self, owners: NDArray[np.intp], speeds: Floats) -> None:
+        """Move or exchange single cells, in place, while that reduces the makespan.
 
-        A cell of the machine that ends last goes to another of its machines, perhaps in exchange
-        for one of that machine's cells.
+        A move takes a cell from the machine that finishes last to another of its holders, possibly
+        in exchange for a cell of that holder.
         """
         costs, rates = self._costs.tolist(), speeds.tolist()
         holders = [set(self.groups.machine[first:last].tolist()) for first, last in self._pairs]
-        placed = [set(row) for row in places.tolist()]
+        machines_of = [set(row) for row in owners.tolist()]
         load = np.bincount(
-            places.ravel(), np.repeat(self._costs, self.machines_per_row), speeds.size
+            owners.ravel(), np.repeat(self._costs, self.machines_per_row), speeds.size
         )
         for _ in range(len(costs)):
             last = int((load / speeds).argmax())
             best, change = load[last] / rates[last], None
-            for cell in (c for c, machines in enumerate(placed) if last in machines):
-                for other in holders[cell] - placed[cell]:
-                    back = [
+            for cell in (c for c, machines in enumerate(machines_of) if last in machines):
+                for other in holders[cell] - machines_of[cell]:
+                    returnable = [
                         c
-                        for c, machines in enumerate(placed)
+                        for c, machines in enumerate(machines_of)
                         if other in machines and last in holders[c] - machines
                     ]
-                    for exchanged in (None, *back):
+                    for exchanged in (None, *returnable):
                         more = costs[cell] - (0.0 if exchanged is None else costs[exchanged])
                         end = max(
                             (load[last] - more) / rates[last], (load[other] + more) / rates[other]
                         )
-                        if end < best * _BETTER:
+                        if end < best * _MIN_IMPROVEMENT:
                             best, change = end, (cell, other, exchanged, more)
             if change is None:
                 break
             cell, other, exchanged, more = change
-            placed[cell] ^= {last, other}
+            machines_of[cell] ^= {last, other}
             if exchanged is not None:
-                placed[exchanged] ^= {last, other}
+                machines_of[exchanged] ^= {last, other}
             load[last] -= more
             load[other] += more
-        places[:] = [sorted(machines) for machines in placed]
+        owners[:] = [sorted(machines) for machines in machines_of]
 
     def _with_costs(
         self,
         first: NDArray[np.intp],
         last: NDArray[np.intp],
-        places: NDArray[np.intp],
+        owners: NDArray[np.intp],
         speeds: Floats,
     ) -> _CellBlocks:
-        cost_per_machine = np.repeat(
-            self._before[last + 1] - self._before[first], self.machines_per_row
-        )
-        costs = np.asarray(np.bincount(places.ravel(), cost_per_machine, speeds.size), np.float64)
-        return _CellBlocks(first, last, places, costs, float((costs / speeds).max()))
+        block_costs = self._cost_before[last + 1] - self._cost_before[first]
+        costs = np.bincount(
+            owners.ravel(), np.repeat(block_costs, self.machines_per_row), speeds.size
+        ).astype(np.float64)
+        return _CellBlocks(first, last, owners, costs, float((costs / speeds).max()))
 
     def _assign_large(
         self, time: float, amounts: Ints, speeds: Floats, enough: float
     ) -> tuple[NDArray[np.intp], Ints]:
-        """Give large cells to machines, in one of two ways.
+        """Assign large cells individually, by the better of two rules.
 
         Parameters
         ----------
         time : float
-            The least makespan.
+            The minimum makespan.
         amounts : (E,) ndarray of int64
-            Of all work, with that makespan.
+            Units of each pair of a group and a machine in the optimum.
         speeds : (N,) ndarray of float
         enough : float
-            A makespan with which the other way need not be tried.
+            If the first rule has at most this makespan, the second is not tried.
 
         Returns
         -------
         machines : (m, machines_per_row) ndarray of int
-            Of each large cell.
+            The machines of each large cell.
         amounts : (E,) ndarray of int64
-            Of the rest.
+            Units of `rest`.
         """
-        tried = []
-        for given in (np.asarray(amounts * self.groups.unit, np.float64), None):
-            machines = self._assign_greedily(self.large, time, given, speeds)
+        candidates = []
+        for loads in (np.asarray(amounts * self.groups.unit_cost, np.float64), None):
+            machines = self._assign_greedily(self.large, time, loads, speeds)
             costs = np.repeat(self._costs[self.large], self.machines_per_row)
             load = np.bincount(machines.ravel(), costs, speeds.size).astype(np.float64)
-            longest, others = self.rest.minimise_makespan(speeds, load)
-            tried.append((max(longest, float((load / speeds).max())), machines, others))
-            if tried[0][0] <= enough:
+            rest_time, rest = self.rest.minimise_makespan(speeds, load)
+            makespan = max(rest_time, float((load / speeds).max()))
+            candidates.append((makespan, machines, rest))
+            if candidates[0][0] <= enough:
                 break
-        _, machines, others = min(tried, key=lambda block_size: block_size[0])
-        return machines, others
+        _, machines, rest = min(candidates, key=lambda candidate: candidate[0])
+        return machines, rest
 
     def _assign_greedily(
         self, cells: NDArray[np.intp], time: float, amounts: Floats | None, speeds: Floats
     ) -> NDArray[np.intp]:
-        """Machines of cells, of one after the other: those that are done first with these.
+        """Return the machines of cells, assigned one by one to those that finish them first.
 
-        With amounts of the least makespan, of those that can be done by then the ones that are late
-        by least, compared with these amounts.
+        Finish times up to `time` count as equal if `amounts`, the costs of pairs in the optimum,
+        are given. Then the machine with the smallest overrun of these costs is chosen.
         """
-        rates, machine, placed = speeds.tolist(), self.groups.machine.tolist(), []
-        load, beyond = [0.0] * len(rates), [0.0] * len(rates)
-        left = None if amounts is None else amounts.tolist()
+        rates, machine, chosen = speeds.tolist(), self.groups.machine.tolist(), []
+        load, overrun = [0.0] * len(rates), [0.0] * len(rates)
+        remaining = None if amounts is None else amounts.tolist()
         for cost, (first, last) in zip(
             self._costs[cells].tolist(), self._pairs[cells].tolist(), strict=True
         ):
-            late = []
+            candidates = []
             for pair in range(first, last):
                 n = machine[pair]
-                done, more = (load[n] + cost) / rates[n], 0.0
-                if left is not None:
-                    done = max(done, time)
-                    more = (beyond[n] + max(0.0, cost - left[pair])) / rates[n]
-                late.append((done, more, pair))
-            chosen = sorted(pair for *_, pair in sorted(late)[: self.machines_per_row])
-            for pair in chosen:
+                finish, delay = (load[n] + cost) / rates[n], 0.0
+                if remaining is not None:
+                    finish = max(finish, time)
+                    delay = (overrun[n] + max(0.0, cost - remaining[pair])) / rates[n]
+                candidates.append((finish, delay, pair))
+            pairs = sorted(pair for *_, pair in sorted(candidates)[: self.machines_per_row])
+            for pair in pairs:
                 n = machine[pair]
                 load[n] += cost
-                if left is not None:
-                    beyond[n] += max(0.0, cost - left[pair])
-                    left[pair] = max(0.0, left[pair] - cost)
-            placed.append([machine[pair] for pair in chosen])
-        return np.array(placed, np.intp)
+                if remaining is not None:
+                    overrun[n] += max(0.0, cost - remaining[pair])
+                    remaining[pair] = max(0.0, remaining[pair] - cost)
+            chosen.append([machine[pair] for pair in pairs])
+        return np.array(chosen, np.intp)
 
     def _cut_groups(self, amounts: Ints, speeds: Floats) -> tuple[Ints, Ints, NDArray[np.intp]]:
-        """Cut the other cells into blocks.
+        """Cut the cells of `rest` into blocks.
 
         Parameters
         ----------
         amounts : (E,) ndarray of int64
-            What each machine has of each group of `rest`.
+            Units of each pair of a group of `rest` and a machine.
         speeds : (N,) ndarray of float
 
         Returns
         -------
         first, last : (m,) ndarray of int64
-            Cells of each block.
+            First and last cell of each block.
         machines : (m, machines_per_row) ndarray of int
         """
-        whole, firsts, ends = self.rest.whole, self._firsts, self._ends
+        units, firsts, ends = self.rest.units, self._firsts, self._ends
         group, sizes, machines = self._block_shares(amounts)
-        done = np.cumsum(sizes) - np.append(0, np.cumsum(whole))[group]  # in the group
+        done = np.cumsum(sizes) - np.append(0, np.cumsum(units))[group]  # in the group
         costs = np.diff(ends[firsts])
-        wanted = ends[firsts[group]] + done * (costs / whole)[group]
+        wanted = ends[firsts[group]] + done * (costs / units)[group]
         cuts = np.clip(np.searchsorted(ends, wanted), firsts[group], firsts[group + 1])
         is_last = np.append(group[1:] != group[:-1], True)
         cuts[is_last] = firsts[group[is_last] + 1]
         self._shift_cuts(cuts, wanted, np.flatnonzero(~is_last), machines, speeds)
-        begins = np.append(0, cuts[:-1])
-        breaks = np.flatnonzero(np.diff(self._cells) != 1) + 1  # of parts that are not neighbours
-        at = np.unique(np.concatenate([begins, breaks]))
-        at = at[at < self._cells.size]
-        owners = machines[np.searchsorted(begins, at, side="right") - 1]
-        last = np.append(at[1:], self._cells.size)[: at.size] - 1
-        return self._cells[at], self._cells[last], owners
+        starts = np.append(0, cuts[:-1])
+        gaps = np.flatnonzero(np.diff(self._cells) != 1) + 1  # where the next cell is no neighbour
+        first = np.unique(np.concatenate([starts, gaps]))
+        first = first[first < self._cells.size]
+        owners = machines[np.searchsorted(starts, first, side="right") - 1]
+        last = np.append(first[1:], self._cells.size)[: first.size] - 1
+        return self._cells[first], self._cells[last], owners
 
     def _shift_cuts(
         self,
@@ -354,42 +356,42 @@ class _CellGroups:
         machines: NDArray[np.intp],
         speeds: Floats,
     ) -> None:
-        """Move cuts within groups to the cell before, where that is better."""
-        members, seconds_per_row = machines.tolist(), (1 / speeds).tolist()
-        late = [0.0] * speeds.size  # of each machine, beyond what was meant, until here
+        """Move cuts within groups to the cell before, if that reduces the delay."""
+        members, time_per_cost = machines.tolist(), (1 / speeds).tolist()
+        delay = [0.0] * speeds.size  # of each machine, from the rounding of the cuts before
         for k in inner.tolist():
             before, after = members[k], members[k + 1]
             best = float("inf"), 0.0, 0
-            for place in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
-                more = float(self._ends[place] - wanted[k])
-                times = [late[n] + more * seconds_per_row[n] for n in before]
-                times += [late[n] - more * seconds_per_row[n] for n in after]
-                best = min(best, (max(times), more, place))
+            for cut in range(max(cuts[k] - 1, cuts[k - 1] if k else 0), cuts[k] + 1):
+                more = float(self._ends[cut] - wanted[k])
+                delays = [delay[n] + more * time_per_cost[n] for n in before]
+                delays += [delay[n] - more * time_per_cost[n] for n in after]
+                best = min(best, (max(delays), more, cut))
             _, more, cuts[k] = best
             for n in before:
-                late[n] += more * seconds_per_row[n]
+                delay[n] += more * time_per_cost[n]
             for n in after:
-                late[n] -= more * seconds_per_row[n]
+                delay[n] -= more * time_per_cost[n]
 
     def _block_shares(self, amounts: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
-        """The group, the size and the machines of each block with which these amounts are met."""
+        """Return the group, size and machines of blocks with these units of each pair."""
         groups = self.rest
         if self.machines_per_row == 1:
-            some = np.flatnonzero(amounts)
-            return groups.group[some], amounts[some], groups.machine[some, None]
-        found: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
-        firsts = np.searchsorted(groups.group, np.arange(groups.whole.size + 1))
+            pairs = np.flatnonzero(amounts)
+            return groups.group[pairs], amounts[pairs], groups.machine[pairs, None]
+        shares: list[tuple[Ints, Ints, NDArray[np.intp]]] = []
+        firsts = np.searchsorted(groups.group, np.arange(groups.units.size + 1))
         for g, (first, last) in enumerate(pairwise(firsts.tolist())):
             sizes, members = assign_blocks(amounts[first:last], self.machines_per_row)
-            along = order_along_rows(members, range(last - first))
-            machines = groups.machine[first:last][members[along].astype(np.intp)]
-            found.append((np.full(len(sizes), g), np.array(sizes)[along], machines))
-        whose, amounts_of, machines = map(np.concatenate, zip(*found, strict=True))
-        return whose, amounts_of, machines
+            order = order_along_rows(members, range(last - first))
+            machines = groups.machine[first:last][members[order].astype(np.intp)]
+            shares.append((np.full(len(sizes), g), np.array(sizes)[order], machines))
+        group, sizes_of_blocks, machines = map(np.concatenate, zip(*shares, strict=True))
+        return group, sizes_of_blocks, machines
 
 
 class ReplicaDemand:
-    """Rows that are each computed by one of their holders; amounts are nonzeros.
+    """The work of a replicated store in nonzeros: one holder computes each row.
 
     Parameters
     ----------
@@ -409,7 +411,7 @@ class ReplicaDemand:
 
     def is_feasible(self, machines: Ints) -> bool:
         """Return whether these machines (from 0) hold all parts."""
-        return self._placement.count((machines + 1).tolist()) > 0
+        return self._placement.min_holders((machines + 1).tolist()) > 0
 
     def makespan(self, speeds: Sequence[float]) -> float | None:
         """Return the minimum makespan; see `Demand.makespan`."""
@@ -431,7 +433,7 @@ class ReplicaDemand:
         groups = self._last[1]
         time, amounts = groups.minimise_makespan(speeds, overheads)
         sums = np.bincount(groups.machine, amounts, machines.size).astype(np.float64)
-        return time, sums * groups.unit
+        return time, sums * groups.unit_cost
 
     def make_planner(self, scheme: Scheme, stragglers: int) -> ReplicaPlanner:
         """Return a planner; see `Demand.make_planner`. Copies have a single scheme."""

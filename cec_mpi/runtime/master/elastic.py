@@ -166,10 +166,10 @@ class ElasticExecutor:
             step.speeds,
             self._decoders,
             self._checker is not None,
-            placement.able,
+            placement.holders_of,
             placement.cuts,
         )
-        ledger.plan(step.plan.assignment.intervals_of_all())
+        ledger.plan(step.plan.assignment.all_intervals())
         self._memory.clear()
         products = ForwardProducts(step.product, buffers.shared, answers, self._memory)
         measured = self._run(step, ledger, products, self._counts(step), refine=ledger.refine)
@@ -180,7 +180,7 @@ class ElasticExecutor:
         if self._checker is not None and self._checks is not None:
             self._probe(step, self._checker, self._checks)
             able = self._checks.products.keys()
-        rows = step.plan.assignment.intervals_of_all()
+        rows = step.plan.assignment.all_intervals()
         spans = self._steps.placement.spans_of_terms
         ledger = TermLedger(self._manifest.code.recovery, step.speeds, spans)
         ledger.plan(rows)
@@ -231,7 +231,7 @@ class ElasticExecutor:
         state, driver = self._planned_for or self._make_driver()
         self._planned_for = None
         steps, clock = self._steps, self._hub.clock
-        predicted = steps.speeds.predict(products.product, step.plan.amounts(rows))
+        predicted = steps.speeds.predict(products.product, step.plan.estimate_work(rows))
         listed = steps.schedule.listed(step).intersection(range(1, steps.placement.machines + 1))
         if able is not None:
             listed = listed.intersection(able)
@@ -266,7 +266,7 @@ class ElasticExecutor:
         state = ElasticStep(
             states_of(self._hub.roster),
             {machine: job.sent_at for machine, job in busy.items()},
-            partial(placement.missing, recovery + self._spare),
+            partial(placement.count_missing, recovery + self._spare),
             self._deadline,
             self._allowed,
             not self._steps.schedule.waits,
@@ -308,7 +308,7 @@ class ElasticExecutor:
         return StepInfeasibleError(
             f"step {step.number} cannot end: {len(left)} of its machines are left "
             f"({', '.join(map(str, left)) or 'none'}), and "
-            f"{self._steps.placement.needs(needed, left)}{last}"
+            f"{self._steps.placement.describe_need(needed, left)}{last}"
         )
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:

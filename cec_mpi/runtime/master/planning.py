@@ -17,7 +17,7 @@ from cec_mpi.core.plan.planner import Plan, Planner
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
 from cec_mpi.core.replicas.planner import ReplicaDemand
-from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator, Speeds, hindsight_makespan
+from cec_mpi.core.speeds import FixedSpeeds, SpeedEstimator, Speeds, hindsight_makespan
 from cec_mpi.runtime.master.schedule import Schedule
 from cec_mpi.runtime.master.step import Makespans, Step
 from cec_mpi.runtime.records.recorder import Recorder
@@ -51,8 +51,8 @@ class StepPlanner:
     The paper's machines without the fourth:
 
     >>> from cec_mpi.runtime.availability.models import ListedAvailability
-    >>> from cec_mpi.core.speeds import GivenSpeeds
-    >>> speeds = GivenSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
+    >>> from cec_mpi.core.speeds import FixedSpeeds
+    >>> speeds = FixedSpeeds([2, 2, 3, 3, 4, 4], CodedDemand(6, 3, 420))
     >>> schedule = Schedule(ListedAvailability([(1, 2, 3, 5, 6)]), (1, 2, 3, 4, 5, 6))
     >>> steps = StepPlanner(schedule, speeds, CodedPlacement(6), 3)
     >>> step = steps.plan(steps.next())
@@ -108,7 +108,7 @@ class StepPlanner:
             demand = CodedDemand(manifest.machines, recovery, manifest.rows_per_shard)
         else:
             demand = ReplicaDemand(*parts)
-        rates: Speeds = SpeedEstimator(demand) if speeds is None else GivenSpeeds(speeds, demand)
+        rates: Speeds = SpeedEstimator(demand) if speeds is None else FixedSpeeds(speeds, demand)
         return cls(schedule, rates, manifest.placement, recovery, scheme)
 
     def next(self, spare: int = 0, may_join: bool = False) -> Step:
@@ -161,7 +161,7 @@ class StepPlanner:
         """
         available, product, demand = step.available, step.product, self.speeds.demand
         if self._cached_costs[0] is not step.plan or self._cached_costs[1] is not rows:
-            self._cached_costs = step.plan, rows, step.plan.amounts(np.asarray(rows))
+            self._cached_costs = step.plan, rows, step.plan.estimate_work(np.asarray(rows))
         amounts = self._cached_costs[2]
         known = Makespans(
             self.speeds.predict(product, amounts),

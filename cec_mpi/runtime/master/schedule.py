@@ -163,9 +163,9 @@ class Schedule:
         self.check_cancelled()
         tick, waited = self._current(), 0
         needed = recovery, placement, spare
-        while placement.to_spare(recovery, available := self._at(tick, machines)) < spare:
+        while placement.tolerated_losses(recovery, available := self._at(tick, machines)) < spare:
             most = min(self._availability.most_from(tick), len(self._present - self._gone))
-            is_possible = placement.could_spare(recovery, most) >= spare
+            is_possible = placement.max_tolerated_losses(recovery, most) >= spare
             if not self.waits or not is_possible or is_settled(self._availability, tick):
                 if not may_join:
                     self._await_shutdown_notice()
@@ -190,7 +190,7 @@ class Schedule:
         spare: int,
     ) -> None:
         """Report what the next step waits for, and why machines are away."""
-        missing = placement.missing(recovery + spare, available)
+        missing = placement.count_missing(recovery + spare, available)
         others = sorted(self._present.difference(available))
         away = {n: self._absence_reason(n, False) for n in others if n <= placement.machines}
         self.on_shortage(max(1, missing), available, away)
@@ -283,7 +283,7 @@ class Schedule:
         gone = ", ".join(map(str, sorted(self._gone)))
         left = f"; unavailable: {gone}" if gone else ""
         hint = "" if self.waits else " (--wait, or wait=True in Python, waits for more machines)"
-        needed = placement.needs(recovery + spare, available)
+        needed = placement.describe_need(recovery + spare, available)
         return (
             f"{plural(len(available), 'machine', 'is', 'are')} available at tick {tick} ({found}): "
             f"{needed}{left}{hint}"

@@ -135,7 +135,7 @@ class Step:
             hindsight_makespan=known.hindsight,
             condition=done.condition,
             cancellation=cancellation,
-            assignment=self.plan.bounds(len(done.rows)),
+            assignment=self.plan.interval_bounds(len(done.rows)),
         )
 
     @property

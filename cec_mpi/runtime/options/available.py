@@ -148,8 +148,8 @@ def _participants(given: Iterable[int] | str | None, total: int) -> tuple[int, .
 def check_enough_machines(machines: Sequence[int], manifest: Manifest) -> None:
     """Raise `InfeasibleError` if machines are too few for a step."""
     placement, recovery = manifest.placement, manifest.code.recovery
-    if placement.to_spare(recovery, machines) < 0:
+    if placement.tolerated_losses(recovery, machines) < 0:
         raise InfeasibleError(
             f"{plural(len(machines), 'machine', 'takes', 'take')} part, but "
-            f"{placement.needs(recovery, machines)}"
+            f"{placement.describe_need(recovery, machines)}"
         )

@@ -284,7 +284,7 @@ class ElasticOptions(Group):
             Names the option, what was found and what was expected.
         """
         recovery, placement = manifest.code.recovery, manifest.placement
-        most = placement.to_spare(recovery) - self.check
+        most = placement.tolerated_losses(recovery) - self.check
         if most < 0:
             why = f"a row has only {plural(recovery, 'answer')}: encode with {placement.remedy}"
             raise InputError(f"check compares one answer more than needed, but {why}")
@@ -292,7 +292,7 @@ class ElasticOptions(Group):
             why = placement.spare_rule + (", less 1 with check" if self.check else "")
             raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
         if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
-            too_few = placement.could_spare(recovery, self.local) < 0
+            too_few = placement.max_tolerated_losses(recovery, self.local) < 0
             if too_few and detect_launcher() is None:
                 raise InfeasibleError(
                     f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more "

@@ -245,7 +245,7 @@ class LocalMasterEnd:
 
     def _prepare(self, product: Product, assignment: Assignment) -> None:
         """Assign rows and arrays for the answers."""
-        intervals = {} if assignment is self._assignment else assignment.intervals_of_all()
+        intervals = {} if assignment is self._assignment else assignment.all_intervals()
         self._assignment = None  # until all machines have it: an interrupt may come in between
         answers = None if product.adjoint else self._values.of(product)
         self._parts, begin = [], 0

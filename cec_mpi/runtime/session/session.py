@@ -265,7 +265,7 @@ class Session:
         pairs = zip(opening.machines, reports, strict=True)
         openable = [n for n, report in pairs if n and report.shard and not report.problem]
         manifest = opening.manifest
-        spare = manifest.placement.to_spare(manifest.code.recovery, openable)
+        spare = manifest.placement.tolerated_losses(manifest.code.recovery, openable)
         return self._running is ExecutionMode.ELASTIC and spare >= 0
 
     def _warn_oversubscribed(self, options: SessionOptions) -> None:

@@ -52,10 +52,10 @@ class CopiesFacts(Facts):
             (
                 "copies",
                 f"each row on {plural(manifest.copies, 'machine')}; {plural(layout.parts, 'part')} "
-                f"with {plural(spread.sets, 'different set')} of machines",
+                f"with {plural(spread.holder_sets, 'different set')} of machines",
             ),
-            *loss_facts(manifest.copies, spread.lost, fatal),
-            balance_fact(spread.slower, spread.slowest, spread.away),
+            *loss_facts(manifest.copies, spread.loss_probability, fatal),
+            balance_fact(spread.mean_ratio, spread.max_ratio, spread.unavailable),
             (
                 "shards",
                 f"{format_bytes(size)} in blocks of {BLOCK_BYTES >> 20} MiB with a checksum",
@@ -71,10 +71,14 @@ class CopiesFacts(Facts):
             "nonzeros": manifest.nonzeros,
             "copies": manifest.copies,
             "parts": layout.parts,
-            "sets_of_holders": spread.sets,
+            "sets_of_holders": spread.holder_sets,
             "fatal": fatal_sets(layout.holders, range(1, layout.machines + 1)),
-            "lost": spread.lost,
-            "over_optimum": {"mean": spread.slower, "worst": spread.slowest, "away": spread.away},
+            "lost": spread.loss_probability,
+            "over_optimum": {
+                "mean": spread.mean_ratio,
+                "worst": spread.max_ratio,
+                "away": spread.unavailable,
+            },
         }
 
     def shard_details(self, machine: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Step:
     def plan(self, copies):
         """Expect the rows of a plan."""
         plan = plan_step(self.machines, self.speeds, copies, self.rows).assignment
-        self.ledger.plan(plan.intervals_of_all())
+        self.ledger.plan(plan.all_intervals())
 
     def requests(self, alive):
         """Return the next requests, after what is missing is reassigned."""

@@ -147,7 +147,7 @@ class World(RuleBasedStateMachine):
         plan = plan_step(
             machines, [self.speeds[n - 1] for n in range(1, self.count + 1)], copies, ROWS
         )
-        rows = plan.assignment.intervals_of_all()
+        rows = plan.assignment.all_intervals()
         if self.kind == "probe":
             everyone = tuple(range(1, self.count + 1))
             return ProbeLedger(self.recovery, [(0, ROWS, everyone)], ())

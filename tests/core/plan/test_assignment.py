@@ -209,7 +209,7 @@ def test_intervals_are_the_rows_of_a_machine_merged_and_ascending(plan):
         assert all(before[1] < after[0] for before, after in pairwise(intervals))
         assert plan.count(machine) == sum(stop - start for start, stop in intervals)
     assert alone == [plan.intervals(machine) for machine in range(1, plan.available[-1] + 2)]
-    assert plan.intervals_of_all() == {n: plan.intervals(n) for n in plan.available}
+    assert plan.all_intervals() == {n: plan.intervals(n) for n in plan.available}
 
 
 @settings(max_examples=60)

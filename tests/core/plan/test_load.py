@@ -13,7 +13,7 @@ from cec_mpi.core.plan.load import (
     check_speeds,
     fractional_load,
     makespan,
-    optimal_level,
+    optimal_c_star,
     whole_row_load,
 )
 from cec_mpi.errors import InfeasibleError, InputError
@@ -92,7 +92,7 @@ def test_fractional_load_is_the_optimum_of_the_linear_program(seed):
 )
 def test_the_level_alone_is_that_of_the_loads(speeds, data):
     machines_per_row = data.draw(st.integers(1, len(speeds)))
-    assert optimal_level(speeds, machines_per_row) == pytest.approx(
+    assert optimal_c_star(speeds, machines_per_row) == pytest.approx(
         float(fractional_load(speeds, machines_per_row).c_star), rel=1e-14
     )
 

@@ -140,11 +140,11 @@ def test_a_plan_keeps_a_decoder_for_each_set_of_machines_and_code(
     available, scheme, blocks, different
 ):
     plan, code = plan_step(available, SPEEDS, 3, 420, scheme), make_code(6, 3)
-    without = plan.numbers
+    without = plan.cached_size
     assert without > plan.assignment.machines.size
     first, again = plan.decoders(code), plan.decoders(code)
     assert len(first) == len(plan.assignment.blocks) == blocks
     assert len(set(map(id, first))) == different
     assert all(one is two for one, two in zip(first, again, strict=True))
-    assert plan.numbers == without + different * 9
+    assert plan.cached_size == without + different * 9
     assert plan.decoders(make_code(6, 3, "gaussian"))[0] is not first[0]

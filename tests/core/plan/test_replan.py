@@ -96,7 +96,7 @@ def test_nothing_is_missing():
 
 
 def test_too_few_machines_are_eligible():
-    with pytest.raises(InfeasibleError, match=r"rows 2\.\.6 miss 2 answers: 1 machine can"):
+    with pytest.raises(InfeasibleError, match=r"rows 2\.\.6 lack 2 answers: 1 machine can"):
         replan([MissingAnswers(2, 7, 2, (3,))], [1.0, 1.0, 1.0])
 
 

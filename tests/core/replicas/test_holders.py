@@ -77,13 +77,13 @@ def test_figures_of_a_spread_are_those_of_brute_force():
     holders = spread_copies(64, [1.0] * 8, 3)
     found = assess_placement(holders, [1.0] * 8, [1.0] * 64)
     sets = set(map(frozenset, holders))
-    assert found.sets == len(sets)
-    assert sorted(found.lost) == [3, 4, 5]
-    for gone, probability in found.lost.items():
+    assert found.holder_sets == len(sets)
+    assert sorted(found.loss_probability) == [3, 4, 5]
+    for gone, probability in found.loss_probability.items():
         all_of_them = [set(some) for some in combinations(range(1, 9), gone)]
         fatal = sum(any(each <= some for each in sets) for some in all_of_them)
         assert probability == pytest.approx(fatal / len(all_of_them))
-    assert 1 <= found.slower <= found.slowest
+    assert 1 <= found.mean_ratio <= found.max_ratio
 
 
 def test_a_sample_of_losses_is_close_to_all():
@@ -91,14 +91,14 @@ def test_a_sample_of_losses_is_close_to_all():
     holders = tuple((n, n + 1, n + 2) for n in range(1, 30, 3))  # ten groups of three
     found = assess_placement(holders, [1.0] * 30, [1.0] * 10)
     ten_times = 10 * 27 * 26 / 2  # a group and any two: no two groups are in five machines
-    assert found.lost[5] == pytest.approx(ten_times / 142_506, abs=0.005)
+    assert found.loss_probability[5] == pytest.approx(ten_times / 142_506, abs=0.005)
 
 
 def test_machines_that_hold_all_of_it_are_never_slower():
     found = assess_placement(((1, 2, 3, 4),) * 8, [1.0, 2.0, 1.0, 4.0], [3.0] * 8)
-    assert found.lost == {4: 1.0}
-    assert found.slower == pytest.approx(1, rel=1e-6)
-    assert found.slowest == pytest.approx(1, rel=1e-6)
+    assert found.loss_probability == {4: 1.0}
+    assert found.mean_ratio == pytest.approx(1, rel=1e-6)
+    assert found.max_ratio == pytest.approx(1, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def check(plan, placement, available, copies):
     assert (times.sum(axis=1) == copies).all()
     for row, each in enumerate(times):
         computing = set((np.flatnonzero(each) + 1).tolist())
-        assert computing <= set(placement.able(row)) & set(available)
+        assert computing <= set(placement.holders_of(row)) & set(available)
 
 
 @st.composite
@@ -58,7 +58,7 @@ def test_each_row_is_computed_by_machines_that_hold_it(situation):
     numbers, speeds, available = situation
     stragglers = numbers[3]
     cut, placement, planner = made(*numbers)
-    least = placement.count(available)
+    least = placement.min_holders(available)
     if not least:
         lost = {each for each in placement.holders if not set(each) & set(available)}
         with pytest.raises(InfeasibleError, match=r"on no available machine: part \d+") as caught:
@@ -134,7 +134,7 @@ def test_a_plan_of_a_few_rows_is_near_the_optimum(stragglers):
         available = tuple(range(1, machines + 1))
         plan = planner.plan(available, tuple(speeds.tolist()))
         check(plan, placement, available, 1 + stragglers)
-        rows_held = [placement.able(row) for row in range(rows)]
+        rows_held = [placement.holders_of(row) for row in range(rows)]
         best = least_of_whole_rows(counts + cut.row_cost, rows_held, speeds, 1 + stragglers)
         ratios.append(plan.makespan / best)
     assert min(ratios) > 1 - 1e-9
@@ -149,7 +149,7 @@ def test_a_row_takes_as_long_as_on_its_fastest_machine():
     cut, placement, planner = made(counts, 6, 3)
     speeds = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5)
     plan = planner.plan((1, 2, 3, 4, 5, 6), speeds)
-    fastest = max(speeds[n - 1] for n in placement.able(0))
+    fastest = max(speeds[n - 1] for n in placement.holders_of(0))
     assert plan.bound == pytest.approx((10_000 + cut.row_cost) / fastest)
     assert plan.makespan == pytest.approx(plan.bound)
 
@@ -206,5 +206,5 @@ def test_losses_that_a_placement_can_and_cannot_bear():
     for size in range(8):
         for some in combinations(range(1, 8), size):
             least = min(len(set(each) & set(some)) for each in placement.holders)
-            assert placement.count(some) == least
-            assert placement.to_spare(1, some) == least - 1
+            assert placement.min_holders(some) == least
+            assert placement.tolerated_losses(1, some) == least - 1

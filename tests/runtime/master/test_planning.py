@@ -9,7 +9,7 @@ import cec_mpi
 from cec_mpi.core.demand import CodedDemand
 from cec_mpi.core.plan.coded import CodedPlacement
 from cec_mpi.core.plan.planner import plan_step
-from cec_mpi.core.speeds import GivenSpeeds, SpeedEstimator
+from cec_mpi.core.speeds import FixedSpeeds, SpeedEstimator
 from cec_mpi.errors import InfeasibleError
 from cec_mpi.runtime.availability.models import PAPER_AVAILABLE, ListedAvailability
 from cec_mpi.runtime.master.planning import StepPlanner
@@ -35,7 +35,7 @@ class Clock:
 
 def planner_of(ticks, speeds=None, rows=ROWS, **options):
     schedule = Schedule(ListedAvailability(ticks), EVERYONE, **options)
-    speeds = speeds or GivenSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
+    speeds = speeds or FixedSpeeds(SPEEDS, CodedDemand(6, RECOVERY, rows))
     return StepPlanner(schedule, speeds, CodedPlacement(6), RECOVERY)
 
 

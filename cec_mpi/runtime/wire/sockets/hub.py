@@ -115,7 +115,7 @@ class ShortageReporter:
             return
         self._next_check = now + POLL_SECONDS
         here = sorted(self._roster.machines(State.IDLE, State.COMPUTING, State.LATE))
-        missing = manifest.placement.missing(manifest.code.recovery + self._spare, here)
+        missing = manifest.placement.count_missing(manifest.code.recovery + self._spare, here)
         if not missing:
             self._since, self._last_missing = None, 0
             return
@@ -815,7 +815,7 @@ class SocketHub:
             finished = [peer.opening for peer in self._openers if done(peer)]
             if len(finished) != before:
                 last, before = time.monotonic(), len(finished)
-            spare = manifest.placement.to_spare(manifest.code.recovery, finished)
+            spare = manifest.placement.tolerated_losses(manifest.code.recovery, finished)
             if spare >= self._spare:
                 due = last + SETTLE_SECONDS
             else:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.replicas.least import WorkGroups
+from cec_mpi.core.replicas.work_groups import WorkGroups
 from helpers.linear_program import least_time
 
 
@@ -30,11 +30,14 @@ def test_the_least_time_is_that_of_a_linear_program(instance):
     groups = WorkGroups(costs, holders, speeds.size, copies)
     time, amounts = groups.minimise_makespan(speeds, overheads)
     assert time == pytest.approx(least_time(*instance), rel=1e-6)
-    assert (np.bincount(groups.group, amounts) == copies * groups.whole).all()
-    assert (amounts <= groups.whole[groups.group]).all()
-    done = np.bincount(groups.machine, amounts, speeds.size) * groups.unit
+    assert (np.bincount(groups.group, amounts) == copies * groups.units).all()
+    assert (amounts <= groups.units[groups.group]).all()
+    done = np.bincount(groups.machine, amounts, speeds.size) * groups.unit_cost
     needed = (done + overheads) / speeds
-    assert needed[done > groups.unit].max() <= time * (1 + 1e-6) + 2 * groups.unit / speeds.min()
+    assert (
+        needed[done > groups.unit_cost].max()
+        <= time * (1 + 1e-6) + 2 * groups.unit_cost / speeds.min()
+    )
 
 
 @pytest.mark.parametrize("machines", [1, 40, 300])
@@ -43,7 +46,7 @@ def test_machines_that_hold_everything_finish_together(machines):
     groups = WorkGroups([5.0, 0.001, 1e6], [range(machines)] * 3, machines)
     time, amounts = groups.minimise_makespan(speeds)
     assert time == pytest.approx(1_000_005.001 / speeds.sum(), rel=1e-8)
-    done = np.bincount(groups.machine, amounts, machines) * groups.unit
+    done = np.bincount(groups.machine, amounts, machines) * groups.unit_cost
     np.testing.assert_allclose(done / speeds, time, rtol=1e-3)
 
 
