@@ -1,1 +1,1 @@
-"""X as the linear operator that SciPy's solvers take, and the way in to it."""
+"""X as a SciPy linear operator, and `open_operator`."""

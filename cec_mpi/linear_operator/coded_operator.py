@@ -1,4 +1,4 @@
-"""X on machines that come and go, as the linear operator that SciPy's solvers take."""
+"""X on machines that join and leave, as a SciPy linear operator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cec_mpi.store.format.manifest import Manifest
 
 
 class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
-    """A linear operator that refuses masked entries, whose masks SciPy drops.
+    """A linear operator that raises for masked arrays, because SciPy would ignore the masks.
 
-    Transposes, sums and products of such operators refuse them, too.
+    So do transposes, sums and products of such operators.
     """
 
     def matvec(self, x: Any) -> Any:
@@ -65,18 +65,18 @@ class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has 
         return _unpickle_with_mask_check, (type(self).__mro__[2], vars(self))
 
 
-def _with_mask_check(made: Any) -> Any:
-    """Return what SciPy has made; an operator refuses masked entries from now on."""
-    if isinstance(made, LinearOperator) and not isinstance(made, _MaskCheckingOperator):
-        kind: Any = type(made)
-        made.__class__ = _mask_checking_class(kind)
-    return made
+def _with_mask_check(result: Any) -> Any:
+    """Return a result of SciPy; if it is an operator, it raises for masked arrays."""
+    if isinstance(result, LinearOperator) and not isinstance(result, _MaskCheckingOperator):
+        kind: Any = type(result)
+        result.__class__ = _mask_checking_class(kind)
+    return result
 
 
 def _unpickle_with_mask_check(kind: Any, state: dict[str, Any]) -> Any:
-    made = kind.__new__(kind)
-    vars(made).update(state)
-    return _with_mask_check(made)
+    result = kind.__new__(kind)
+    vars(result).update(state)
+    return _with_mask_check(result)
 
 
 @cache
@@ -85,29 +85,29 @@ def _mask_checking_class(kind: Any) -> Any:
 
 
 class _SingleStoreError(InputError, AttributeError):
-    """An attribute that operators do not have, so that `hasattr` is False."""
+    """Error for an attribute that operators lack; `hasattr` returns False."""
 
 
 class CodedOperator(_MaskCheckingOperator):
     """X in a coded store, as a SciPy `LinearOperator`.
 
-    Each product is one step: rank 0 plans it for the machines that are available, they compute, and
-    rank 0 decodes. A block of vectors is one step too, and so is a batch of vectors or blocks
-    (SciPy 1.18 and newer). X can be used wherever SciPy takes a linear operator, with ``@``,
-    ``.H``, ``.T`` and in sums and products with other operators.
+    Each product is one step: rank 0 plans it for the available machines, they compute, and rank 0
+    decodes. A block of vectors is also one step, and so is a batch of vectors or blocks (SciPy 1.18
+    and newer). X can be used wherever SciPy accepts a linear operator, with ``@``, ``.H``, ``.T``
+    and in sums and products with other operators.
 
-    The machines start when they are needed first, when `start` is called, or when a ``with``
-    begins. They leave when `close` is called or the ``with`` ends, when the operator is deleted,
-    and at the end of the program.
+    The machines start with the first product, when `start` is called, or when a ``with`` statement
+    begins. They stop when `close` is called, when the ``with`` statement ends, when the operator is
+    deleted, and at the end of the program.
 
     Parameters
     ----------
     lifetime : Lifetime
     manifest : Manifest
     path : path
-        The store, as it was given.
+        Path of the store, for `repr`.
     closes : bool
-        Whether `close` closes it; otherwise it raises `InputError`.
+        Whether `close` is allowed; otherwise it raises `InputError`.
 
     Attributes
     ----------
@@ -116,9 +116,9 @@ class CodedOperator(_MaskCheckingOperator):
     dtype : numpy.dtype
         float64.
     accurate_along : tuple of str
-        "rows" if the error of each entry of ``X w`` is relative to the entries of its own row, and
-        "columns" if that of ``X' v`` is so for its column. A store of copies has both, a code has
-        "rows" if rows were scaled, otherwise "columns".
+        Contains "rows" if the error of each entry of ``X w`` is relative to the entries of its row
+        of X, and "columns" if the error of each entry of ``X' v`` is relative to its column. A
+        store of copies has both. A code has "rows" if rows were scaled, otherwise "columns".
     column_names : tuple of str
         Names of the columns of X in the store; empty if it has none.
     args : tuple
@@ -128,8 +128,8 @@ class CodedOperator(_MaskCheckingOperator):
     -----
     With G the generator and P the machines of a block of rows, ``X w`` is decoded from the
     answers of P with the inverse of ``G_P``. For ``X' v`` the master sends each machine its
-    part of ``inv(G_P') v`` on these rows, and the sum of the answers is the result. So both
-    products take the same machines, assignment and time, and need only one store.
+    part of ``inv(G_P') v`` on these rows, and the sum of the answers is the result. Both products
+    therefore use the same store, machines and assignment, and take the same time.
     """
 
     args: tuple[LinearOperator, ...] = ()
@@ -139,16 +139,16 @@ class CodedOperator(_MaskCheckingOperator):
         lifetime: Lifetime,
         manifest: Manifest,
         path: str | os.PathLike[str],
-        closes: bool = True,
+        can_close: bool = True,
     ) -> None:
-        self._lifetime, self._closes = lifetime, closes
+        self._lifetime, self._can_close = lifetime, can_close
         self._manifest, self._path = manifest, path
         self.column_names = manifest.column_names
         self.accurate_along = manifest.accurate_along
         super().__init__(np.dtype(np.float64), (manifest.rows, manifest.columns))
 
     def start(self) -> Self:
-        """Start the machines now, instead of with the first product; returns this operator.
+        """Start the machines before the first product; return this operator.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class CodedOperator(_MaskCheckingOperator):
 
     @property
     def attainable(self) -> float:
-        """Usual difference between two products with the same vector if other machines answer.
+        """Typical difference between products with the same vector from different machines.
 
         It is relative to the norm of X. With ``precision="shard"`` products always have this error.
         A solver may not reach a tolerance below it.
@@ -180,23 +180,23 @@ class CodedOperator(_MaskCheckingOperator):
 
     @property
     def accuracy(self) -> float:
-        """Possible error of a product with the machines of the last step.
+        """Estimated error of a product with the machines of the last step.
 
         It is relative to the size of the terms, ``norm(c * w)`` with c the largest entry of each
-        column of X; times the `cancellation` of a step's record it is relative to the result. It is
-        the machine epsilon of the shards, or 8 times that of the arithmetic if that is larger,
-        times the largest condition number with which the last step was decoded. Before the first
-        step it has the worst condition number of the code, which for many machines is the worst
-        that a search has found.
+        column of X; multiplied by the `cancellation` in a step's record it is relative to the
+        result. It is the machine epsilon of the shards, or 8 times that of the arithmetic if that
+        is larger, times the largest condition number in the decoding of the last step. Before the
+        first step it uses the worst condition number of the code, which for many machines is the
+        worst that a search found.
         """
         return self._lifetime.master.accuracy
 
     @property
     def available(self) -> tuple[int, ...]:
-        """Numbers of the machines that are available to the next step.
+        """Numbers of the machines that are available for the next step.
 
-        Assign machine numbers to make them available from the next step on. Assign None to return
-        to the availability with which the operator was opened.
+        Assign machine numbers to set the available machines from the next step on. Assign None to
+        restore the availability with which the operator was opened.
         """
         return self._lifetime.session.schedule.available
 
@@ -206,32 +206,33 @@ class CodedOperator(_MaskCheckingOperator):
 
     @property
     def pids(self) -> dict[int, int]:
-        """Process number of each machine on its host: ``os.kill(X.pids[2], 9)`` ends machine 2.
+        """Process ID of each machine on its host: ``os.kill(X.pids[2], 9)`` kills machine 2.
 
-        The numbers are those after the last step. Empty if the machines are ranks of MPI, or are in
-        this process.
+        It is updated after each step. It is empty if the machines are ranks of MPI or in this
+        process.
         """
         return self._lifetime.session.pids
 
     @property
     def open(self) -> NoReturn:
-        """Raise: an operator serves one store."""
+        """Not supported: an operator serves one store."""
         raise _SingleStoreError(
             "an operator serves one store: open_operator(store) opens an operator for each store"
         )
 
     def close(self) -> None:
-        """Make the machines leave: the operator cannot be used any more.
+        """Stop the machines; the operator cannot be used afterwards.
 
-        Closing it again does nothing. Products for which other threads wait raise `InputError`.
+        Later calls do nothing. Products for which other threads wait raise `InputError`.
 
         Raises
         ------
         InputError
-            A step or a forked process calls it, or the operator belongs to a run of ``cec-mpi``.
+            The caller is a step or a forked process, or the operator belongs to a run of
+            ``cec-mpi``.
         """
-        if not self._closes:
-            raise InputError("a task cannot close its operator: the run closes it")
+        if not self._can_close:
+            raise InputError("a task cannot close its operator, because the run closes it")
         if self._lifetime.has_started:
             self._lifetime.session.turns.check()
         self._lifetime.close()
@@ -261,14 +262,14 @@ class CodedOperator(_MaskCheckingOperator):
         return self._adjoint()
 
     def _apply(self, adjoint: bool, vectors: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Multiply all vectors along an axis in one step; without vectors no step is made.
+        """Multiply all vectors along an axis in one step, or in no step if there are none.
 
-        A complex vector is sent as two real vectors.
+        A complex vector becomes two real vectors.
         """
         if axis == -1 and vectors.shape == (self.shape[not adjoint], 1):
             vectors = vectors[:, 0]
         if vectors.ndim < -axis:
-            raise InputError("a product with a sparse matrix or a number: expected an array")
+            raise InputError("found a sparse matrix or a number as a factor, expected an array")
         block = np.moveaxis(vectors, axis, 0)
         batch = block.shape[1:]
         columns = prod(batch)
@@ -301,11 +302,11 @@ class CodedOperator(_MaskCheckingOperator):
             return "not started"
         available = self._lifetime.session.schedule.static_available
         if available is None:
-            return "available machines given by a function"
+            return "available machines set by a function"
         return f"available {','.join(map(str, available)) or 'none'}"
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            "an operator cannot be pickled or copied: its machines serve this process only; "
-            "use threads instead of processes"
+            "an operator cannot be pickled or copied, because its machines serve only this "
+            "process: use threads instead of processes"
         )

@@ -1,4 +1,4 @@
-"""From the first use of an operator to the end of its machines."""
+"""Lifetime of the machines of an operator, from its first use."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_STARTING_MESSAGE = "this operator is being opened: what opens it cannot use it"
-_CLOSED_MESSAGE = "this operator is closed: its machines have left"
+_STARTING_MESSAGE = "this operator is still being opened, and cannot be used by what opens it"
+_CLOSED_MESSAGE = "this operator is closed: its machines have stopped"
 
 
 class Lifetime:
-    """Starts the machines of an operator on first use, and makes them leave once.
+    """Starts the machines of an operator on first use, and stops them once.
 
-    They leave when `close` is called, when the operator is collected, and at the end of the
-    program. A process that was forked from this one ends nothing.
+    They stop when `close` is called, when the operator is garbage-collected, and at the end of the
+    program. A forked process does not stop them.
 
     Parameters
     ----------
     gather : callable
-        Returns a context in which the machines of a session are there; it gives None on a machine.
+        Returns a context manager that connects the machines and yields their session, or None on a
+        machine.
     open_store : callable
-        Makes the machines of the session open the store, and returns their master.
+        Makes the machines of a session open the store, and returns the master.
 
     Attributes
     ----------
     closed : bool
-        Whether the machines have left for good, or are about to.
+        Whether the operator is closed, or is being closed.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Lifetime:
         self._gather, self._open_store = gather, open_store
         self._session: Session | None = None
         self._master: Master | None = None
-        self._exit_stack: ExitStack | None = None  # while the machines are there
+        self._exit_stack: ExitStack | None = None  # set while the machines are connected
         self._process = os.getpid()
-        self._lock = threading.RLock()  # of starts and of the end
+        self._lock = threading.RLock()  # held during starts and shutdown
         self._is_starting = False
 
     @property
     def has_started(self) -> bool:
-        """Whether the machines have opened the store, and may have left since."""
+        """Whether the machines have ever opened the store."""
         return self._master is not None
 
     @property
@@ -83,25 +84,25 @@ class Lifetime:
             raise InputError(_CLOSED_MESSAGE)
 
     def gather(self) -> Session | None:
-        """Gather the machines, which do not open the store yet; returns None on a machine."""
+        """Connect the machines without opening the store; return None on a machine."""
         with self._lock:
             self.check_open()
             if self._exit_stack is None:
                 self._process = os.getpid()
-                with ExitStack() as kept:
-                    self._session = kept.enter_context(self._gather())
-                    self._exit_stack = kept.pop_all()
+                with ExitStack() as stack:
+                    self._session = stack.enter_context(self._gather())
+                    self._exit_stack = stack.pop_all()
                 _close_at_exit(self)
             return self._session
 
     def start(self) -> None:
-        """Gather the machines and make them open the store, unless they have done so.
+        """Connect the machines and make them open the store, if they have not done so.
 
-        If that fails, or is interrupted, they leave, and the next call tries again.
+        If that fails or is interrupted, the machines stop, and the next call tries again.
         """
         self.check_open()
         with self._lock:
-            if self._is_starting:  # this thread, in what the start calls
+            if self._is_starting:  # in this thread, because the lock is reentrant
                 raise InputError(_STARTING_MESSAGE)
             self._is_starting = True
             try:
@@ -116,15 +117,20 @@ class Lifetime:
                 self._is_starting = False
 
     def close(self, error: BaseException | None = None) -> None:
-        """Make the machines leave, with an exception if there is one.
+        """Stop the machines.
+
+        Parameters
+        ----------
+        error : BaseException, optional
+            The exception that ends the operator, which the machines raise as well.
 
         Raises
         ------
         InputError
-            It is called by what starts the machines.
+            The caller is called while the machines start.
         """
-        self.closed = True  # which ends a start in another thread
-        if os.getpid() != self._process:  # where nobody would release the lock
+        self.closed = True  # cancels a start in another thread
+        if os.getpid() != self._process:  # a fork may have copied a lock that stays locked
             self._shut_down(error)
             return
         with self._lock:
@@ -133,7 +139,7 @@ class Lifetime:
             self._shut_down(error)
 
     def close_when_collected(self, operator: object) -> None:
-        """Close this lifetime when the operator is collected, without waiting there."""
+        """Close this lifetime when the operator is garbage-collected, without blocking."""
         weakref.finalize(operator, self._close_from_finalizer).atexit = False
 
     def _close_from_finalizer(self) -> None:
@@ -145,33 +151,33 @@ class Lifetime:
             self.close()
 
     def _shut_down(self, error: BaseException | None) -> None:
-        kept, self._exit_stack = self._exit_stack, None
-        if kept is None:
+        stack, self._exit_stack = self._exit_stack, None
+        if stack is None:
             return
         if os.getpid() != self._process:
-            this_process.keep_alive.append(kept)
+            this_process.keep_alive.append(stack)
             if isinstance(error, SystemExit):
                 this_process.code = exit_code_of(error)
             return
         try:
             trace = None if error is None else error.__traceback__
-            kept.__exit__(None if error is None else type(error), error, trace)
+            stack.__exit__(None if error is None else type(error), error, trace)
         finally:
             _open_lifetimes.discard(self)
 
 
-_open_lifetimes: set[Lifetime] = set()  # whose machines are there
+_open_lifetimes: set[Lifetime] = set()  # with connected machines
 
 
 def _close_at_exit(lifetime: Lifetime) -> None:
-    """Close a lifetime at exit, before MPI and ZeroMQ end, which were used before this call."""
+    """Close a lifetime at exit, before MPI and ZeroMQ, which registered their exit earlier."""
     _open_lifetimes.add(lifetime)
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
 
 def _close_all() -> None:
-    """Close what is open, with the exception that the program did not catch."""
+    """Close all open lifetimes, with the uncaught exception of the program if there is one."""
     error = getattr(sys, "last_value", None)
     for lifetime in list(_open_lifetimes):
         try:

@@ -1,4 +1,4 @@
-"""Opening an operator: on a store, with a communicator or with machines that join."""
+"""Open an operator: in one process, with a communicator or with machines that join."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.master.master import Master
     from cec_mpi.runtime.session.session import Session
 
-_NONE_USE_ERRORS = AttributeError, TypeError, ValueError  # what uses None raises; NumPy the last
+_ERRORS_OF_NONE = AttributeError, TypeError, ValueError  # raised if X is None; the last by NumPy
 
 
 class _NotOpenError(InputError, AttributeError):
-    """An attribute of an operator that is not open, so that `hasattr` is False."""
+    """Error for an attribute of an operator that is not open; `hasattr` returns False."""
 
 
 class OperatorContext:
-    """The return value of `open_operator` if several processes call it: opens X in a ``with``.
+    """Context manager that `open_operator` returns if several processes call it.
 
-    Rank 0 gets a `CodedOperator`, and the other ranks serve it and get None. Any other use, such as
-    a product, raises `InputError`.
+    In its ``with`` statement rank 0 gets a `CodedOperator`; the other ranks serve it, and then get
+    None. Any other use, such as a product, raises `InputError`.
 
     Parameters
     ----------
@@ -58,12 +58,12 @@ class OperatorContext:
     make_operator : callable
         Returns the operator on rank 0.
     call : str
-        The call in words, for messages.
+        Text of the call, for messages.
     comm : mpi4py.MPI.Intracomm, optional
-        The communicator of the call.
+        Communicator of the call.
     """
 
-    __array_ufunc__ = None  # so that NumPy calls the operators of this class
+    __array_ufunc__ = None  # so that NumPy leaves binary operations to this class
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class OperatorContext:
         self._is_used = self._is_server = False
 
     def start(self) -> CodedOperator | None:
-        """Open the operator without a ``with``, until ``X.close()`` or the end of the program.
+        """Open the operator without ``with``, until ``X.close()`` or the end of the program.
 
         Returns
         -------
         CodedOperator or None
-            The operator on rank 0. The other ranks serve inside this call until rank 0 closes the
-            operator or ends, and get None.
+            The operator on rank 0. The other ranks serve it in this call until rank 0 closes the
+            operator or exits, and then get None.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class OperatorContext:
             The operator cannot be opened; see `open_operator`.
         """
         if self._is_used:
-            raise InputError(f"{self._call} was opened before: call it again for another operator")
+            raise InputError(f"{self._call} was already opened: call open_operator again")
         if self._comm is not None:
             from cec_mpi.runtime.session.turns import thread_problem
 
@@ -114,10 +114,10 @@ class OperatorContext:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._is_server and isinstance(error, _NONE_USE_ERRORS):
+        if self._is_server and isinstance(error, _ERRORS_OF_NONE):
             rank = self._comm.rank if self._comm is not None else rank_of_launcher()
             error.add_note(
-                f"rank {rank} is a machine, where X is None: put everything that uses X under "
+                f"rank {rank} is a machine, where X is None: put all code that uses X under "
                 "`if X is not None:`"
             )
         self._lifetime.close(error)
@@ -125,16 +125,16 @@ class OperatorContext:
     def _raise_unopened(self, *_: Any, **__: Any) -> NoReturn:
         self._raise_unopened_as(InputError)
 
-    def _raise_unopened_as(self, kind: type[InputError]) -> NoReturn:
-        raise kind(
-            f"{self._call} was used without with: expected `with {self._call} as X:` and "
-            "`if X is not None:` around what uses X"
+    def _raise_unopened_as(self, error_type: type[InputError]) -> NoReturn:
+        raise error_type(
+            f"{self._call} was used without with: expected `with {self._call} as X:`, and "
+            "`if X is not None:` around the code that uses X"
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # Python, SciPy and notebooks ask for these
+        if name.startswith("_"):  # Python, SciPy and notebooks look these up
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        # SciPy would only say "type not understood" if hasattr(X, "shape") were False.
+        # If hasattr(X, "shape") were False, SciPy would only report "type not understood".
         self._raise_unopened_as(InputError if name == "shape" else _NotOpenError)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -147,13 +147,13 @@ class OperatorContext:
 
     def __repr__(self) -> str:
         if not self._is_used:
-            return f"<{self._call}: opens in a with, or with .start()>"
+            return f"<{self._call}: not open yet (use with or .start())>"
         return f"<{self._call}: {'closed' if self._lifetime.closed else 'open'}>"
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
-            f"{self._call} cannot be pickled or copied: its machines serve this process only; "
-            "call it again for another operator"
+            f"{self._call} cannot be pickled or copied, because its machines serve only this "
+            "process: call open_operator again"
         )
 
     __array__ = __call__ = __len__ = __iter__ = __getitem__ = __contains__ = _raise_unopened
@@ -176,22 +176,22 @@ def open_operator(
 
     With a communicator the call is collective: rank 0 gets X, and the other ranks serve it in
     lockstep. With ``accept``, ``local`` or another elastic option, machines are processes without
-    MPI, which may be late or lost, leave and join. Under a launcher every process makes this call:
+    MPI, which may be late, be lost, leave and join. Under a launcher every process makes this call:
     rank 0 gets X, and the others serve it. Without a communicator or an elastic option all machines
     are in this process.
 
-    The machines start with the first product, with ``X.start()`` or in a ``with``; if X has a
-    connection file, it listens for them at once. They leave with ``X.close()``, at the end of the
-    ``with`` or of the program, and when X is deleted. If several processes make the call, X opens
-    in a ``with``, or with ``X = open_operator(...).start()``.
+    The machines start with the first product, with ``X.start()`` or in a ``with`` statement; with
+    ``accept`` or ``listen``, X listens for machines at once. They stop with ``X.close()``, at the
+    end of the ``with`` statement or of the program, and when X is deleted. If several processes
+    make the call, use a ``with`` statement or ``X = open_operator(...).start()``.
 
     Parameters
     ----------
     store : path
-        A store that `cec_mpi.encode` has made, visible to all ranks.
+        A store created by `cec_mpi.encode`, visible to all ranks.
     comm : mpi4py.MPI.Intracomm or None
-        N + 1 ranks: the master and one for each machine. With None and without elastic options all
-        machines are in this process, and results are the same up to the last digits.
+        N + 1 ranks: the master, and one for each machine. With None and without elastic options all
+        machines are in this process, and results agree up to rounding.
     recorder : Recorder, optional
         Receives a record of each step.
     **options
@@ -200,104 +200,104 @@ def open_operator(
     -------
     CodedOperator or OperatorContext
         X as a `scipy.sparse.linalg.LinearOperator`. If several processes make the call, a context
-        that gives X on rank 0. The other ranks serve inside the ``with`` line, and get None when
-        rank 0 has left its block.
+        manager that returns X on rank 0. The other ranks serve X on entry, and get None when rank 0
+        has left the ``with`` statement.
 
     Raises
     ------
     CecError
-        The options do not fit the store or the number of ranks, or a shard cannot be opened. Or
-        the ranks serve another operator already, were started by the launcher of another MPI, or
-        run different versions of this package.
+        The options do not fit the store or the number of ranks; a shard cannot be opened; or the
+        ranks already serve another operator, were started by the launcher of another MPI, or run
+        different versions of this package.
     AttributeError, TypeError, ValueError
-        A machine, where X is None, uses X in the block without ``if X is not None``. If the program
-        does not catch the exception, it is printed once, and the job ends.
+        A machine, where X is None, uses X without ``if X is not None``. If the program does not
+        catch the exception, it is printed once, and the job ends.
     Exception
-        If rank 0 leaves its block with an exception, all ranks raise it. If the program does not
-        catch it, rank 0 prints it.
+        If rank 0 leaves the ``with`` statement with an exception, all ranks raise it. If the
+        program does not catch it, rank 0 prints it.
 
     Warns
     -----
     SlowWarning
-        More ranks or threads than cores, on rank 0.
+        On rank 0, if there are more ranks or threads than cores.
 
     Notes
     -----
-    Threads may share the operator: it makes their products one after the other, in the order of
-    the calls. A forked process cannot use it, and it cannot be pickled.
+    Threads may share the operator, which computes their products one after the other, in the order
+    of the calls. A forked process cannot use it, and it cannot be pickled.
 
     Examples
     --------
-    All machines in one process; two of the three are enough:
+    All machines in one process, of which any two suffice:
 
     >>> import numpy as np, tempfile
     >>> import cec_mpi
-    >>> place = tempfile.TemporaryDirectory()
-    >>> np.save(f"{place.name}/X.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
-    >>> store = cec_mpi.encode(f"{place.name}/X.npy", f"{place.name}/store", 3, 2)
-    >>> X = cec_mpi.open_operator(f"{place.name}/store")
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> np.save(f"{directory.name}/X.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
+    >>> store = cec_mpi.encode(f"{directory.name}/X.npy", f"{directory.name}/store", 3, 2)
+    >>> X = cec_mpi.open_operator(f"{directory.name}/store")
     >>> X.available = {1, 3}
     >>> (X @ np.ones(4)).round(6)
     array([1., 2., 3., 4.])
     >>> X.close()
-    >>> place.cleanup()
+    >>> directory.cleanup()
     """
-    given = "".join(f", {name}={shorten(value)}" for name, value in options.items())
-    call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{given})"
+    keywords = "".join(f", {name}={shorten(value)}" for name, value in options.items())
+    call = f"open_operator({str(store)!r}, {'None' if comm is None else 'comm'}{keywords})"
 
     known = {name: options[name] for name in options if name in _KEYWORDS}
-    chosen = SessionOptions(**known)
-    several = comm is not None or (chosen.is_elastic and launcher_of_ranks() is not None)
+    session_options = SessionOptions(**known)
+    is_parallel = comm is not None or (
+        session_options.is_elastic and launcher_of_ranks() is not None
+    )
 
     def check_keywords() -> None:
         for name in options:
             if name not in known:
-                instead = removed_option_hint(name)
-                raise InputError(
-                    f"open_operator got an unexpected keyword argument {name!r}{instead}"
-                )
+                hint = removed_option_hint(name)
+                raise InputError(f"open_operator got an unexpected keyword argument {name!r}{hint}")
 
     def gather() -> AbstractContextManager[Session | None]:
-        if chosen.is_elastic:
-            return _gather_elastic(comm, chosen, lifetime.check_open)
-        return static_session(comm, options=chosen)
+        if session_options.is_elastic:
+            return _gather_elastic(comm, session_options, lifetime.check_open)
+        return static_session(comm, options=session_options)
 
     def open_store(session: Session) -> Master:
         with rename_flags_in_errors(*GROUPS, SessionOptions):
             check_keywords()
-            return session.open(store, chosen, recorder or Recorder())
+            return session.open(store, session_options, recorder or Recorder())
 
     def make_operator() -> CodedOperator:
         from cec_mpi.linear_operator.coded_operator import CodedOperator
 
-        found = read_store(node_directory(as_path(store)))
+        opened = read_store(node_directory(as_path(store)))
         with rename_flags_in_errors(*GROUPS, SessionOptions):
-            chosen.checked(found.manifest)
-            if chosen.cache is not None:
-                check_cache_location(node_directory(chosen.cache), {"store": found.path})
-        return CodedOperator(lifetime, found.manifest, store)
+            session_options.checked(opened.manifest)
+            if session_options.cache is not None:
+                check_cache_location(node_directory(session_options.cache), {"store": opened.path})
+        return CodedOperator(lifetime, opened.manifest, store)
 
     lifetime = Lifetime(gather, open_store)
-    if several:
+    if is_parallel:
         return OperatorContext(lifetime, make_operator, call, comm)
     check_keywords()
-    if chosen.is_elastic:
-        _check_machines(chosen)
+    if session_options.is_elastic:
+        _check_machines(session_options)
     X = make_operator()
     lifetime.close_when_collected(X)
-    if chosen.accept is not None or chosen.listen is not None:
+    if session_options.accept is not None or session_options.listen is not None:
         lifetime.gather()
     return X
 
 
 def _check_machines(options: SessionOptions) -> None:
-    """Raise if an elastic operator has no machines, or cannot have them here."""
+    """Raise if an elastic operator has no machines, or cannot have any here."""
     options.check_listening()
     listens = options.accept is not None or options.listen is not None
     if not listens and options.local is None:
         raise InputError(
             "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
-            "local=N too"
+            "local=N"
         )
     if launcher_of_ranks() is not None and mpi_is_running():
         raise InputError(
@@ -311,14 +311,14 @@ def _check_machines(options: SessionOptions) -> None:
 def _gather_elastic(
     comm: MPI.Intracomm | None, options: SessionOptions, check_cancelled: Callable[[], None]
 ) -> Iterator[Session | None]:
-    """Listen for machines, and start those of this computer; None on a machine."""
+    """Connect the machines of an elastic operator; yield its session, or None on a machine."""
     if comm is not None:
         *names, last = (field.name for field in elastic_options())
         raise mark_shared_error(
             comm.rank,
             InputError(
-                "a communicator makes a lockstep run, and these options make an elastic run, which "
-                "needs no communicator: expected open_operator(store, accept=FILE), or none of "
+                "comm starts a lockstep run, and cannot be combined with options of elastic runs: "
+                "expected open_operator(store, accept=FILE) without a communicator, or none of "
                 f"{', '.join(names)} and {last}"
             ),
         )
@@ -332,9 +332,9 @@ def _gather_elastic(
             raise
         wait_for_rank_0(launcher)
         raise mark_shared_error(launcher.rank, error) from None
-    with ExitStack() as kept:
-        if options.accept is None:  # only machines of this computer need the file
-            directory = kept.enter_context(TemporaryDirectory(prefix=SCRATCH_PREFIX))
+    with ExitStack() as stack:
+        if options.accept is None:  # only machines on this computer read the file
+            directory = stack.enter_context(TemporaryDirectory(prefix=SCRATCH_PREFIX))
             file = Path(directory) / "connection.json"
         else:
             file = as_path(options.accept).absolute()
@@ -344,4 +344,4 @@ def _gather_elastic(
                 leave_now(code)
             yield None
             return
-        yield kept.enter_context(elastic(options, file, check_cancelled=check_cancelled))
+        yield stack.enter_context(elastic(options, file, check_cancelled=check_cancelled))

@@ -1,4 +1,4 @@
-"""What a step computes: X W, or X' V."""
+"""The product that a step computes: X W, or X' V."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Product(NamedTuple):
-    """What a step computes.
+    """The product that a step computes.
 
     Attributes
     ----------
     adjoint : bool
-        X' V instead of X W.
+        Whether the product is X' V instead of X W.
     columns : int
-        Of W or V, k.
+        Number of columns of W or V, k.
     """
 
     adjoint: bool = False

@@ -1,21 +1,21 @@
-"""Which host carries which machine, and in what state: a method for each change.
+"""The roster: hosts, the machines that they carry, and the states of these machines.
 
-A host is a process. How a machine of an elastic run is lost, in the order in which it happens:
+A host is a process that carries machines. The loss of a machine in an elastic run is handled in
+this order:
 
-1. `wire.sockets.listener` notices that a connection has ended, and `wire.sockets.hub` whose it was.
-   The hub also excludes a host that cannot open its shard or sends an answer of the
-   wrong length. If a machine is unresponsive, `core.elastic.step` first stops waiting for it
-   (late), then gives it up. It also excludes machines that report a failure or return wrong
-   numbers.
+1. `wire.sockets.listener` detects a disconnect, and `wire.sockets.hub` finds the host. The hub also
+   excludes a host that cannot open its shard or sends an answer of the wrong length. If a machine
+   is unresponsive, `core.elastic.step` first stops waiting for it (late), then gives it up. It also
+   excludes machines that report a failure or return wrong numbers.
 2. The roster changes the states of all machines of the host, and reports each change: `Lost`,
-   `GivenUp`, `Left` or `Excluded`. Only the roster says which machines can be asked. The hub makes
-   spares carry the machines.
-3. `master.elastic` has the change recorded and passes it to `core.elastic.step`, which asks others
-   for what the machine has not answered. `core.elastic.losses` has a table of all such cases.
-4. `master.schedule` and `master.planning` plan the next step for the machines that can be asked.
-5. With ``--adopt``, `core.elastic.step` decides that a host is to carry a missing machine as well,
-   the roster chooses the host (`Roster.adoption_hosts`), and the hub lets hosts that join later
-   take it over.
+   `GivenUp`, `Left` or `Excluded`. It alone determines which machines are available. The hub
+   assigns the vacant machines to spares.
+3. `master.elastic` records the change and passes it to `core.elastic.step`, which reassigns the
+   rows that the machine has not answered. `core.elastic.losses` has a table of all such cases.
+4. `master.schedule` and `master.planning` plan the next step for the available machines.
+5. With ``--adopt``, `core.elastic.step` decides that a host must adopt a missing machine, the
+   roster chooses the host (`Roster.adoption_hosts`), and the hub lets hosts that join later take
+   the machine over.
 
 In lockstep the loss of a machine ends the job (`processes.ending`).
 """
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from cec_mpi.runtime.records.step import AbsenceReason
 
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
-    """Receives what a step waits for: see `Recorder.waiting`."""
+    """Called while a step waits for machines: see `Recorder.waiting`."""
 
-LEAVE_REASON = "it received a shutdown signal"  # why it has `Left`
+LEAVE_REASON = "it received a shutdown signal"  # reason of `Left`
 
 
 class State(Enum):
-    """What a machine is doing on its host."""
+    """State of a machine on its host."""
 
     JOINING = "joining"  # its shard is being opened
-    IDLE = "idle"  # can be asked
+    IDLE = "idle"  # can get a job
     COMPUTING = "computing"
-    LATE = "late"  # computes; the step does not wait for it any longer
-    GIVEN_UP = "given up"  # its host is silent for so long that it counts as lost
+    LATE = "late"  # computes, but the step no longer waits for it
+    GIVEN_UP = "given up"  # counts as lost, because its host has been silent for too long
 
 
 _JOB_STATES = State.COMPUTING, State.LATE, State.GIVEN_UP
@@ -54,28 +54,28 @@ _SERVING_STATES = State.IDLE, *_JOB_STATES
 
 @dataclass(eq=False)
 class Host:
-    """A process that carries machines; only its roster changes it.
+    """A process that carries machines; only the roster changes its attributes.
 
     Attributes
     ----------
     rank : int
-        Its number among the processes of the session, rank 0 being the master.
+        Number of the process in the session; the master has rank 0.
     slots : int
-        How many machines it takes.
+        Number of machines that it carries by default.
     name : str
-        Name of its computer; empty until its hello has arrived.
+        Name of its computer; empty until its first message has arrived.
     machines : dict of int to State
-        The machines that it carries or is opening, in the order in which it took them.
+        States of the machines that it carries or is opening, in the order of their assignment.
     capacity : int
-        How many machines it can carry when too few remain for a step.
+        Number of machines that it can carry if too few remain for a step.
     is_excluded : bool
-        It is running, but gets no more jobs.
+        Whether it is running, but gets no more jobs.
     is_silent : bool
-        It was given up, and has not answered since.
+        Whether it was given up, and has not answered since.
     is_slow : bool
-        It has been opening a machine for long, without progress.
-    cannot_carry : set of int
-        Machines that have failed on it.
+        Whether it has been opening a machine for a long time without progress.
+    failed_machines : set of int
+        Machines that it could not open.
     """
 
     rank: int
@@ -86,18 +86,18 @@ class Host:
     is_excluded: bool = False
     is_silent: bool = False
     is_slow: bool = False
-    cannot_carry: set[int] = field(default_factory=set)
+    failed_machines: set[int] = field(default_factory=set)
 
     @property
     def free(self) -> int:
-        """How many more machines it takes now."""
+        """Number of free slots; 0 while it cannot open machines."""
         if not self._can_open:
             return 0
         return max(0, self.slots - len(self.machines))
 
     @property
     def spare_capacity(self) -> int:
-        """How many more machines it can open now: as many as fit in its memory, one by one."""
+        """Number of additional machines that fit in its memory; 0 while it is opening one."""
         if not self._can_open or self.opening:
             return 0
         return max(0, self.capacity - len(self.machines))
@@ -108,17 +108,17 @@ class Host:
 
     @property
     def opening(self) -> list[int]:
-        """The machines whose shards it is opening."""
+        """Machines whose shards it is opening."""
         return [n for n, state in self.machines.items() if state is State.JOINING]
 
     @property
     def adopted(self) -> list[int]:
-        """The machines that it carries beyond those that it takes by itself."""
+        """Machines that it carries beyond its slots."""
         return list(self.machines)[self.slots :]
 
     @property
     def replaceable(self) -> list[int]:
-        """The machines that another host may take over."""
+        """Machines that another host may take over."""
         if self.is_silent:
             return list(self.machines)
         opening = self.opening
@@ -127,7 +127,7 @@ class Host:
 
 
 class Roster:
-    """The hosts that serve a session, and the states of their machines.
+    """Hosts of a session, and the states of their machines.
 
     ::
 
@@ -140,40 +140,39 @@ class Roster:
                       IDLE <----- GIVEN_UP <----+--------------'
                           answer
 
-    All machines of a host are given up together, idle ones too. One that was given up becomes idle
-    when its host answers, unless another host has taken it meanwhile (`hand_over`). Another host
-    can also take a machine that a slow host is opening. A machine that a host has adopted stays
-    there until another host has opened it. A machine without a host is vacant.
+    All machines of a host are given up at once, even idle ones. They become idle when the host
+    answers, except those that another host has taken over (`hand_over`). Another host can also take
+    over a machine that a slow host is opening. An adopted machine stays on its host until another
+    host has opened it. A machine without a host is vacant.
 
     Parameters
     ----------
     on_change : callable
-        Called with each change that matters for the next step.
+        Called with each change that affects the next step.
 
     Attributes
     ----------
     processes : list of Host
-        In the order of ranks, without those that are lost.
+        Hosts in the order of ranks, without lost ones.
     vacant : list of int
         Machines without a host, in the order in which they became vacant.
     available : set of int
-        Machines that can be planned with.
+        Machines for which steps can be planned.
     gone : dict of int to MachineUnavailable
-        Machines that were there before, with the last change of each.
-    hosts : mapping of int to str
-        Names of the hosts of machines, as far as they are known; a new mapping when a machine joins
-        on another.
+        Machines that are no longer available, with the last change of each.
+    host_names : mapping of int to str
+        Known names of the hosts of machines. A change replaces the mapping.
     """
 
     def __init__(self, on_change: Callable[[Change], None]) -> None:
         self._on_change = on_change
         self._by_rank: dict[int, Host] = {}
-        self._carriers: dict[int, Host] = {}
+        self._serving_hosts: dict[int, Host] = {}
         self._next_rank = 1
         self.vacant: list[int] = []
         self.available: set[int] = set()
         self.gone: dict[int, MachineUnavailable] = {}
-        self.hosts: Mapping[int, str] = {}
+        self.host_names: Mapping[int, str] = {}
         self.on_shortage: ShortageCallback = lambda missing, available, away: None
 
     def __getitem__(self, rank: int) -> Host:
@@ -187,11 +186,17 @@ class Roster:
         return list(self._by_rank.values())
 
     def serving_host(self, machine: int) -> Host | None:
-        """Return the host that serves a machine."""
-        return self._carriers.get(machine)
+        """Return the host that serves a machine; None if there is none."""
+        return self._serving_hosts.get(machine)
 
     def host_of(self, machine: int) -> Host:
-        """Return the host that serves a machine; RuntimeError if there is none."""
+        """Return the host that serves a machine.
+
+        Raises
+        ------
+        RuntimeError
+            No host serves it.
+        """
         host = self.serving_host(machine)
         if host is None:
             raise RuntimeError(f"machine {machine} has no host")
@@ -209,44 +214,46 @@ class Roster:
 
     @property
     def opening(self) -> set[int]:
-        """The machines that are being opened, and that no host serves meanwhile."""
+        """Machines that are being opened and that no host serves."""
         opening = self.machines(State.JOINING)
         return opening - self.machines(*_SERVING_STATES) if opening else opening
 
     def adoption_hosts(self, machine: int) -> list[Host]:
-        """Return the hosts that can carry a missing machine as well, the best first.
+        """Return the hosts that can adopt a missing machine, the best first.
 
-        The best has memory for the most further machines; then the fewest machines; then the lowest
-        rank.
+        The best host has memory for most additional machines, then the fewest machines, then the
+        lowest rank.
         """
-        able = [
+        candidates = [
             host
             for host in self.processes
-            if host.spare_capacity and machine not in host.cannot_carry
+            if host.spare_capacity and machine not in host.failed_machines
         ]
-        return sorted(able, key=lambda host: (-host.spare_capacity, len(host.machines), host.rank))
+        return sorted(
+            candidates, key=lambda host: (-host.spare_capacity, len(host.machines), host.rank)
+        )
 
     @property
     def missing(self) -> set[int]:
-        """The machines without a host, or with a silent or slow one."""
+        """Machines without a host, or with a silent or slow one."""
         slow = {n for host in self._by_rank.values() if host.is_slow for n in host.opening}
-        return {*self.vacant, *self.machines(State.GIVEN_UP), *slow.difference(self._carriers)}
+        return {*self.vacant, *self.machines(State.GIVEN_UP), *slow.difference(self._serving_hosts)}
 
     @property
     def adoptable(self) -> set[int]:
-        """The missing machines that a host can carry as well."""
+        """Missing machines that a host can adopt."""
         missing = self.missing
-        able = [host for host in self._by_rank.values() if missing and host.spare_capacity]
-        return {n for n in missing if any(n not in host.cannot_carry for host in able)}
+        candidates = [host for host in self._by_rank.values() if missing and host.spare_capacity]
+        return {n for n in missing if any(n not in host.failed_machines for host in candidates)}
 
     def spares(self) -> list[Host]:
-        """Return the hosts that take more machines."""
+        """Return the hosts with free slots."""
         return [host for host in self._by_rank.values() if host.free]
 
-    # One method for each change.
+    # --- changes ----------------------------------------------------------------------------------
 
     def expect(self, machines: Iterable[int]) -> None:
-        """Note that these machines are vacant from the beginning."""
+        """Add machines that are vacant at first."""
         self.vacant.extend(machines)
 
     def add(self, slots: int = 1, name: str = "") -> Host:
@@ -257,29 +264,29 @@ class Roster:
         return host
 
     def join(self, rank: int, machine: int) -> None:
-        """Let a host open a machine, which is vacant or adopted by another host."""
+        """Assign a machine to a host, which opens it; it is vacant or adopted by another host."""
         host, before = self[rank], self.serving_host(machine)
         if machine in self.vacant:
             self.vacant.remove(machine)
         elif before is None or before is host or machine not in before.adopted:
-            raise RuntimeError(f"rank {rank} cannot take machine {machine}: it is not vacant")
+            raise RuntimeError(f"rank {rank} cannot open machine {machine}: it is not vacant")
         host.machines[machine] = State.JOINING
 
     def mark_joined(self, rank: int, machine: int, silent: bool = False) -> None:
-        """Note that a host serves a machine now; `silent`: without reporting it."""
+        """Mark a machine as served by a host; `silent` suppresses the report."""
         before = self.serving_host(machine)
         self._change(rank, machine, State.IDLE, State.JOINING)
         if before is not None:
             del before.machines[machine]
-        self._carriers[machine] = self[rank]
+        self._serving_hosts[machine] = self[rank]
         self._mark_available(self[rank], machine, silent)
 
     def mark_computing(self, machine: int) -> None:
-        """Note that a machine has a job."""
+        """Mark a machine as computing."""
         self._change(self.host_of(machine).rank, machine, State.COMPUTING, State.IDLE)
 
     def mark_late(self, machine: int) -> None:
-        """Note that the step does not wait for a machine any longer."""
+        """Mark a machine as late: the step no longer waits for it."""
         self._change(self.host_of(machine).rank, machine, State.LATE, State.COMPUTING)
 
     def give_up(self, rank: int, reason: str) -> None:
@@ -292,7 +299,7 @@ class Roster:
                 self._mark_gone(GivenUp(machine, reason))
 
     def hand_over(self, machine: int) -> None:
-        """Make a machine vacant whose host was given up, or is slow to open it."""
+        """Make a machine vacant that was given up, or that a slow host is opening."""
         for host in self.processes:
             state = host.machines.get(machine)
             if state is State.GIVEN_UP or (state is State.JOINING and host.is_slow):
@@ -301,7 +308,7 @@ class Roster:
         raise RuntimeError(f"machine {machine} has no host that is silent or slow")
 
     def mark_answered(self, rank: int, machine: int) -> None:
-        """Note an answer of a machine, which becomes idle if the host still carries it."""
+        """Mark a machine as idle after an answer, if the host still carries it."""
         host = self[rank]
         host.is_silent = False
         if host.machines.get(machine) in _JOB_STATES:
@@ -310,41 +317,41 @@ class Roster:
                 self._mark_available(host, machine)
 
     def release(self, rank: int, change: MachineUnavailable) -> None:
-        """Take a machine from a host, which keeps its others."""
-        self._end(self[rank], change)
+        """Remove one machine from a host."""
+        self._remove(self[rank], change)
 
     def exclude(self, rank: int, reason: str, change: type[MachineUnavailable] = Lost) -> None:
-        """Give a host no more jobs; its machines are lost, have left or are excluded."""
+        """Exclude a host from further jobs, and report a change for each of its machines."""
         host = self[rank]
         host.is_excluded = True
         for machine in list(host.machines):
-            self._end(host, change(machine, reason))
+            self._remove(host, change(machine, reason))
 
     def lose(self, rank: int, reason: str) -> None:
-        """Remove a host and its rank."""
+        """Remove a host and its rank; its machines are lost."""
         host = self._by_rank.pop(rank)
         for machine in list(host.machines):
-            self._end(host, Lost(machine, reason))
+            self._remove(host, Lost(machine, reason))
 
     def _change(self, rank: int, machine: int, state: State, allowed: State) -> None:
         host = self[rank]
         before = host.machines.get(machine)
         if before is not allowed:
-            found = "not there" if before is None else before.value
+            found = "on another host" if before is None else before.value
             raise RuntimeError(f"machine {machine} is {found}: it cannot be {state.value}")
         host.machines[machine] = state
 
     def _mark_available(self, host: Host, machine: int, silent: bool = False) -> None:
-        """Count a machine as available, and report it."""
+        """Make a machine available, and report it."""
         self.available.add(machine)
         self.gone.pop(machine, None)
-        if host.name and self.hosts.get(machine) != host.name:
-            self.hosts = {**self.hosts, machine: host.name}
+        if host.name and self.host_names.get(machine) != host.name:
+            self.host_names = {**self.host_names, machine: host.name}
         if not silent:
             self._on_change(Joined(machine, host.rank, host.name))
 
-    def _end(self, host: Host, change: MachineUnavailable) -> None:
-        """Take a machine from a host; it is gone unless another host serves it."""
+    def _remove(self, host: Host, change: MachineUnavailable) -> None:
+        """Remove a machine from a host; it is gone unless another host serves it."""
         machine = change.machine
         if self.serving_host(machine) in (None, host):
             self._mark_gone(change)
@@ -356,9 +363,9 @@ class Roster:
         self._on_change(change)
 
     def _vacate(self, host: Host, machine: int) -> None:
-        """Take a machine from a host; it is vacant unless another host has it."""
+        """Remove a machine from a host; it is vacant unless another host has it."""
         del host.machines[machine]
-        if self._carriers.get(machine) is host:
-            del self._carriers[machine]
+        if self._serving_hosts.get(machine) is host:
+            del self._serving_hosts[machine]
         if not any(machine in other.machines for other in self._by_rank.values()):
             self.vacant.append(machine)

@@ -1,6 +1,6 @@
-"""Estimators with the interface of scikit-learn, whose ``fit`` takes a store as X.
+"""Scikit-learn estimators whose ``fit`` accepts a store as X.
 
-They need the extra ``sklearn``.
+They need the extra ``sklearn`` of this package.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from cec_mpi.tasks.svd import svd
 
 
 class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstimator):  # type: ignore[misc]
-    """Base of estimators that describe samples by `components_`."""
+    """Base class of estimators that project samples on `components_`."""
 
     components_: NDArray[Any]
     mean_: NDArray[Any]
@@ -45,13 +45,13 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CodedEstima
         return len(self.components_)
 
     def _options(self, operator: Any) -> dict[str, Any]:
-        """Return these parameters under the names of the tasks."""
+        """Return the parameters as options of the tasks."""
         rows, columns = operator.shape
-        most = min(rows, columns)
-        if whole("n_components", self.n_components, 1) > most:
+        limit = min(rows, columns)
+        if whole("n_components", self.n_components, 1) > limit:
             raise InputError(
-                f"n_components {self.n_components}: expected 1 to {most} for a {rows} x {columns} "
-                "matrix (its smaller side)"
+                f"n_components {self.n_components}: expected 1 to {limit} for a {rows} x {columns} "
+                "matrix"
             )
         if self.max_iter is not None:
             whole("max_iter", self.max_iter, 1)
@@ -80,9 +80,9 @@ class CodedPCA(_Components):
     n_components : int
         Number of components, from 1 to ``min(q, r)``.
     tol : float
-        Relative accuracy of the singular values; 0 stands for the best possible.
+        Relative accuracy of the singular values; 0 means the best that rounding permits.
     max_iter : int, optional
-        Largest number of iterations, of two products each. By default ``100 * min(q, r)``.
+        Maximum number of iterations, each of two products. By default ``100 * min(q, r)``.
     random_state : int, RandomState or None
         Seed of the first vector.
     comm : mpi4py.MPI.Intracomm, optional
@@ -91,30 +91,30 @@ class CodedPCA(_Components):
     Attributes
     ----------
     components_ : (k, r) ndarray
-        Components in the order of decreasing variance. In each, the entry of largest absolute value
-        is positive.
+        Components in the order of decreasing variance. The entry of largest absolute value of each
+        component is positive.
     explained_variance_, singular_values_ : (k,) ndarray
-        Variance of the projections on each component, and singular values. The share of the total
-        variance is not computed, because that would need all components.
+        Variance of the projections on each component, and singular values. The explained variance
+        ratio is not computed, because it needs all components.
     mean_ : (r,) ndarray
     n_components_ : int
-        Number of components k; less than `n_components` if some have not converged.
+        Number of components k, less than `n_components` if some have not converged.
     n_iter_ : int
     n_samples_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
-        and another store with names must have the same ones in the same order.
+        Column names, if the store has them. Columns of a DataFrame are then selected by name, and
+        another store with column names must have the same names in the same order.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedPCA:
-        """Compute the components. Collective if there is a communicator and X is a path.
+        """Compute the components (collective if `comm` is set and X is a path).
 
         Parameters
         ----------
         X : path or LinearOperator
-            A store of q samples of r features, or an operator that is open.
+            A store of q samples with r features, or an open operator.
         y : None
-            Not used.
+            Ignored.
 
         Returns
         -------
@@ -124,8 +124,7 @@ class CodedPCA(_Components):
         Raises
         ------
         CecError
-            X cannot be used, or a parameter is out of range. With a communicator, all ranks raise
-            it.
+            X cannot be used, or a parameter is out of range. With `comm`, all ranks raise it.
 
         Warns
         -----
@@ -133,19 +132,19 @@ class CodedPCA(_Components):
             Fewer than `n_components` have converged.
         """
 
-        def work(operator: Any) -> dict[str, Any]:
-            found = self._run(pca, operator, **self._options(operator))
+        def compute(operator: Any) -> dict[str, Any]:
+            results = self._run(pca, operator, **self._options(operator))
             return {
-                "components_": found["result"],
-                "explained_variance_": found["explained_variance"],
-                "singular_values_": found["singular_values"],
-                "mean_": found["mean"],
-                "n_components_": len(found["result"]),
-                "n_iter_": found["iterations"],
+                "components_": results["result"],
+                "explained_variance_": results["explained_variance"],
+                "singular_values_": results["singular_values"],
+                "mean_": results["mean"],
+                "n_components_": len(results["result"]),
+                "n_iter_": results["iterations"],
                 "n_samples_": operator.shape[0],
             }
 
-        return self._fit(X, work)  # type: ignore[no-any-return]
+        return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
         """Project samples on the components.
@@ -158,12 +157,12 @@ class CodedPCA(_Components):
         -------
         (n, k) ndarray
         """
-        found = self._project(X)
-        found -= self.mean_ @ self.components_.T
-        return found
+        results = self._project(X)
+        results -= self.mean_ @ self.components_.T
+        return results
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the samples with these projections.
+        """Transform projections back to samples.
 
         Parameters
         ----------
@@ -173,9 +172,9 @@ class CodedPCA(_Components):
         -------
         (n, r) ndarray
         """
-        found = self._inverse_project(X)
-        found += self.mean_
-        return found
+        results = self._inverse_project(X)
+        results += self.mean_
+        return results
 
 
 class CodedTruncatedSVD(_Components):
@@ -191,26 +190,26 @@ class CodedTruncatedSVD(_Components):
     Attributes
     ----------
     components_ : (k, r) ndarray
-        Right singular vectors in the order of decreasing singular values. In each, the entry of
-        largest absolute value is positive. k is less than `n_components` if some have not
-        converged.
+        Right singular vectors in the order of decreasing singular values. The entry of largest
+        absolute value of each vector is positive. k is less than `n_components` if some vectors
+        have not converged.
     singular_values_, explained_variance_ : (k,) ndarray
         Singular values, and the variances of the columns of ``transform(X)``.
     n_iter_, n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
-        and another store with names must have the same ones in the same order.
+        Column names, if the store has them. Columns of a DataFrame are then selected by name, and
+        another store with column names must have the same names in the same order.
     """
 
     def fit(self, X: Any, y: Any = None) -> CodedTruncatedSVD:
-        """Compute the vectors. Collective if there is a communicator and X is a path.
+        """Compute the singular vectors (collective if `comm` is set and X is a path).
 
         Parameters
         ----------
         X : path or LinearOperator
-            A store of q samples of r features, or an operator that is open.
+            A store of q samples with r features, or an open operator.
         y : None
-            Not used.
+            Ignored.
 
         Returns
         -------
@@ -228,20 +227,20 @@ class CodedTruncatedSVD(_Components):
             Fewer than `n_components` have converged.
         """
 
-        def work(operator: Any) -> dict[str, Any]:
-            found = self._run(svd, operator, **self._options(operator))
-            values, exponent = normalise(found["result"])
-            variances = (found["u"] * values).var(axis=0)
+        def compute(operator: Any) -> dict[str, Any]:
+            results = self._run(svd, operator, **self._options(operator))
+            values, exponent = normalise(results["result"])
+            variances = (results["u"] * values).var(axis=0)
             return {
-                "components_": found["vt"],
-                "singular_values_": found["result"],
-                "n_iter_": found["iterations"],
+                "components_": results["vt"],
+                "singular_values_": results["result"],
+                "n_iter_": results["iterations"],
                 "explained_variance_": rescale(
                     "the largest variance", variances, 2 * exponent, {"X": exponent}
                 ),
             }
 
-        return self._fit(X, work)  # type: ignore[no-any-return]
+        return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def transform(self, X: ArrayLike | Any) -> NDArray[Any]:
         """Project samples on the singular vectors.
@@ -257,7 +256,7 @@ class CodedTruncatedSVD(_Components):
         return self._project(X)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the samples with these projections.
+        """Transform projections back to samples.
 
         Parameters
         ----------

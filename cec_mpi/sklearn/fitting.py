@@ -1,4 +1,4 @@
-"""Base of the estimators: X is a store, in one process or on the ranks of a communicator."""
+"""Base class of the estimators, whose X is a store or an operator."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ _MAX_LISTED = 5
 
 
 class ScoreMixin:
-    """`score` for targets in a file as well; before scikit-learn's mixin of the kind of estimator.
+    """Mixin whose `score` also reads targets from a file.
 
-    The metric is that of the mixin: the accuracy of a classifier, R^2 of a regressor.
+    It must precede scikit-learn's ``ClassifierMixin`` or ``RegressorMixin``, which define the
+    metric.
     """
 
     def score(self, X: ArrayLike | Any, y: Any, sample_weight: Any = None) -> float:
-        """Return how well `predict` agrees with y: accuracy, or coefficient of determination.
+        """Return the accuracy of a classifier, or R^2 of a regressor.
 
         Parameters
         ----------
@@ -51,7 +52,7 @@ class ScoreMixin:
 
 
 class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of the estimators; `comm` is neither copied nor pickled."""
+    """Base class of the estimators. Copies and pickles have no `comm`; clones share it."""
 
     comm: Any
 
@@ -59,30 +60,30 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return {**super().__getstate__(), "comm": None}
 
     def __sklearn_clone__(self) -> Any:
-        bare = type(self).__new__(type(self))
-        bare.__dict__ |= {**self.__dict__, "comm": None}
-        clone = super(CodedEstimator, bare).__sklearn_clone__()
+        copy = type(self).__new__(type(self))
+        copy.__dict__ |= {**self.__dict__, "comm": None}
+        clone = super(CodedEstimator, copy).__sklearn_clone__()
         clone.comm = self.comm
         return clone
 
-    def _fit(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> Any:
-        """Call `work` with X as an operator, and set its results as attributes, on all ranks."""
+    def _fit(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> Any:
+        """Call `compute` with X as an operator; set its results as attributes on all ranks."""
 
         def fit(operator: Any) -> dict[str, Any]:
-            found = {"n_features_in_": operator.shape[1], **work(operator)}
+            results = {"n_features_in_": operator.shape[1], **compute(operator)}
             if names := getattr(operator, "column_names", ()):
-                found["feature_names_in_"] = np.array(names, dtype=object)
-            return found
+                results["feature_names_in_"] = np.array(names, dtype=object)
+            return results
 
-        found = self._broadcast_result(X, fit)
+        results = self._broadcast_result(X, fit)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        for name, value in found.items():
+        for name, value in results.items():
             setattr(self, name, value)
         return self
 
     def _multiply(self, X: Any, W: NDArray[Any]) -> NDArray[Any]:
-        """``X W``, for an array, a DataFrame, whose columns are selected by name, or a store."""
+        """Return ``X W`` for an array, a DataFrame (columns are selected by name) or a store."""
         check_is_fitted(self)
         features = list(getattr(self, "feature_names_in_", ()))
         if not is_store(X):
@@ -104,25 +105,25 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 )
             return {"product": np.asarray(operator.matmat(W))}
 
-        found: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
-        return found
+        results: NDArray[Any] = self._broadcast_result(X, multiply)["product"]
+        return results
 
     def _decision_values(self, X: Any) -> NDArray[Any]:
-        """``X coef_ + intercept_``: (n,)."""
+        """Return ``X coef_ + intercept_``, of shape (n,)."""
         check_is_fitted(self)
-        found: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
-        found += self.intercept_
-        return found
+        results: NDArray[Any] = self._multiply(X, np.reshape(self.coef_, (-1, 1)))[:, 0]
+        results += self.intercept_
+        return results
 
-    def _broadcast_result(self, X: Any, work: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Return on all ranks what `work` returns on rank 0 for an operator: numbers and arrays."""
-        found: dict[str, Any] = {}
+    def _broadcast_result(self, X: Any, compute: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Call `compute` on rank 0 with X as an operator; return its results on all ranks."""
+        results: dict[str, Any] = {}
         with _open_operator(X, self.comm) as operator:
             if operator is not None:
-                found = work(operator)
+                results = compute(operator)
         if self.comm is None or isinstance(X, LinearOperator):
-            return found
-        arrays = {name: np.asarray(value) for name, value in found.items()}
+            return results
+        arrays = {name: np.asarray(value) for name, value in results.items()}
         dtypes = broadcast(self.comm, {k: a.dtype.str for k, a in arrays.items()}, dict[str, str])
         sent = {k: np.array(a.tolist()) if a.dtype.hasobject else a for k, a in arrays.items()}
         arrays = broadcast(self.comm, sent, dict[str, NDArray[Any]])
@@ -131,25 +132,25 @@ class CodedEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _run(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
         """Return the results of a task, and warn if it has not converged."""
-        found = task(operator, tol=self.tol, **options)
-        if not found["converged"]:
+        results = task(operator, tol=self.tol, **options)
+        if not results["converged"]:
             warnings.warn(
                 f"{type(self).__name__} did not converge with max_iter {self.max_iter}: increase "
                 "it",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        return found
+        return results
 
     def _run_linear(self, task: Callable[..., Any], operator: Any, **options: Any) -> Any:
-        """Return the results of a task that fits coefficients and a constant, as `_run` does."""
+        """Run a task that fits coefficients and an intercept; return its results."""
         iterations = whole("max_iter", self.max_iter, 1)
         options |= {"fit_intercept": self.fit_intercept, "iterations": iterations}
         return self._run(task, operator, **options)
 
 
 def _describe_difference(names: list[str], features: list[str]) -> str:
-    """Return how the columns of a store differ from those expected."""
+    """Return an error message about the column names of a store."""
     unseen = [name for name in names if name not in set(features)]
     missing = [feature for feature in features if feature not in set(names)]
     problems = [f"without {truncate(missing, _MAX_LISTED)}"] * bool(missing)
@@ -162,12 +163,12 @@ def _describe_difference(names: list[str], features: list[str]) -> str:
 
 
 def is_store(X: Any) -> bool:
-    """Whether X is the path of a store, or an operator."""
+    """Return whether X is a path or an operator."""
     return isinstance(X, str | os.PathLike | LinearOperator)
 
 
 def check_targets(estimator: Any, y: Any) -> Any:
-    """Return y as one column, or the path of a file unchanged."""
+    """Return y as a 1-D array, or the path of a file unchanged."""
     if y is None:
         raise InputError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None"
@@ -179,8 +180,7 @@ def check_targets(estimator: Any, y: Any) -> Any:
     if missing.size:
         value = np.asarray(y, dtype=object).ravel()[missing[0]]
         raise InputError(
-            f"y holds {value} at entry {missing[0]} (counted from 0), a missing value: leave such "
-            "samples out"
+            f"y has the missing value {value} at index {missing[0]}: remove such samples"
         )
     return column_or_1d(y, warn=True)
 
@@ -194,6 +194,6 @@ def _open_operator(X: Any, comm: Any) -> Iterator[Any]:
             yield operator
     else:
         raise InputError(
-            f"X has type {type(X).__name__}, expected an open operator or the path of a store, "
-            "which cec_mpi.encode(X, path, machines, recovery) makes"
+            f"X has type {type(X).__name__}, expected an open operator or the path of a store "
+            "(created by cec_mpi.encode(X, path, machines, recovery))"
         )

@@ -26,12 +26,11 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
     C : float
         Weight of the loss relative to the penalty, above 0.
     fit_intercept : bool
-        Whether to fit a constant, which is not penalised.
+        Whether to fit an intercept, which is not penalised.
     max_iter : int
-        Largest number of iterations of L-BFGS.
+        Maximum number of iterations of L-BFGS.
     tol : float
-        Tolerance: iterations stop when all derivatives of the objective, divided by ``C q``, are
-        smaller.
+        Iterations stop when all derivatives of the objective, divided by ``C q``, are below `tol`.
     comm : mpi4py.MPI.Intracomm, optional
         See `CodedRidge`.
 
@@ -40,13 +39,13 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
     classes_ : (2,) ndarray
         Labels in ascending order.
     coef_ : (1, r) ndarray
-        Coefficients; the second class is the more probable, the larger ``coef_ x + intercept_`` is.
+        Coefficients of the log odds of the second class.
     intercept_ : (1,) ndarray
     n_iter_ : (1,) ndarray of int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
-        and another store with names must have the same ones in the same order.
+        Column names, if the store has them. Columns of a DataFrame are then selected by name, and
+        another store with column names must have the same names in the same order.
     """
 
     def __init__(
@@ -70,15 +69,14 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         return tags
 
     def fit(self, X: Any, y: Any) -> CodedLogisticRegression:
-        """Fit the model. Collective if there is a communicator and X is a path.
+        """Fit the model (collective if `comm` is set and X is a path).
 
         Parameters
         ----------
         X : path or LinearOperator
-            A store of q samples of r features, or an operator that is open.
+            A store of q samples with r features, or an open operator.
         y : (q,) array_like or path of an .npy file
-            Labels of two classes, numbers or text. With a communicator, only those of rank 0 are
-            used.
+            Labels of two classes, as numbers or text. With `comm`, only those of rank 0 are used.
 
         Returns
         -------
@@ -88,8 +86,7 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
         Raises
         ------
         CecError
-            X or y cannot be used, or a parameter is out of range. With a communicator, all ranks
-            raise it.
+            X or y cannot be used, or a parameter is out of range. With `comm`, all ranks raise it.
 
         Warns
         -----
@@ -99,32 +96,32 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
             See `cec_mpi.tasks.logistic`.
         """
 
-        def work(operator: Any) -> dict[str, Any]:
+        def compute(operator: Any) -> dict[str, Any]:
             labels = check_targets(self, y)
             _check_label_types(y)
             if isinstance(labels, str | os.PathLike):
                 labels = vector("y", labels, operator.shape[0])
             check_classification_targets(labels)
-            classes, numbers = np.unique(labels, return_inverse=True)
+            classes, indices = np.unique(labels, return_inverse=True)
             if len(classes) > 2:
                 raise InputError(
                     "Only binary classification is supported. The type of the target is "
                     f"multiclass, {len(classes)} classes: expected two"
                 )
             if len(classes) < 2:
-                raise InputError(f"y has only the class {classes[0]}, expected two classes")
-            found = self._run_linear(logistic, operator, y=numbers, C=self.C)
+                raise InputError(f"y has one class ({classes[0]}), expected two")
+            results = self._run_linear(logistic, operator, y=indices, C=self.C)
             return {
                 "classes_": classes,
-                "coef_": found["result"][None, :],
-                "intercept_": np.array([found["intercept"]]),
-                "n_iter_": np.array([found["iterations"]]),
+                "coef_": results["result"][None, :],
+                "intercept_": np.array([results["intercept"]]),
+                "n_iter_": np.array([results["iterations"]]),
             }
 
-        return self._fit(X, work)  # type: ignore[no-any-return]
+        return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def decision_function(self, X: ArrayLike | Any) -> NDArray[Any]:
-        """Return ``X coef_ + intercept_``, which is above 0 for the second class.
+        """Return ``X coef_ + intercept_``, which is positive for the second class.
 
         Parameters
         ----------
@@ -181,12 +178,12 @@ class CodedLogisticRegression(ScoreMixin, ClassifierMixin, CodedEstimator):  # t
 
 
 def _check_label_types(labels: Any) -> None:
-    """Raise if some labels are text, and others not; NumPy would make text of numbers."""
-    kind = getattr(labels, "dtype", np.dtype(object))
-    if isinstance(labels, str | os.PathLike) or not pd.api.types.is_object_dtype(kind):
+    """Raise if labels mix text with other types, because NumPy would convert all to text."""
+    dtype = getattr(labels, "dtype", np.dtype(object))
+    if isinstance(labels, str | os.PathLike) or not pd.api.types.is_object_dtype(dtype):
         return
     if len({isinstance(label, str) for label in labels}) > 1:
-        kinds = sorted({type(label).__name__ for label in labels})
+        types = sorted({type(label).__name__ for label in labels})
         raise InputError(
-            f"y has labels of the types {', '.join(kinds)}: expected only text, or only numbers"
+            f"y has labels of the types {', '.join(types)}: expected only text, or only numbers"
         )

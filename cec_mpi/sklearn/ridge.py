@@ -19,16 +19,16 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
     alpha : float
         Weight of the penalty, at least 0.
     fit_intercept : bool
-        Whether to fit a constant, which is not penalised.
+        Whether to fit an intercept, which is not penalised.
     max_iter : int
-        Largest number of iterations of conjugate gradients.
+        Maximum number of iterations of conjugate gradients.
     tol : float
-        Tolerance: iterations stop when the residual of the normal equations, relative to their
-        right-hand side, is smaller.
+        Iterations stop when the residual of the normal equations, relative to their right-hand
+        side, is below `tol`.
     comm : mpi4py.MPI.Intracomm, optional
         Communicator of the master and the machines. All ranks call `fit` with the path of a store,
-        and all get the attributes. By default all machines are in this process. A clone has the
-        same communicator, a pickled estimator has none.
+        and the attributes are set on all ranks. By default all machines are in this process. Clones
+        share the communicator; pickled estimators have none.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : (r,) ndarray of str
-        Only if the store has names of columns. Columns of a DataFrame are then selected by name,
-        and another store with names must have the same ones in the same order.
+        Column names, if the store has them. Columns of a DataFrame are then selected by name, and
+        another store with column names must have the same names in the same order.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
     >>> import cec_mpi
     >>> from cec_mpi.sklearn import CodedRidge
     >>> X = np.array([[1.0], [2.0], [3.0]])
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     made = cec_mpi.encode(X, f"{place}/store", 3, 2)
-    ...     model = CodedRidge(alpha=2).fit(f"{place}/store", [3, 5, 7])
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     store = cec_mpi.encode(X, f"{directory}/store", 3, 2)
+    ...     model = CodedRidge(alpha=2).fit(f"{directory}/store", [3, 5, 7])
     >>> model.coef_.round(6), model.predict([[4.0]]).round(6)
     (array([1.]), array([7.]))
     """
@@ -69,14 +69,14 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         self.comm = comm
 
     def fit(self, X: Any, y: Any) -> CodedRidge:
-        """Fit the model. Collective if there is a communicator and X is a path.
+        """Fit the model (collective if `comm` is set and X is a path).
 
         Parameters
         ----------
         X : path or LinearOperator
-            A store of q samples of r features, or an operator that is open.
+            A store of q samples with r features, or an open operator.
         y : (q,) array_like or path of an .npy file
-            Targets. With a communicator, only those of rank 0 are used.
+            Targets. With `comm`, only those of rank 0 are used.
 
         Returns
         -------
@@ -86,8 +86,7 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
         Raises
         ------
         CecError
-            X or y cannot be used, or a parameter is out of range. With a communicator, all ranks
-            raise it.
+            X or y cannot be used, or a parameter is out of range. With `comm`, all ranks raise it.
 
         Warns
         -----
@@ -95,16 +94,16 @@ class CodedRidge(ScoreMixin, RegressorMixin, CodedEstimator):  # type: ignore[mi
             `tol` was not reached in `max_iter` iterations.
         """
 
-        def work(operator: Any) -> dict[str, Any]:
+        def compute(operator: Any) -> dict[str, Any]:
             targets = check_targets(self, y)
-            found = self._run_linear(ridge, operator, y=targets, alpha=self.alpha)
+            results = self._run_linear(ridge, operator, y=targets, alpha=self.alpha)
             return {
-                "coef_": found["result"],
-                "intercept_": float(found["intercept"]),
-                "n_iter_": int(found["iterations"]),
+                "coef_": results["result"],
+                "intercept_": float(results["intercept"]),
+                "n_iter_": int(results["iterations"]),
             }
 
-        return self._fit(X, work)  # type: ignore[no-any-return]
+        return self._fit(X, compute)  # type: ignore[no-any-return]
 
     def predict(self, X: ArrayLike | Any) -> NDArray[Any]:
         """Predict the targets of samples.

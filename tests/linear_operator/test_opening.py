@@ -82,7 +82,9 @@ def test_under_a_launcher_a_use_without_with_says_what_is_missing(store, use):
 def test_looking_at_a_context_does_not_use_it(store):
     """As a notebook or a debugger does."""
     bare = cec_mpi.open_operator(store, accept="run.json")
-    assert repr(bare).startswith(f"<open_operator('{store}', None, accept='run.json'): opens in a")
+    assert repr(bare).startswith(
+        f"<open_operator('{store}', None, accept='run.json'): not open yet"
+    )
     for name in ("_repr_html_", "__array_interface__", "close", "available"):
         assert not hasattr(bare, name)
     assert [name for name in dir(bare) if not name.startswith("_")] == ["start"]

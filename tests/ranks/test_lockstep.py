@@ -31,7 +31,7 @@ def test_a_machine_that_was_warned_gets_no_more_rows(comm, store, X):
 )
 def test_elastic_options_are_refused_with_a_communicator(comm, store, options):
     with (
-        pytest.raises(InputError, match="a communicator makes a lockstep run"),
+        pytest.raises(InputError, match="comm starts a lockstep run"),
         open_operator(store, comm, **options),
     ):
         pass

@@ -385,7 +385,7 @@ class TaskRun:
         from cec_mpi.linear_operator.lifetime import Lifetime
 
         lifetime = Lifetime(lambda: nullcontext(session), lambda _: master)
-        return CodedOperator(lifetime, self.manifest, self.store, closes=False)
+        return CodedOperator(lifetime, self.manifest, self.store, can_close=False)
 
     def _save(
         self,

@@ -127,8 +127,8 @@ class StepPlanner:
         if stragglers not in self._planners:
             self._planners[stragglers] = self.speeds.demand.make_planner(self._scheme, stragglers)
         roster = self.schedule.roster
-        if roster is not None and self._hosts is not roster.hosts:
-            self._hosts = roster.hosts
+        if roster is not None and self._hosts is not roster.host_names:
+            self._hosts = roster.host_names
             known = range(1, self.placement.machines + 1)
             self.speeds.set_hosts({n: host for n, host in self._hosts.items() if n in known})
         step.speeds = self.speeds.plan_speeds(available)

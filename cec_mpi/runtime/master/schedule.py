@@ -22,7 +22,7 @@ from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.processes.waiting import Clock, never, sleep_at_most
 from cec_mpi.runtime.records.step import AbsenceReason, AbsenceTable
 from cec_mpi.runtime.roster import Roster
-from cec_mpi.runtime.times import TICK_SECONDS, WARNING_SECONDS
+from cec_mpi.runtime.times import AVAILABILITY_POLL_SECONDS, SHUTDOWN_NOTICE_SECONDS
 from cec_mpi.text import plural
 
 if TYPE_CHECKING:
@@ -259,17 +259,17 @@ class Schedule:
             due = self._start + tick * self._tick_seconds
         while (left := due - self._clock.monotonic()) > 0:
             self.check_cancelled()
-            sleep_at_most(self._clock, left, TICK_SECONDS)
+            sleep_at_most(self._clock, left, AVAILABILITY_POLL_SECONDS)
 
     def _await_shutdown_notice(self) -> None:
         """Let `check_cancelled` end the run if machines have left because the whole job must end.
 
         A batch system warns one process after the other, and may warn this one last.
         """
-        due = self._clock.monotonic() + WARNING_SECONDS
+        due = self._clock.monotonic() + SHUTDOWN_NOTICE_SECONDS
         while self._gone and self._clock.monotonic() < due:
             self.check_cancelled()
-            self._clock.sleep(TICK_SECONDS)
+            self._clock.sleep(AVAILABILITY_POLL_SECONDS)
 
     def _shortage_message(
         self,

@@ -1,1 +1,1 @@
-"""Options of commands and functions: each is a field of a frozen dataclass, written once."""
+"""Options of commands and functions, defined once as fields of frozen dataclasses."""

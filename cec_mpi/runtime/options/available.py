@@ -1,4 +1,4 @@
-"""Options of a session: which machines are available."""
+"""Options of a session: the available machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityFlags:
-    """Flags that say which machines are available."""
+    """Flags that determine which machines are available."""
 
     availability: tuple[str, ...] = option(
         (),
@@ -38,14 +38,14 @@ class AvailabilityFlags:
     available_probability: float | None = option(
         None,
         "--available-probability P",
-        "probability with which each machine is available in each step (or tick)",
+        "probability that a machine is available in a step (or tick)",
         values.number,
         exclusive=True,
     )
     availability_command: str | None = option(
         None,
         "--availability-command CMD",
-        "command that prints the numbers of the machines that are available",
+        "command that prints the numbers of the available machines",
         exclusive=True,
     )
     availability_every: float | None = option(
@@ -58,7 +58,7 @@ class AvailabilityFlags:
     seed: int = field(default=0, compare=False)
 
     def load(self, machines: int) -> Availability:
-        """Return the availability of machines 1..machines."""
+        """Return the availability of machines 1..machines that the flags describe."""
         from cec_mpi.runtime.availability.command import from_command
         from cec_mpi.runtime.availability.models import RandomAvailability
         from cec_mpi.runtime.availability.reading import read_availability
@@ -78,17 +78,17 @@ class AvailabilityFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityOptions(Group):
-    """Which machines are available.
+    """The available machines.
 
     Attributes
     ----------
     availability : Availability, path, callable, set of int, sequence of sets, optional
-        Machines that are available in each step (see `as_availability`). By default all.
+        Available machines of each step (see `as_availability`). By default all.
     tick_seconds : float, optional
         Length of a tick of availability in seconds. By default each step is a tick.
     machines : iterable of int or str, optional
-        Machines that take part, also as text such as ``"1-3,5"``. The others are preempted in all
-        steps. By default all machines take part.
+        Machines that take part, as numbers or as text such as ``"1-3,5"``. The others are never
+        available. By default all machines take part.
     """
 
     title = STUDIES
@@ -112,30 +112,30 @@ class AvailabilityOptions(Group):
         return self.resolve_machines(manifest.code.machines)
 
     def resolve_machines(self, total: int) -> dict[str, Any]:
-        """Return the availability of machines 1..total, and those that take part."""
+        """Return the availability of machines 1..total, and the machines that take part."""
         from cec_mpi.runtime.availability.reading import as_availability
 
         tick = self.tick_seconds
         if tick is not None and not 1e-6 <= as_float("tick_seconds", tick) < float("inf"):
             raise InputError(f"tick {tick}: expected at least 1e-6 seconds")
-        given = self.availability
-        if isinstance(given, AvailabilityFlags):
-            given = given.load(total)
+        value = self.availability
+        if isinstance(value, AvailabilityFlags):
+            value = value.load(total)
         return {
-            "availability": as_availability(given, total),
+            "availability": as_availability(value, total),
             "machines": _participants(self.machines, total),
         }
 
 
-def _participants(given: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
+def _participants(value: Iterable[int] | str | None, total: int) -> tuple[int, ...]:
     """Return the numbers of the machines that take part, in ascending order."""
-    if given is None:
+    if value is None:
         return tuple(range(1, total + 1))
     try:
-        numbers = read_machines(given) if isinstance(given, str) else None
+        numbers = read_machines(value) if isinstance(value, str) else None
     except ValueError as error:
         raise InputError(f"machines {error}") from None
-    numbers = as_tuple("machines", given, "numbers of machines") if numbers is None else numbers
+    numbers = as_tuple("machines", value, "numbers of machines") if numbers is None else numbers
     machines = tuple(sorted(as_int("machines", n) for n in numbers))
     listed = ",".join(map(str, machines))
     if len(set(machines)) != len(machines):
@@ -146,7 +146,7 @@ def _participants(given: Iterable[int] | str | None, total: int) -> tuple[int, .
 
 
 def check_enough_machines(machines: Sequence[int], manifest: Manifest) -> None:
-    """Raise `InfeasibleError` if machines are too few for a step."""
+    """Raise `InfeasibleError` if the machines are too few for a step."""
     placement, recovery = manifest.placement, manifest.code.recovery
     if placement.tolerated_losses(recovery, machines) < 0:
         raise InfeasibleError(

@@ -1,4 +1,4 @@
-"""Options of a session: runs that continue without late and lost machines."""
+"""Options of a session: elastic runs, which continue without late and lost machines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from cec_mpi.store.format.manifest import Manifest
 
 _MAX_FACTOR = 1e6
-CONNECTION = "connection.json"
-"""The connection file in the directory of a run."""
-_PORTS = "the first and the last of a range of ports from 1 to 65535"
+CONNECTION = "connection.json"  # name of the connection file in the directory of a run
+_EXPECTED_PORTS = "the first and last port of a range from 1 to 65535"
 
 
-def as_deadline(given: object) -> Deadline:
-    """Read seconds, such as ``"5"``, or a multiple of the expected time, such as ``"x1.5"``.
+def as_deadline(value: object) -> Deadline:
+    """Convert seconds, such as ``"5"``, or a factor of the expected time, such as ``"x1.5"``.
 
     Raises
     ------
@@ -45,7 +44,7 @@ def as_deadline(given: object) -> Deadline:
     >>> as_deadline("x1.5").factor, as_deadline("0.2").seconds
     (1.5, 0.2)
     """
-    text = str(given)
+    text = str(value)
     try:
         if not text.startswith("x"):
             return Deadline(seconds=values.seconds(text))
@@ -55,13 +54,13 @@ def as_deadline(given: object) -> Deadline:
     except (ValueError, ArgumentTypeError):
         pass
     raise InputError(
-        f"deadline {given}: expected a time, such as 5 (seconds) or 2m, or a factor of at least 1, "
+        f"deadline {value}: expected a time, such as 5 (seconds) or 2m, or a factor of at least 1, "
         "such as x1.5"
     )
 
 
-def as_adopt_seconds(given: object) -> float | None:
-    """Read seconds, True for the usual ones, or None or False for never.
+def as_adopt_seconds(value: object) -> float | None:
+    """Convert an option ``adopt`` to seconds: the default if True, None if False or None.
 
     Raises
     ------
@@ -73,12 +72,12 @@ def as_adopt_seconds(given: object) -> float | None:
     >>> as_adopt_seconds(True), as_adopt_seconds("1m"), as_adopt_seconds(None)
     (2.0, 60.0, None)
     """
-    if given is None or isinstance(given, bool):
-        return ADOPT_SECONDS if given else None
+    if value is None or isinstance(value, bool):
+        return ADOPT_SECONDS if value else None
     try:
-        return values.seconds(str(given))
+        return values.seconds(str(value))
     except ArgumentTypeError:
-        raise InputError(f"adopt {shorten(given)}: expected a time, such as 2 (seconds)") from None
+        raise InputError(f"adopt {shorten(value)}: expected a time, such as 2 (seconds)") from None
 
 
 _DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_SECONDS)
@@ -86,73 +85,73 @@ _DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticOptions(Group):
-    """Machines that are late, are lost or join.
+    """Elastic runs: machines that are late, are lost or join.
 
     Attributes
     ----------
     start_timeout : float, optional
-        Seconds in which all processes must start and connect before the first step. By default 60,
-        and 1 more for each process. After that, lockstep raises `MachineError`; an elastic run
-        begins if enough machines have connected.
+        Seconds within which all processes must start and connect before the first step. By default
+        60 plus 1 for each process. After that, a lockstep run raises `MachineError`, and an elastic
+        run begins if enough machines have connected.
     elastic : bool
         Connect machines to the master by sockets, without MPI. Steps continue without machines that
-        are late, are lost or leave, and others may join at any time. Most options below imply it.
+        are late, are lost or leave, and machines may join at any time. Most options below imply it.
     local : int, optional
         Number of machines to start as processes on this computer.
     stragglers : int
-        S: each row is computed by L + S machines, and X W uses the first L answers.
+        S: each row is computed by L + S machines, and X W is decoded from the first L answers.
     deadline : float or str, optional
         Stop waiting for a machine after this many seconds, or, with ``"x1.5"``, after 1.5 times its
         expected time. By default ``"x10"``, at least 2 seconds.
     accept : str, optional
-        Connection file to write. With it, ``cec-mpi join`` adds machines on any computer. The
-        session waits for machines whenever they are too few.
+        Connection file to write, with which ``cec-mpi join`` adds machines on any computer. The
+        session waits whenever there are too few machines.
     listen : str, optional
-        ``"HOST:PORT"`` at which rank 0 listens, for nodes that share no directory: the key in the
-        environment variable CEC_MPI_KEY replaces the connection file.
+        ``"HOST:PORT"`` on which rank 0 listens, for nodes without a shared directory. The key in
+        the environment variable CEC_MPI_KEY replaces the connection file.
     encryption : bool
-        Encrypt messages between hosts. Without encryption, for trusted networks, machines still
-        need the key.
+        Encrypt messages between hosts. Without encryption, which is for trusted networks, machines
+        still need the key.
     interface : str, optional
-        Network interfaces on which rank 0 listens, by name, address or network, such as ``"eth0"``
-        or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or all.
+        Network interfaces on which rank 0 listens, as names, addresses or networks, such as
+        ``"eth0"`` or ``"10.0.0.0/8,ib0"``. By default those that the launcher selects for ranks, or
+        all.
     ports : tuple of (int, int), optional
         First and last port on which rank 0 may listen. By default any.
     check : bool
-        Find wrong answers: compute each row of X W on one machine more, and accept it if L + 1
-        answers agree. L + 3 answers identify the machine that is wrong, which is excluded; with
-        fewer the step raises an error. Each machine's term of X' V is compared with its answer to a
-        random vector.
+        Detect wrong answers: compute each row of X W on one more machine, and accept it if L + 1
+        answers agree. L + 3 answers identify the wrong machine, which is excluded; with fewer the
+        step raises an error. Each machine's term of X' V is compared with its answer to a random
+        vector.
     adopt : float or bool, optional
-        Seconds after which, if fewer machines are left than a step needs, their processes carry
-        missing machines too, as far as their memory allows. True: 2 seconds. By default no process
-        does.
+        Seconds with too few machines for a step after which the remaining processes adopt missing
+        machines, as far as their memory allows. True means 2 seconds. By default they adopt none.
     wait : bool
         Wait while too few machines are available, instead of raising `InfeasibleError`.
     """
 
-    title = "machines that are late, are lost or join"
+    title = "elastic runs: machines that are late, are lost or join"
 
     start_timeout: float | None = option(
         None,
         "--start-timeout TIME",
-        "time in which all processes must start and connect (default: 60s, and 1s more for each "
+        "time within which all processes must start and connect (default: 60s plus 1s for each "
         "process)",
         values.seconds,
     )
     elastic: bool = option(
         False,
         "--elastic",
-        "continue without machines that are late or lost, let others join at any time (cec-mpi "
-        "join DIR/connection.json), and write checkpoints (default: only without a launcher)",
+        "continue without late or lost machines, let machines join at any time (cec-mpi join "
+        "DIR/connection.json), and write checkpoints (default: only without a launcher)",
         elastic=True,
         is_common=True,
     )
     local: int | None = option(
         None,
         "--local N",
-        "start N machines on this computer; implies --elastic (default without a launcher: one "
-        "for each core, and at least one more than a step needs)",
+        "start N machines on this computer; implies --elastic (default without a launcher: one for "
+        "each core, but at least one more than a step needs)",
         values.positive,
         elastic=True,
         is_common=True,
@@ -170,15 +169,14 @@ class ElasticOptions(Group):
         None,
         "--deadline TIME|x1.5",
         "stop waiting for a machine after this time, such as 5s, or this multiple of its expected "
-        "time; "
-        "implies --elastic (default: x10, at least 2 seconds)",
+        "time; implies --elastic (default: x10, at least 2 seconds)",
         elastic=True,
     )
     accept: str | None = option(
         None,
         "--accept FILE",
         "write the connection file FILE, with which machines on any computer join (cec-mpi join "
-        "FILE), and wait whenever there are too few; implies --elastic",
+        "FILE), and wait whenever there are too few machines; implies --elastic",
         values.path,
         elastic=True,
         is_common=True,
@@ -186,7 +184,7 @@ class ElasticOptions(Group):
     listen: str | None = option(
         None,
         "--listen HOST:PORT",
-        "listen at this address instead of writing a connection file; the key is in the "
+        "listen on this address instead of writing a connection file; the key is in the "
         "environment variable CEC_MPI_KEY; implies --elastic",
         elastic=True,
     )
@@ -207,34 +205,34 @@ class ElasticOptions(Group):
     check: bool = option(
         False,
         "--check",
-        "find wrong answers: compute each row on one machine more, compare, and exclude machines "
-        "that are wrong; implies --elastic",
+        "detect wrong answers: compute each row on one more machine, compare the answers, and "
+        "exclude wrong machines; implies --elastic",
         elastic=True,
     )
     adopt: float | bool | None = option(
         None,
         "--adopt TIME",
-        "if fewer machines are left than a step needs for this time (default: 2s), let their "
-        "processes carry missing machines too, as far as their memory allows; implies --elastic",
+        "after this time with too few machines for a step (default: 2s), let the remaining "
+        "processes adopt missing machines, as far as their memory allows; implies --elastic",
         values.seconds,
         nargs="?",
         const=ADOPT_SECONDS,
         elastic=True,
     )
     wait: bool = option(
-        False, "--wait", "wait while too few machines are available, instead of ending"
+        False, "--wait", "wait while too few machines are available, instead of failing"
     )
 
     @property
     def is_elastic(self) -> bool:
-        """Whether machines use sockets, and may be late or lost."""
+        """Whether the run is elastic: machines connect by sockets, and may be late or lost."""
         return bool(self.elastic_flags)
 
     @property
     def elastic_flags(self) -> list[str]:
-        """The given flags that make a run elastic."""
+        """Flags of the options that are set and make the run elastic."""
         return [
-            field.metadata["shown"]["flag"].partition(" ")[0]
+            field.metadata["flag"]["flag"].partition(" ")[0]
             for field in elastic_options()
             if getattr(self, field.name) not in (field.default, False)
         ]
@@ -251,22 +249,23 @@ class ElasticOptions(Group):
         if not isinstance(self.wait, bool):
             raise InputError(f"wait {self.wait!r}: expected True or False")
         if not isinstance(self.check, bool):
-            meant = removed_option_hint("check", value=str(self.check))
-            raise InputError(f"check {shorten(self.check)}{meant or ': expected True or False'}")
+            hint = removed_option_hint("check", value=str(self.check))
+            raise InputError(f"check {shorten(self.check)}{hint or ': expected True or False'}")
         start_limit_seconds(self.start_timeout, manifest.code.machines)
         check_choices(ElasticOptions, self)
-        for name, is_given in (
+        for name, is_set in (
             ("interface", self.interface is not None),
             ("ports", self.ports is not None),
             ("no encryption", not self.encryption),
         ):
-            if is_given and not self.is_elastic:
+            if is_set and not self.is_elastic:
                 raise InputError(f"{name}: this option needs an elastic run (--elastic)")
         adopt = as_adopt_seconds(self.adopt)
         if adopt is not None and (self.check or self.stragglers):
             other = "check" if self.check else "stragglers"
             raise InputError(
-                f"adopt and {other} cannot be combined: with {other} a host carries one machine"
+                f"adopt and {other} cannot be combined, because with {other} a process carries "
+                "only one machine"
             )
         self.check_listening()
         self.check_store(manifest)
@@ -281,32 +280,34 @@ class ElasticOptions(Group):
         Raises
         ------
         InputError
-            Names the option, what was found and what was expected.
+            The message names the option and the expected values.
         """
         recovery, placement = manifest.code.recovery, manifest.placement
-        most = placement.tolerated_losses(recovery) - self.check
-        if most < 0:
-            why = f"a row has only {plural(recovery, 'answer')}: encode with {placement.remedy}"
-            raise InputError(f"check compares one answer more than needed, but {why}")
-        if not 0 <= as_int("stragglers", self.stragglers) <= most:
-            why = placement.spare_rule + (", less 1 with check" if self.check else "")
-            raise InputError(f"stragglers {self.stragglers}: expected 0 to {most} ({why})")
+        limit = placement.tolerated_losses(recovery) - self.check
+        if limit < 0:
+            raise InputError(
+                f"check needs {plural(recovery + 1, 'answer')} for each row, but a row has only "
+                f"{plural(recovery, 'answer')}: encode with {placement.remedy}"
+            )
+        if not 0 <= as_int("stragglers", self.stragglers) <= limit:
+            rule = placement.spare_rule + (", less 1 with check" if self.check else "")
+            raise InputError(f"stragglers {self.stragglers}: expected 0 to {limit} ({rule})")
         if self.local is not None and not (self.accept or self.listen or self.wait or self.adopt):
             too_few = placement.max_tolerated_losses(recovery, self.local) < 0
             if too_few and detect_launcher() is None:
                 raise InfeasibleError(
                     f"local {self.local}: a step needs {plural(recovery, 'machine')}: start more "
-                    "machines, let machines join (--accept FILE or --wait), or let processes "
-                    "carry several (--adopt)"
+                    "machines, let machines join (--accept FILE or --wait), or let processes adopt "
+                    "machines (--adopt)"
                 )
 
     def check_listening(self) -> None:
-        """Raise if options for listening or local machines are invalid, or contradict each other.
+        """Raise if options for listening or local machines are invalid or contradictory.
 
         Raises
         ------
         InputError
-            Names the option, what was found and what was expected.
+            The message names the option and the expected value.
         """
         if self.local is not None and as_int("local", self.local) < 1:
             raise InputError(f"local {self.local}: expected at least 1 machine")
@@ -314,12 +315,12 @@ class ElasticOptions(Group):
         if self.local is not None and launcher is not None:
             raise InputError(
                 f"local {self.local}: {launcher.name} has started {launcher.size} ranks, which "
-                "are the machines: leave this option out, or start one rank"
+                "are the machines: remove this option, or start one rank"
             )
         if self.accept is not None:
             name = str(self.accept) if isinstance(self.accept, str | Path) else ""
             if not name or "\0" in name:
-                raise InputError(f"accept {shorten(self.accept)}: expected the name of a file")
+                raise InputError(f"accept {shorten(self.accept)}: expected a file name")
         if self.listen is not None:
             if not isinstance(self.listen, str):
                 raise InputError(f"listen {shorten(self.listen)}: expected 'HOST:PORT'")
@@ -330,9 +331,9 @@ class ElasticOptions(Group):
             raise InputError(f"encryption {shorten(self.encryption)}: expected True or False")
         if self.ports is None:
             return
-        ports = [as_int("ports", port) for port in as_tuple("ports", self.ports, _PORTS)]
+        ports = [as_int("ports", port) for port in as_tuple("ports", self.ports, _EXPECTED_PORTS)]
         if len(ports) != 2 or not 0 < ports[0] <= ports[1] < 1 << 16:
-            raise InputError(f"ports {shorten(self.ports)}: expected {_PORTS}")
+            raise InputError(f"ports {shorten(self.ports)}: expected {_EXPECTED_PORTS}")
 
 
 def elastic_options() -> list[Field[Any]]:
@@ -341,6 +342,6 @@ def elastic_options() -> list[Field[Any]]:
 
 
 def implies_elastic(words: set[str]) -> bool:
-    """Whether one of these words is an option that makes a run elastic."""
-    flags = (field.metadata["shown"]["flag"] for field in elastic_options())
+    """Return whether one of the words is an option that makes a run elastic."""
+    flags = (field.metadata["flag"]["flag"] for field in elastic_options())
     return not words.isdisjoint(flag.partition(" ")[0] for flag in flags)

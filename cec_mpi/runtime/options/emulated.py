@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import STUDIES, Group, as_float, as_tuple, option
-from cec_mpi.runtime.options.sharing import checked_speeds
+from cec_mpi.runtime.options.sharing import require_speeds
 from cec_mpi.text import plural, shorten
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ class EmulationOptions(Group):
     Attributes
     ----------
     emulate_speeds : tuple of float, optional
-        Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds. Rows of
-        a sparse X count by their nonzeros, such that the mean row counts as one.
+        Machine n takes at least ``rows / (emulate_speeds[n - 1] * emulate_base)`` seconds. Each row
+        of a sparse X counts as its cost relative to the mean row.
     emulate_base : float, optional
-        Rows per second of speed 1. By default measured, so that the emulated machines use half of
-        each node.
+        Rows per second of a machine with speed 1. By default it is measured, so that the emulated
+        machines use half of each node.
     emulate_noise : float
         Standard deviation of the logarithm of each machine's speed in each step.
     emulate_changes : iterable of SpeedChange
+        Changes of speeds during the run.
     inject : str
         Faults of machines, such as ``kill:3@10`` (see `read_faults`).
     """
@@ -84,10 +85,10 @@ class EmulationOptions(Group):
             base = as_float("emulate_base", base)
         if speeds is not None:
             speeds = as_tuple("emulate_speeds", speeds, plural(total, "number"))
-            speeds = checked_speeds("emulated speed", speeds, total)
+            speeds = require_speeds("emulated speed", speeds, total)
         elif base is not None or noise or changes:
             raise InputError(
-                "emulated noise, changes and a base need emulated speeds (--emulate-speeds LIST)"
+                "--emulate-noise, --emulate-change and --emulate-base need --emulate-speeds LIST"
             )
         if base is not None and not 0 < base < float("inf"):
             raise InputError(f"emulation base {base}: expected a positive number")

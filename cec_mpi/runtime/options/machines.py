@@ -1,4 +1,4 @@
-"""Options of a session that its machines need."""
+"""Options of a session that the master sends to machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cec_mpi.store.shard import Holding, Precision, Verify
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """How a machine opens its shards, and which faults it emulates.
+    """Options for shards, faults and threads of a machine.
 
     Attributes
     ----------
@@ -17,18 +17,18 @@ class MachineOptions:
     verify : {"first-read", "never"}
     precision : {"double", "shard"}
     cache : str
-        Directory for a copy of the shard on the disk of the machine's computer, with ``{host}`` for
-        its name; empty to read the store itself.
+        Directory for a copy of the shard on the machine's computer; ``{host}`` stands for the name
+        of the computer. If empty, the machine reads the store itself.
     cache_limit : int or None
-        Size of all copies in this directory, in bytes.
-    measured : bool
-        Whether machines measure their speed for an emulation.
+        Maximum size of all copies in this directory, in bytes.
+    measures_speed : bool
+        Whether machines measure their speed, for the emulation of slower machines.
     inject : str
         Faults (see `read_faults`).
     seed : int
         Seed of random faults.
     threads : int
-        BLAS threads of each machine that joins; 0 stands for its number of cores.
+        BLAS threads of each machine that joins; 0 means its number of cores.
     """
 
     shards: Holding = "mmap"
@@ -36,7 +36,7 @@ class MachineOptions:
     precision: Precision = "double"
     cache: str = ""
     cache_limit: int | None = None
-    measured: bool = False
+    measures_speed: bool = False
     inject: str = ""
     seed: int = 0
     threads: int = 0

@@ -1,4 +1,4 @@
-"""Options that are written once: a field of a frozen dataclass gives a flag and a keyword."""
+"""Define options once: a field of a frozen dataclass defines a flag and a keyword argument."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FLAG = re.compile(r"(--[a-z][a-z-]*[a-z])(?: ([\w,-]*\w))?")
 _TRUTH = {"yes": True, "no": False}
 
 STUDIES = "for tests and studies: simulated availability, speeds and faults"
-"""Title, in the help, of the options that simulate."""
+"""Title of the simulation options in the help."""
 
 
 def option(
@@ -41,45 +41,45 @@ def option(
     is_common: bool = False,
     section: str = "",
     flags_of: type[Any] | None = None,
-    **more: Any,
+    **flag_options: Any,
 ) -> Any:
-    """Return a field of a group, which is also a flag of a command.
+    """Return a dataclass field that defines an option.
 
     Parameters
     ----------
     default
         Default of the flag and of the keyword.
-    flag, text, parse, **more
-        As for `add_flag`. Choices also apply to the keyword.
+    flag, text, parse, **flag_options
+        See `add_flag`. Choices also apply to the keyword.
     exclusive : bool
-        Whether it excludes the other flags of its group that are `exclusive`.
+        Whether the option cannot be combined with other `exclusive` options of its group.
     elastic : bool
         Whether a value other than the default makes a run elastic.
     is_common : bool
-        Whether the short help of a command shows it.
+        Whether ``--help`` shows the option, and not only ``--help-all``.
     section : str
-        Title in the help, if it is not that of the group.
+        Title in the help, by default that of the group.
     flags_of : type, optional
-        Group of flags that together give the value of this keyword.
+        Group of flags that define the value of this keyword.
     """
-    shorten = {"flag": flag, "text": text, "parse": parse, **more}
+    arguments = {"flag": flag, "text": text, "parse": parse, **flag_options}
     metadata: dict[str, Any] = {"exclusive": exclusive, "elastic": elastic, "flags_of": flags_of}
-    metadata |= {"is_common": is_common, "below": section, "shown": shorten}
+    metadata |= {"is_common": is_common, "section": section, "flag": arguments}
     return field(default=default, metadata=metadata)
 
 
 class Group:
-    """Base of groups of options: frozen dataclasses whose fields `option` returns."""
+    """Base class of groups of options: frozen dataclasses with fields of `option`."""
 
-    title: ClassVar[str] = ""  # of its flags in the help
+    title: ClassVar[str] = ""  # of the group in the help
 
     def resolve(self, manifest: Manifest) -> dict[str, Any]:
-        """Check these options against a store; return values to replace.
+        """Check these options against a store; return the values to replace.
 
         Raises
         ------
         InputError
-            Names the option, what was found and what was expected.
+            The message names the option, the value and the expected values.
         """
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ def add_flag(
     text: str = "",
     parse: Callable[[str], Any] | None = None,
     default: Any = None,
-    **more: Any,
+    **options: Any,
 ) -> None:
     """Add a flag to a command.
 
@@ -104,32 +104,32 @@ def add_flag(
     ----------
     parser : argparse.ArgumentParser, or a group in it
     flag : str
-        Its name and a name for its value, such as ``"--tick TIME"``.
+        Name of the flag and of its value, such as ``"--tick TIME"``.
     text : str
         Help text.
     parse : callable, optional
         Converts text to a value.
     default
-        If it is False or True, the flag takes no value and gives the opposite. If it is a tuple,
-        the flag may be repeated, or takes several values with ``nargs``.
-    **more
+        If it is a bool, the flag takes no value and sets the opposite. If it is a tuple, the flag
+        may be repeated, or takes several values with ``nargs``.
+    **options
         Passed to `argparse.ArgumentParser.add_argument`: choices, dest, nargs, required.
     """
     name, _, value = flag.partition(" ")
     if isinstance(default, bool):
-        more["action"] = "store_false" if default else "store_true"
+        options["action"] = "store_false" if default else "store_true"
     else:
-        more |= {"type": parse, "metavar": value or None}
+        options |= {"type": parse, "metavar": value or None}
     if isinstance(default, tuple):
         default = list(default)
-        more |= {} if "nargs" in more else {"action": "append"}
-    parser.add_argument(name, help=text or None, default=default, **more)
+        options |= {} if "nargs" in options else {"action": "append"}
+    parser.add_argument(name, help=text or None, default=default, **options)
 
 
-def add_option(parser: Any, group: type[Any], name: str, **other: Any) -> None:
-    """Add the flag of one option of a group to a command, with changes in `other`."""
+def add_option(parser: Any, group: type[Any], name: str, **changes: Any) -> None:
+    """Add the flag of one option of a group to a command, with changed arguments of `add_flag`."""
     (entry,) = (entry for entry in own_options(group) if entry.name == name)
-    add_flag(parser, dest=name, default=entry.default, **{**entry.metadata["shown"], **other})
+    add_flag(parser, dest=name, default=entry.default, **{**entry.metadata["flag"], **changes})
 
 
 def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> None:
@@ -138,7 +138,7 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
     for entry in own_options(group):
         if entry.name in exclude:
             continue
-        section = _argument_group(parser, entry.metadata["below"] or getattr(group, "title", ""))
+        section = _argument_group(parser, entry.metadata["section"] or getattr(group, "title", ""))
         if entry.metadata["flags_of"] is not None:
             add_options(section, entry.metadata["flags_of"])
         elif entry.metadata["exclusive"]:
@@ -150,31 +150,31 @@ def add_options(parser: Any, group: type[Any], exclude: Container[str] = ()) -> 
 
 def _argument_group(parser: Any, title: str) -> Any:
     """Return the argument group with this title, or the parser if the title is empty."""
-    found = [part for part in parser._action_groups if part.title == title]
-    return found[0] if found else parser.add_argument_group(title) if title else parser
+    groups = [group for group in parser._action_groups if group.title == title]
+    return groups[0] if groups else parser.add_argument_group(title) if title else parser
 
 
 def common_options(group: type[Any]) -> Iterator[str]:
-    """Return the names of the options of a group that the short help shows."""
+    """Return the names of the options of a group that ``--help`` shows."""
     return (entry.name for entry in own_options(group) if entry.metadata["is_common"])
 
 
 def from_flags(group: type[T], arguments: argparse.Namespace) -> T:
-    """Make a group from the flags of a command."""
-    given = {}
+    """Return a group with the values of flags."""
+    values = {}
     for entry in fields(group):  # type: ignore[arg-type]
         nested = entry.metadata.get("flags_of")
         if nested is not None:
             value = from_flags(nested, arguments)
             value = None if value == nested() else value
         else:
-            value = getattr(arguments, entry.name, entry.default)  # which a program alone may give
-        given[entry.name] = tuple(value) if isinstance(value, list) else value
-    return group(**given)
+            value = getattr(arguments, entry.name, entry.default)  # some options have no flag
+        values[entry.name] = tuple(value) if isinstance(value, list) else value
+    return group(**values)
 
 
 def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
-    """Add the options of groups to the signature and docstring of a function with ``**options``."""
+    """Decorate a function: replace ``**options`` in its signature and docstring by keywords."""
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -201,21 +201,21 @@ def with_keywords(*groups: type[Any]) -> Callable[[F], F]:
 
 @contextmanager
 def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
-    """Name keywords in errors of input, such as ``recovery=L`` in place of ``--recovery L``."""
+    """Replace flags in error messages by keywords, such as ``--recovery L`` by ``recovery=L``."""
     try:
         yield
     except (InputError, InfeasibleError) as error:
-        given = {}
+        keywords = {}
         for entry in (entry for group in groups for entry in own_options(group)):
-            flag, _, _ = entry.metadata["shown"]["flag"].partition(" ")
-            choices = entry.metadata["shown"].get("choices") or ()
-            given[flag] = entry.name, choices, isinstance(entry.default, bool)
+            flag, _, _ = entry.metadata["flag"]["flag"].partition(" ")
+            choices = entry.metadata["flag"].get("choices") or ()
+            keywords[flag] = entry.name, choices, isinstance(entry.default, bool)
 
-        def keyword(found: re.Match[str]) -> str:
-            flag, value = found.groups()
-            if flag not in given:
-                return found[0]
-            name, choices, is_switch = given[flag]
+        def to_keyword(match: re.Match[str]) -> str:
+            flag, value = match.groups()
+            if flag not in keywords:
+                return match[0]
+            name, choices, is_switch = keywords[flag]
             if is_switch:
                 return f"{name}=True{f' {value}' if value else ''}"
             if value in choices or value in _TRUTH:
@@ -223,17 +223,17 @@ def rename_flags_in_errors(*groups: type[Any]) -> Iterator[None]:
             is_word = value is not None and value.isalpha() and value.islower()
             return f"{name}= {value}" if is_word else f"{name}={value or ''}"
 
-        text, command, more = str(error).partition("cec-mpi ")  # commands stay as they are typed
-        error.args = (_FLAG.sub(keyword, text) + command + more,)
+        text, command, rest = str(error).partition("cec-mpi ")  # do not change commands
+        error.args = (_FLAG.sub(to_keyword, text) + command + rest,)
         raise
 
 
 def check_choices(group: type[Any], options: Any) -> None:
-    """Raise if an option of this group is not one of its choices, or not a truth value."""
+    """Raise if the value of an option of this group is not one of its choices, or not a bool."""
     for entry in own_options(group):
-        shorten, value = entry.metadata["shown"], getattr(options, entry.name)
-        choices = shorten.get("choices")
-        if isinstance(value, bool) and "const" in shorten:  # the bare flag, or none
+        arguments, value = entry.metadata["flag"], getattr(options, entry.name)
+        choices = arguments.get("choices")
+        if isinstance(value, bool) and "const" in arguments:  # the value of the flag is optional
             continue
         if isinstance(entry.default, bool) and not choices and not isinstance(value, bool):
             raise InputError(f"{entry.name} {value!r}: expected True or False")
@@ -242,7 +242,7 @@ def check_choices(group: type[Any], options: Any) -> None:
 
 
 def as_int(name: str, value: Any) -> int:
-    """Convert an argument of this name to int, or raise `InputError`."""
+    """Convert an argument to int, or raise `InputError` with its name."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -252,14 +252,14 @@ def as_int(name: str, value: Any) -> int:
 
 
 def as_float(name: str, value: Any) -> float:
-    """Convert an argument of this name to float, or raise `InputError`."""
+    """Convert an argument to float, or raise `InputError` with its name."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(f"{name} {shorten(value)}: expected a number")
     return float(value)
 
 
-def as_tuple(name: str, value: Any, what: str) -> tuple[Any, ...]:
-    """Convert an iterable argument of this name to a tuple, or raise `InputError`."""
+def as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
+    """Convert an iterable argument to a tuple, or raise `InputError` with its name."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise InputError(f"{name} {shorten(value)}: expected {what}")
+        raise InputError(f"{name} {shorten(value)}: expected {expected}")
     return tuple(value)

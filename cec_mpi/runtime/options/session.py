@@ -1,4 +1,4 @@
-"""All options of a session, which are checked together against a store."""
+"""All options of a session, and their checks against a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUPS = (
     ReadOptions,
 )
 
-_UNDETECTED = 1e-3  # error of an answer, relative to X w, that every check must find
+_MAX_UNDETECTED = 1e-3  # error of an answer, relative to X w, that a check may miss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class SessionOptions(
     Attributes
     ----------
     seed : int
-        Seed of all random numbers: noise, faults, and the vector with which X' V is checked.
+        Seed of all random numbers: noise, faults, and the vector for checks of X' V.
     """
 
     title = ""
@@ -55,7 +55,7 @@ class SessionOptions(
     seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
 
     def machine_options(self) -> MachineOptions:
-        """Return the options that machines need."""
+        """Return the options for machines."""
         from cec_mpi.runtime.options.machines import MachineOptions
 
         return MachineOptions(
@@ -64,14 +64,14 @@ class SessionOptions(
             precision=self.precision,
             cache=str(as_path(self.cache).absolute()) if self.cache else "",
             cache_limit=self.cache_limit,
-            measured=self.emulate_speeds is not None and self.emulate_base is None,
+            measures_speed=self.emulate_speeds is not None and self.emulate_base is None,
             inject=self.inject,
             seed=self.seed,
             threads=self.threads or 0,
         )
 
     def checked(self, manifest: Manifest) -> SessionOptions:
-        """Check these options against a store, and fill in all defaults.
+        """Return these options with all defaults, checked against a store.
 
         Parameters
         ----------
@@ -80,28 +80,28 @@ class SessionOptions(
         Returns
         -------
         SessionOptions
-            Options in which `deadline` is a `Deadline` and `availability` an `Availability`; the
-            same object if it was checked before.
+            Options whose `deadline` is a `Deadline` and whose `availability` is an `Availability`.
+            Options that are already checked are returned unchanged.
 
         Raises
         ------
         InputError
-            Names the option, what was found and what was expected.
+            The message names the option, the value and the expected values.
         InfeasibleError
-            Fewer machines take part than the recovery threshold.
+            Fewer machines take part than a step needs.
         """
         if isinstance(self, _ResolvedOptions):
             return self
         try:
             if as_int("seed", self.seed) < 0:
                 raise InputError(f"seed {self.seed}: expected at least 0")
-            found: dict[str, Any] = {}
+            resolved: dict[str, Any] = {}
             for group in GROUPS:
-                found |= group.resolve(self, manifest)
-            check_enough_machines(found["machines"], manifest)
+                resolved |= group.resolve(self, manifest)
+            check_enough_machines(resolved["machines"], manifest)
             if self.check:
                 check_sensitivity(self.precision, manifest)
-            return _ResolvedOptions(**{**vars(self), **found})
+            return _ResolvedOptions(**{**vars(self), **resolved})
         except (InputError, InfeasibleError):
             raise
         except (TypeError, ValueError) as error:
@@ -109,11 +109,11 @@ class SessionOptions(
 
 
 class _ResolvedOptions(SessionOptions):
-    """Options that `SessionOptions.checked` returned, so that they fit a store."""
+    """Options that were checked against a store."""
 
 
 def check_sensitivity(precision: str, manifest: Manifest) -> None:
-    """Raise if a check for wrong answers would miss large errors with this code.
+    """Raise if checks for wrong answers would miss large errors with this code.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     Raises
     ------
     InputError
-        States the size of errors that may be missed, and what would help.
+        The message names the size of errors that may be missed, and remedies.
     """
     from cec_mpi.core.accuracy.rounding import encoding_error_bound
 
@@ -132,33 +132,34 @@ def check_sensitivity(precision: str, manifest: Manifest) -> None:
     total, recovery = code.machines, code.recovery
     arithmetic = dtype if precision == "shard" else "float64"
     size = _undetected_error(manifest, manifest.shard_errors, arithmetic)
-    if size <= _UNDETECTED:
+    if size <= _MAX_UNDETECTED:
         return
     encoded, doubles = (encoding_error_bound(code.generator, kind) for kind in (dtype, "float64"))
     remedies = ["encode with a smaller L, or another code"]
-    if _undetected_error(manifest, encoded, arithmetic) <= _UNDETECTED:
-        remedies = ["encode X again, because repaired shards are too inexact"]
-    elif dtype != "float64" and _undetected_error(manifest, doubles, "float64") <= _UNDETECTED:
+    if _undetected_error(manifest, encoded, arithmetic) <= _MAX_UNDETECTED:
+        remedies = ["encode X again, because repaired shards have too large errors"]
+    elif dtype != "float64" and _undetected_error(manifest, doubles, "float64") <= _MAX_UNDETECTED:
         remedies = ["encode with dtype float64, a smaller L, or another code"]
     if (
         precision == "shard"
-        and _undetected_error(manifest, manifest.shard_errors, "float64") <= _UNDETECTED
+        and _undetected_error(manifest, manifest.shard_errors, "float64") <= _MAX_UNDETECTED
     ):
         remedies.insert(0, "run with precision double")
     missed = f"errors of up to {size:.1g} of X w" if size < 1 else "errors as large as X w"
     raise InputError(
-        f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, "
-        f"wrong answers among some {recovery + 1} machines can hide {missed}, expected at most "
-        f"{_UNDETECTED:g}: {'; or '.join(remedies)}"
+        f"check: with this code ({code.family}, N = {total}, L = {recovery}) in {dtype}, a check "
+        f"with {recovery + 1} machines can miss {missed}, expected at most {_MAX_UNDETECTED:g}: "
+        f"{'; or '.join(remedies)}"
     )
 
 
 def _undetected_error(
     manifest: Manifest, shard_errors: NDArray[np.float64], arithmetic: str
 ) -> float:
-    """Return the largest error of an answer that may be missed, relative to X w.
+    """Return the largest error of an answer that a check may miss, relative to X w.
 
-    Terms of changing sign and like size add up to about ``S / sqrt(r)``.
+    This assumes terms of random sign and similar size, whose sum is about ``S / sqrt(r)``, where S
+    is the sum of their absolute values.
     """
     from cec_mpi.core.checks.parity import answer_checker
     from cec_mpi.core.checks.sensitivity import measure_sensitivity

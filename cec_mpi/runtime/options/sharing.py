@@ -1,4 +1,4 @@
-"""Options of a session: how rows are assigned to machines, and how machines read them."""
+"""Options of a session: the assignment of rows, and the reading and caching of shards."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ SpeedsOption = Sequence[float] | Mapping[str, float] | Literal["learn"]
 
 @dataclass(frozen=True, kw_only=True)
 class AssignmentOptions(Group):
-    """How rows are assigned to machines.
+    """Assignment of rows to machines.
 
     Attributes
     ----------
     speeds : sequence of float, mapping of str to float, or "learn"
-        Relative speeds of machines 1..N, or of hosts by name, for each machine on that host. By
-        default they are learned from measured times.
+        Relative speeds of machines 1..N, or of the machines on each host by its name. By default
+        they are learned from measured times.
     threads : int, optional
-        BLAS threads of each machine. By default its share of the node's cores.
+        BLAS threads of each machine. By default its share of the cores of the node.
     scheme : {"heterogeneous", "cyclic"}
-        Assign rows in proportion to speeds, or the same number to all machines.
+        Assign rows in proportion to speeds, or equally.
     """
 
     title = "speeds and threads of machines"
@@ -76,17 +76,17 @@ class AssignmentOptions(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(Group):
-    """How machines read their shards, and in which precision they compute.
+    """Reading of shards, and precision of the arithmetic.
 
     Attributes
     ----------
     precision : {"double", "shard"}
-        Precision in which vectors are sent and products computed: float64, or the dtype of the
-        shards. If that is float32, it is faster but rounds every vector.
+        Precision of vectors and products: float64, or the dtype of the shards. float32 is faster,
+        but rounds every vector.
     shards : {"mmap", "ram"}
         Read rows through the page cache ("mmap"), or copy them into memory ("ram").
     verify : {"first-read", "never"}
-        Whether a machine compares a block with its checksum when it first reads it.
+        Compare a block with its checksum when a machine first reads it, or never.
     """
 
     title = "reading and arithmetic (rarely needed)"
@@ -94,8 +94,8 @@ class ReadOptions(Group):
     precision: Precision = option(
         "double",
         "--precision",
-        "compute products in float64 (double), or in the dtype of the shards (shard), which is "
-        "faster and less exact if that is float32 (default: double)",
+        "compute products in float64 (double), or in the dtype of the shards (shard), where "
+        "float32 is faster and less exact (default: double)",
         choices=("double", "shard"),
     )
     shards: Holding = option(
@@ -120,16 +120,16 @@ class ReadOptions(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions(Group):
-    """Where machines keep copies of their shards.
+    """Copies of shards on the disks of machines.
 
     Attributes
     ----------
     cache : path, optional
-        Directory on the disk of each machine's computer, with ``{host}`` for its name. A machine
-        copies its shard there, and reads the copy.
+        Directory on the disk of each computer, to which a machine copies its shard and from which
+        it reads the shard. ``{host}`` stands for the name of the computer.
     cache_limit : int, optional
-        Size of all copies of this user in `cache`, in bytes. The least recently used copies are
-        removed. By default they may fill the disk.
+        Maximum size of all copies of this user in `cache`, in bytes. The least recently used copies
+        are removed. By default there is no limit.
     """
 
     title = "copies of shards"
@@ -137,15 +137,15 @@ class CacheOptions(Group):
     cache: str | os.PathLike[str] | None = option(
         None,
         "--cache DIR",
-        "each machine copies its shard to DIR on the disk of its computer, and reads the copy; "
+        "copy the shard of each machine to DIR on the disk of its computer, and read the copy; "
         "{host} stands for the name of the computer",
         values.path,
     )
     cache_limit: int | None = option(
         None,
         "--cache-limit SIZE",
-        "largest total size of the copies in --cache DIR, such as 200G: the least recently used "
-        "are removed",
+        "maximum total size of the copies in --cache DIR, such as 200G; the least recently used "
+        "copies are removed",
         values.size,
     )
 
@@ -155,12 +155,12 @@ class CacheOptions(Group):
         return {}
 
     def check_cache(self) -> None:
-        """Raise if these options do not fit together.
+        """Raise if these options are invalid or contradictory.
 
         Raises
         ------
         InputError
-            Names the option, what was found and what was expected.
+            The message names the option and the expected value.
         """
         if self.cache is not None:
             as_path(self.cache)
@@ -170,39 +170,41 @@ class CacheOptions(Group):
             raise InputError(f"cache_limit {self.cache_limit}: expected at least 1 byte")
 
 
-def as_speeds(given: SpeedsOption | None, total: int) -> SpeedsOption:
-    """Check speeds of machines 1..total, or of hosts by name, or ``"learn"``.
+def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:
+    """Return checked speeds of machines 1..total, checked speeds of hosts by name, or "learn".
 
     Raises
     ------
     InputError
-        Names what was found and what was expected.
+        The message names the value and the expected values.
     """
-    if given is None or isinstance(given, str):
-        if given not in (None, "learn"):
-            raise InputError(f"speeds {given!r}: expected {plural(total, 'number')}, or learn")
+    if value is None or isinstance(value, str):
+        if value not in (None, "learn"):
+            raise InputError(f"speeds {value!r}: expected {plural(total, 'number')}, or learn")
         return "learn"
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         from cec_mpi.core.plan.load import check_speeds
 
-        checked_range(check_speeds(list(given.values())).tolist())
-        return given
-    if isinstance(given, bytes) or not isinstance(given, Sized):
-        raise InputError(f"speeds {shorten(given)}: expected {plural(total, 'number')}, or learn")
-    return checked_speeds("speed", given, total)
+        require_range(check_speeds(list(value.values())).tolist())
+        return value
+    if isinstance(value, bytes) or not isinstance(value, Sized):
+        raise InputError(f"speeds {shorten(value)}: expected {plural(total, 'number')}, or learn")
+    return require_speeds("speed", value, total)
 
 
 def speeds_by_machine(
     speeds: SpeedsOption, machines: Sequence[int], hosts: Sequence[str], total: int
 ) -> tuple[float, ...] | None:
-    """Return relative speeds of machines 1..total, 1 for those without a rank; None to learn them.
+    """Return relative speeds of machines 1..total; None if they are learned.
+
+    Machines without a rank have speed 1.
 
     Parameters
     ----------
     speeds
-        Checked speeds, of machines, or of hosts by full name or by the part before the first dot.
+        Checked speeds of machines, or of hosts by full name or by the part before the first dot.
     machines : sequence of int
-        Machine of each rank from 1 on, 0 for none.
+        Machine of each rank from rank 1 on; 0 for none.
     hosts : sequence of str
         Hosts of these ranks.
     total : int
@@ -210,7 +212,7 @@ def speeds_by_machine(
     Raises
     ------
     InputError
-        A machine runs on a host that is not named.
+        A machine runs on a host without a speed.
 
     Examples
     --------
@@ -222,7 +224,7 @@ def speeds_by_machine(
         return None
     if not isinstance(speeds, Mapping):
         return tuple(speeds)
-    found = [1.0] * total
+    result = [1.0] * total
     for machine, host in zip(machines, hosts, strict=True):
         speed = speeds.get(host, speeds.get(host.partition(".")[0]))
         if not machine:
@@ -232,26 +234,26 @@ def speeds_by_machine(
                 f"speeds of {', '.join(speeds)}: machine {machine} runs on {host}, so "
                 f"{host}=SPEED is missing"
             )
-        found[machine - 1] = speed
-    return tuple(found)
+        result[machine - 1] = speed
+    return tuple(result)
 
 
-def checked_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
-    """Check that speeds are positive, one for each of the machines 1..total."""
-    from cec_mpi.core.plan.load import check_speeds  # here, because machines do not need it
+def require_speeds(name: str, speeds: Sequence[float], total: int) -> tuple[float, ...]:
+    """Return speeds, after checking that there is one for each machine and that all are valid."""
+    from cec_mpi.core.plan.load import check_speeds  # not needed by machines
 
     if len(speeds) != total:
         raise InputError(
-            f"{plural(len(speeds), name)}, but {plural(total, 'machine')}: expected one for each"
+            f"found {plural(len(speeds), name)}, expected one for each of the {total} machines"
         )
     try:
-        return checked_range(check_speeds(speeds).tolist())
+        return require_range(check_speeds(speeds).tolist())
     except InputError as error:
         raise InputError(f"{name}s: {error}") from None
 
 
-def checked_range(speeds: Sequence[float]) -> tuple[float, ...]:
-    """Return speeds, or raise if one of them is too far from 1 for times and ratios of floats."""
+def require_range(speeds: Sequence[float]) -> tuple[float, ...]:
+    """Return speeds as a tuple, after checking that times and ratios do not overflow."""
     for speed in speeds:
         if not values.MIN_VALUE <= speed <= values.MAX_VALUE:
             raise InputError(

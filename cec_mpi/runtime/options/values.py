@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 MIN_VALUE, MAX_VALUE = 1e-100, 1e100
-"""Of speeds and prices: ratios and products of a few of them are finite, and not 0."""
+"""Limits of speeds and prices, so that products and ratios of a few of them do not overflow."""
 
 
 def path(text: str) -> str:
-    """Parse the name of a file or directory."""
+    """Parse a path."""
     try:
         as_path(text)
     except InputError as error:
@@ -33,21 +33,21 @@ def path(text: str) -> str:
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
-    return _at_least(1, text)
+    return _parse_int(text, 1)
 
 
 def whole(text: str) -> int:
     """Parse a whole number of at least 0."""
-    return _at_least(0, text)
+    return _parse_int(text, 0)
 
 
-def _at_least(least: int, text: str) -> int:
+def _parse_int(text: str, minimum: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {least}")
+        value = minimum - 1
+    if value < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least {minimum}")
     return value
 
 
@@ -62,7 +62,7 @@ def shape(text: str) -> tuple[int, int]:
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-_MIN_SECONDS, _MAX_SECONDS = 1e-15, 1e9  # 1e9 are 31 years: nanoseconds of it fit in 64 bits
+_MIN_SECONDS, _MAX_SECONDS = 1e-15, 1e9  # 31 years, whose nanoseconds fit in 64 bits
 
 
 def seconds(text: str) -> float:
@@ -81,7 +81,7 @@ def seconds(text: str) -> float:
 
 
 class Interval(NamedTuple):
-    """A number of steps or of seconds between two events."""
+    """Interval between two events, in steps or in seconds."""
 
     steps: float = math.inf
     seconds: float = math.inf
@@ -109,8 +109,8 @@ _MAX_BYTES = 10**18
 def size(text: str) -> int:
     """Parse a number of bytes.
 
-    KB, MB, GB and TB are powers of 1000; KiB, MiB, GiB and TiB, which K, M, G and T stand for, are
-    powers of 1024.
+    KB, MB, GB and TB are powers of 1000. KiB, MiB, GiB and TiB, or K, M, G and T, are powers of
+    1024.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def size(text: str) -> int:
 
 
 def size_with_unit(text: str) -> int:
-    """Parse a number of bytes that has a unit, because ``64`` is rarely meant to be 64 bytes."""
+    """Parse a number of bytes that must have a unit, because ``64`` rarely means 64 bytes."""
     found = size(text)
     if not text.strip()[-1].isalpha():
         raise argparse.ArgumentTypeError(f"{text!r}: expected a size with its unit, such as 64G")
@@ -141,7 +141,7 @@ def size_with_unit(text: str) -> int:
 
 
 def memory(text: str) -> float:
-    """Parse a number of bytes, or a fraction of what is free.
+    """Parse a number of bytes, or a fraction of free memory.
 
     Examples
     --------
@@ -170,16 +170,14 @@ def amount(text: str) -> float:
     """Parse a number of at least 0, such as a price."""
     value = number(text)
     if not 0 <= value <= MAX_VALUE:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a number of at least 0, at most {MAX_VALUE:.0e}"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to {MAX_VALUE:.0e}")
     return value
 
 
 def fractions(text: str) -> tuple[Fraction, ...]:
     """Parse positive numbers exactly, such as ``2,2.5,1/3``."""
     try:
-        speeds = tuple(_fraction(part.strip()) for part in text.split(","))
+        speeds = tuple(_parse_fraction(part.strip()) for part in text.split(","))
     except (ValueError, ZeroDivisionError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected comma-separated positive numbers, such as 2,2,3 (from "
@@ -188,11 +186,11 @@ def fractions(text: str) -> tuple[Fraction, ...]:
     return speeds
 
 
-def _fraction(text: str) -> Fraction:
+def _parse_fraction(text: str) -> Fraction:
     from fractions import Fraction
 
     if "/" not in text and not 0 < float(text) < float("inf"):
-        raise ValueError  # before 1e999999999 becomes a whole number
+        raise ValueError  # Fraction would expand 1e999999999 to an integer
     exact = Fraction(text)
     if not MIN_VALUE <= float(exact) <= MAX_VALUE:
         raise ValueError
@@ -200,31 +198,31 @@ def _fraction(text: str) -> Fraction:
 
 
 def speeds(text: str) -> tuple[float, ...]:
-    """Parse positive numbers as floats."""
+    """Parse comma-separated positive numbers as floats."""
     return tuple(float(speed) for speed in fractions(text))
 
 
 def speeds_or_learn(text: str) -> tuple[float, ...] | dict[str, float] | str:
     """Parse speeds, such as ``2,2,3`` or ``node01=2,node02=1``, or the word ``learn``."""
     if "=" in text:
-        return _speeds_of_hosts(text)
+        return _parse_host_speeds(text)
     return text if text == "learn" else speeds(text)
 
 
-def _speeds_of_hosts(text: str) -> dict[str, float]:
+def _parse_host_speeds(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(","):
         host, _, speed = part.strip().partition("=")
         try:
-            given = speeds(speed)
+            parsed = speeds(speed)
         except argparse.ArgumentTypeError:
-            given = ()
-        if not host or host in found or not given:
+            parsed = ()
+        if not host or host in found or not parsed:
             raise argparse.ArgumentTypeError(
-                f"{text!r}: {part.strip()!r}: expected different hosts with positive speeds, such "
+                f"{text!r}: {part.strip()!r}: expected distinct hosts with positive speeds, such "
                 "as node01=2,node02=1"
             )
-        (found[host],) = given
+        (found[host],) = parsed
     return found
 
 
@@ -241,14 +239,14 @@ def ports(text: str) -> tuple[int, int]:
 
 
 def machines(text: str) -> tuple[int, ...]:
-    """Parse different machine numbers, such as ``1-3,5``, in ascending order."""
+    """Parse distinct machine numbers, such as ``1-3,5``; return them in ascending order."""
     try:
         numbers = tuple(sorted(read_machines(text)))
     except ValueError:
         numbers = ()
     if not numbers or numbers[0] < 1 or len(set(numbers)) != len(numbers):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected different machine numbers from 1, such as 1-3,5"
+            f"{text!r}: expected distinct machine numbers from 1, such as 1-3,5"
         )
     return numbers
 
@@ -282,7 +280,7 @@ def columns(text: str) -> tuple[str, ...]:
 
 
 def target(text: str) -> tuple[str, str]:
-    """Parse a column and the file to write it to, such as ``price:y.npy``."""
+    """Parse a column and its output file, such as ``price:y.npy``."""
     column, _, file = text.rpartition(":")
     if not column.strip() or not file:
         raise argparse.ArgumentTypeError(

@@ -68,15 +68,15 @@ from cec_mpi.runtime.processes.launcher import (
     rank_of_launcher,
 )
 from cec_mpi.runtime.times import (
-    ENDING_SECONDS,
+    ABORT_SECONDS,
     EXIT_SECONDS,
-    MAX_TURNS,
+    MAX_PRINT_TURNS,
     OUTPUT_DRAIN_SECONDS,
-    PARENT_SECONDS,
-    PRINTING_SECONDS,
+    PARENT_POLL_SECONDS,
+    PRINT_SECONDS,
+    PRINT_TURN_SECONDS,
     RANK_0_EXIT_DELAY,
-    SRUN_SECONDS,
-    TURN_SECONDS,
+    SRUN_TIMEOUT,
 )
 from cec_mpi.text import one_message, plural, printable
 from cec_mpi.text.terminal import discard_output, print_error_line, take_output_error
@@ -245,7 +245,7 @@ def abort_job_with(comm: MPI.Intracomm, error: BaseException) -> NoReturn:
 
 def await_turn(rank: int) -> None:
     """Wait for the turn of this rank to print: if rank 0 raises too, it ends the job before."""
-    time.sleep(TURN_SECONDS * min(rank, MAX_TURNS))
+    time.sleep(PRINT_TURN_SECONDS * min(rank, MAX_PRINT_TURNS))
 
 
 def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
@@ -271,7 +271,7 @@ def abort_job(code: int, by_mpi: bool = True) -> NoReturn:
         if continuity(launcher).continues:
             end_ranks(set(range(launcher.size)) - {launcher.rank})
         os._exit(code)
-    time.sleep(ENDING_SECONDS)  # MPICH's Abort returns after it has notified the launcher
+    time.sleep(ABORT_SECONDS)  # MPICH's Abort returns after it has notified the launcher
     os._exit(code)
 
 
@@ -295,13 +295,13 @@ def _abort_by_launcher(launcher: Launcher, code: int) -> None:
     if launcher.implementation in (MPICH, INTEL):
         with suppress(KeyError, ValueError, OSError):
             os.write(int(os.environ["PMI_FD"]), b"cmd=abort exitcode=%d\n" % code)
-            time.sleep(ENDING_SECONDS)
+            time.sleep(ABORT_SECONDS)
     if launcher.is_srun:  # it lets the others wait in MPI_Init
         import subprocess  # few ranks start a program
 
         with suppress(KeyError, OSError, subprocess.SubprocessError):
             step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
-            subprocess.run(["scancel", step], timeout=SRUN_SECONDS, check=False)
+            subprocess.run(["scancel", step], timeout=SRUN_TIMEOUT, check=False)
 
 
 def mpi_is_running() -> bool:
@@ -336,7 +336,7 @@ def limit_start(seconds: float, ranks: int, rank: int) -> None:
         started = f"MPI has not started within {seconds:g} s"
         if ranks > 1:
             started = f"{ranks} ranks have not met within {seconds:g} s"
-        if rank <= MAX_TURNS:
+        if rank <= MAX_PRINT_TURNS:
             print_error(
                 f"{started}: a rank may have died or stopped, may not have reached this call, or "
                 "hosts cannot connect to each other; --start-timeout SECONDS (start_timeout in "
@@ -365,7 +365,7 @@ def end_with_launcher() -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(PARENT_SECONDS)
+            time.sleep(PARENT_POLL_SECONDS)
         os._exit(FAILED_MACHINE)
 
     if launcher_of_ranks():
@@ -433,14 +433,14 @@ def leave_threads(code: int) -> None:
     others = set(threading.enumerate()) - {threading.main_thread()}
     if any(not thread.daemon for thread in others):
         if launcher_of_ranks():  # MPICH's kills the others if rank 0 leaves first
-            time.sleep(PRINTING_SECONDS)
+            time.sleep(PRINT_SECONDS)
         leave_now(code)
 
 
 def wait_for_rank_0(launcher: Launcher | None) -> None:
     """Wait until rank 0 has printed, because launchers end all when a process leaves."""
     if launcher is not None and launcher.rank:
-        time.sleep(PRINTING_SECONDS)
+        time.sleep(PRINT_SECONDS)
 
 
 @cache

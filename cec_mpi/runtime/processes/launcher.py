@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cec_mpi.runtime.times import SRUN_SECONDS
+from cec_mpi.runtime.times import SRUN_TIMEOUT
 
 OPEN_MPI, MPICH, INTEL, SLURM = "Open MPI", "MPICH", "Intel MPI", "srun"
 _PMI = "a launcher"  # an unknown one that uses PMI
@@ -299,7 +299,7 @@ def run_output(*command: str) -> str:
             command,
             capture_output=True,
             text=True,
-            timeout=SRUN_SECONDS,
+            timeout=SRUN_TIMEOUT,
             check=False,
             env=environ,
             stdin=subprocess.DEVNULL,

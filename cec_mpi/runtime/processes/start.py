@@ -57,7 +57,7 @@ from cec_mpi.runtime.processes.launcher import (
 from cec_mpi.runtime.processes.packing import Failure, allgather, broadcast
 from cec_mpi.runtime.processes.places import network_id
 from cec_mpi.runtime.processes.waiting import wait_for
-from cec_mpi.runtime.times import MPI_INIT_SECONDS, START_SECONDS, START_SECONDS_OF_A_RANK
+from cec_mpi.runtime.times import MPI_INIT_SLEEP, START_SECONDS, START_SECONDS_PER_RANK
 from cec_mpi.text import join_names
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ def pause_after_init() -> None:
     """
     launcher = detect_launcher()
     if launcher is not None and launcher.is_srun and library().implementation == OPEN_MPI:
-        time.sleep(MPI_INIT_SECONDS)
+        time.sleep(MPI_INIT_SLEEP)
 
 
 def check_packages(comm: MPI.Intracomm) -> None:
@@ -437,7 +437,7 @@ def start_limit_seconds(seconds: object, ranks: int) -> float:
     (67.0, 10.0)
     """
     if seconds is None:
-        return START_SECONDS + START_SECONDS_OF_A_RANK * ranks
+        return START_SECONDS + START_SECONDS_PER_RANK * ranks
     try:
         limit = float(seconds)  # type: ignore[arg-type]
     except (TypeError, ValueError):

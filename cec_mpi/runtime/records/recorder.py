@@ -33,7 +33,7 @@ from cec_mpi.runtime.records.step import (
     Unfinished,
     Waiting,
 )
-from cec_mpi.runtime.times import RECORDS_SECONDS
+from cec_mpi.runtime.times import RECORDS_FLUSH_SECONDS
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.store.files.replacing import open_in_place
 from cec_mpi.store.files.saving import writing
@@ -232,7 +232,7 @@ class Recorder:
         self.flush()
 
     def flush_due(self) -> None:
-        """Flush lines that are older than `RECORDS_SECONDS`; called while a step waits."""
+        """Flush lines that are older than `RECORDS_FLUSH_SECONDS`; called while a step waits."""
         if self._unflushed and self._clock.monotonic() >= self._flush_at:
             self.flush()
 
@@ -242,7 +242,7 @@ class Recorder:
             with writing(self._path):
                 self._stream.flush()
             self._unflushed = 0
-            self._flush_at = self._clock.monotonic() + RECORDS_SECONDS
+            self._flush_at = self._clock.monotonic() + RECORDS_FLUSH_SECONDS
 
     def _filter_events(self, events: Sequence[Event]) -> list[Event]:
         """Return events without machines that leave because the run is stopped."""

@@ -36,7 +36,7 @@ from cec_mpi.runtime.session.machine import (
 )
 from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.runtime.session.turns import FairLock
-from cec_mpi.runtime.times import LEAVING_SECONDS, RANK_EXIT_SECONDS
+from cec_mpi.runtime.times import MACHINE_EXIT_SECONDS, RANK_EXIT_SECONDS
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
     check_connection_path,
@@ -153,7 +153,7 @@ def elastic(
                     with notify_late_ranks(file, error):
                         pass
                 else:
-                    wait = RANK_EXIT_SECONDS if ranks else LEAVING_SECONDS
+                    wait = RANK_EXIT_SECONDS if ranks else MACHINE_EXIT_SECONDS
                     closing = partial(notify_late_ranks, file, error, hub.joined_ranks)
                     hub.stop(error, wait, closing)
                     stuck = {rank for rank in hub.stuck_ranks if rank <= ranks}
@@ -273,7 +273,7 @@ def _local_machines(
             )
         yield started
     finally:
-        due = time.monotonic() + LEAVING_SECONDS
+        due = time.monotonic() + MACHINE_EXIT_SECONDS
         for process in started:
             try:
                 process.wait(max(0.0, due - time.monotonic()))

@@ -24,7 +24,7 @@ from cec_mpi.runtime.processes.start import (
     limited_start,
     start_barrier,
 )
-from cec_mpi.runtime.times import RAISING_SECONDS
+from cec_mpi.runtime.times import RANK_0_HEAD_START
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -97,7 +97,7 @@ def _serve_or_yield(comm: MPI.Intracomm, logs: Path | None) -> Iterator[Session 
         with abort_on_error(comm, known=()):
             error = serve(CollectiveMachineEnd(comm))
         if error is not None:
-            time.sleep(RAISING_SECONDS)
+            time.sleep(RANK_0_HEAD_START)
             raise mark_shared_error(comm.rank, error)
         yield None
         return

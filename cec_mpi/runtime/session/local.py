@@ -74,7 +74,7 @@ class LocalHub(StaticHub):
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.machine_of(number, opening)
                 file, cache_problem = machine.shard_file, machine.cache_problem
-                if opening.measured and not any(report.rate for report in reports):
+                if opening.measures_speed and not any(report.rate for report in reports):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
             shard_missing = bool(problems and opening.is_shard_missing(number))

@@ -28,13 +28,13 @@ from cec_mpi.runtime.records.events import MAX_MACHINES
 from cec_mpi.runtime.session.serving import serve
 from cec_mpi.runtime.times import (
     DISCONNECT_POLL_SECONDS,
-    LEAVING_SECONDS,
+    LATE_NOTICE_SECONDS,
+    MACHINE_EXIT_SECONDS,
+    MASTER_STOPPED_SECONDS,
     MAX_RECONNECT_SECONDS,
-    NOTE_SECONDS,
     POLL_SECONDS,
-    PRINTING_SECONDS,
+    PRINT_SECONDS,
     RECONNECT_INTERVAL,
-    STOPPED_SECONDS,
 )
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
 from cec_mpi.runtime.wire.sockets.connection_file import (
@@ -249,7 +249,7 @@ def serve_as_rank(
             return 0
         except MasterLostError as gone:
             if rank > _PRINTING_RANKS:  # a launcher may end all ranks when one leaves
-                time.sleep(PRINTING_SECONDS)
+                time.sleep(PRINT_SECONDS)
             elif prints:
                 print_error(gone)
             if isinstance(source, Path) and search.file is None:
@@ -332,7 +332,7 @@ class _MasterFinder:
         """
         if not isinstance(error, MasterLostError):
             raise _master_lost(error)
-        due = time.monotonic() + STOPPED_SECONDS
+        due = time.monotonic() + MASTER_STOPPED_SECONDS
         while not isinstance(self._source, Path) or self._source.exists():
             try:
                 return Connection(self._read(), self._check_cancelled)
@@ -350,7 +350,7 @@ class _MasterFinder:
         file, path = self.file, self._source
         if file is None or not isinstance(path, Path):
             return
-        due, traces = time.monotonic() + LEAVING_SECONDS, (path, Path(file.local or path))
+        due, traces = time.monotonic() + MACHINE_EXIT_SECONDS, (path, Path(file.local or path))
         while (is_left := any(map(Path.exists, traces))) and time.monotonic() < due:
             time.sleep(DISCONNECT_POLL_SECONDS)
         if is_left and (self.is_orphan or not _is_listening(file)):
@@ -454,7 +454,7 @@ def end_note(file: Path, job: str) -> Iterator[None]:
                 os.close(create_new(note))
                 written.append(note)
         yield
-        time.sleep(NOTE_SECONDS)
+        time.sleep(LATE_NOTICE_SECONDS)
     finally:
         for note in written:
             note.unlink(missing_ok=True)

@@ -142,7 +142,7 @@ def _open(
             log_stack.enter_context(log_file(path, log_problems.append))
         machine = open_machine(number, opening, factory, end.check_connection)
         log.info("machine %d on %s, process %d", number, socket.gethostname(), os.getpid())
-    if opening.measured:
+    if opening.measures_speed:
         end.wait_for_all()
         with collect_problems(number, problems):
             rate = machine.measure_rate() if machine is not None else 0.0

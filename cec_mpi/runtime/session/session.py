@@ -251,7 +251,7 @@ class Session:
         opened_store = OpenStore(*planned, opening.arithmetic, cores)
         master = Master(self._hub.admit(emulation), options, opened_store)
         at = zip(opening.machines, hosts, strict=True)
-        self._hub.roster.hosts = {n: host for n, host in at if n}
+        self._hub.roster.host_names = {n: host for n, host in at if n}
         self.log_problems = [report.log_problem for report in reports if report.log_problem]
         if cache_problems := [report.cache_problem for report in reports if report.cache_problem]:
             more = f" (and {len(cache_problems) - 1} more)" if len(cache_problems) > 1 else ""

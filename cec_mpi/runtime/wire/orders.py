@@ -286,9 +286,9 @@ class Opening:
     expected: tuple[int, ...] = ()
 
     @property
-    def measured(self) -> bool:
+    def measures_speed(self) -> bool:
         """Whether the machines measure their speed for an emulation."""
-        return self.options.measured
+        return self.options.measures_speed
 
     @property
     def arithmetic(self) -> np.dtype[Any]:

@@ -437,7 +437,7 @@ POWER = SQUARE + "power "
         ("slurm --sbatch --mem=4G run {}/store --out {}/out", ["--sbatch=--mem=4G"]),
         ("slurm --time 5 run {}/store --out {}/out --overwrit", ["did you mean --overwrite?"]),
         ("info {}/store --memry", ["--memry"]),
-        ("stage store copies", ["stage was removed: give runs --cache DIR"]),
+        ("stage store copies", ["stage was removed: use run --cache DIR"]),
         ("hostfile --format mpich a:2", ["hostfile was removed: ", "hostfiles/"]),
         ("--vesion", ["did you mean --version?"]),
     ],

@@ -153,7 +153,10 @@ def test_too_few_machines_for_good(cec, more):
         ([*X, "--memory", "1GB,"], "--memory: '': expected a size"),
         ([*X, "--speeds", "1,2"], "2 speeds, but 6 machines"),
         ([*COPIED, "--speeds", "1,2,3"], "3 speeds, but 2 machines"),
-        ([*X, "--doctor", "doctor.json"], "it was removed; take rates from a run (--rates-of DIR)"),
+        (
+            [*X, "--doctor", "doctor.json"],
+            "it was removed; use the rates of a run (--rates-of DIR)",
+        ),
         ([*X, "--availability-command", "date"], "--availability-command cannot be used"),
         (["nowhere"], "nowhere does not exist"),
     ],

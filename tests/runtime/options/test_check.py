@@ -27,7 +27,7 @@ def test_what_does_not_is_refused_with_what_helps(tmp_path):
     manifest = manifest_of(tmp_path / "store", 12, 9, "float32", columns=100, code="fourier")
     says = (
         r"check: with this code \(fourier, N = 12, L = 9\) in float32, "
-        r"wrong answers among some 10 machines can hide errors of up to 0\.\d+ of X w, expected at "
+        r"a check with 10 machines can miss errors of up to 0\.\d+ of X w, expected at "
         "most 0.001: encode with dtype float64, a smaller L, or another code$"
     )
     with pytest.raises(InputError, match=says):

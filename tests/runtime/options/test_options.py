@@ -1,4 +1,4 @@
-"""An option of a session is written once: its flag and its keyword are the same."""
+"""Options, each defined once as a flag of a command and a keyword of a function."""
 
 import argparse
 import inspect
@@ -28,22 +28,23 @@ from cec_mpi.store.format.manifest import DTYPES
 from cec_mpi.store.shard import Holding, Precision, Verify
 from helpers.sparse import sparse
 
-# What no other function of Python has: the first three say what to open, and for whom.
-NOT_OPTIONS = {"store", "comm", "recorder"}
-# Flags that are not the session's; those of availability say one keyword together.
-OF_THE_COMMAND = {"help_all", "help", "verbosity"}
-TOGETHER = {each.name for each in own_options(AvailabilityFlags)}
+# Arguments of the functions that are not options.
+ARGUMENTS = {
+    "run": {"store", "comm", "recorder"},
+    "encode": {"source", "store", "runner", "comm"},
+}
+# Flags that are not keywords of the functions.
+COMMAND_FLAGS = {
+    "run": {"help_all", "help", "verbosity", *(field.name for field in fields(RunOptions))},
+    "encode": {"help", "verbosity", "progress", "start_timeout", "source", "store"},
+}
+FUNCTIONS = {"run": cec_mpi.open_operator, "encode": cec_mpi.encode}
+AVAILABILITY = {field.name for field in own_options(AvailabilityFlags)}  # flags of one keyword
 
 
-def keywords():
-    parameters = inspect.signature(cec_mpi.open_operator).parameters
-    return {name: each for name, each in parameters.items() if name not in NOT_OPTIONS}
-
-
-def flags_of_run():
-    accepted_arguments = {each.name for each in fields(RunOptions)}
-    found = {each.dest for each in build_parser().commands["run"]._actions}
-    return found - OF_THE_COMMAND - accepted_arguments
+def keywords(command):
+    parameters = inspect.signature(FUNCTIONS[command]).parameters
+    return {name: each for name, each in parameters.items() if name not in ARGUMENTS[command]}
 
 
 def options_of(words):
@@ -51,18 +52,22 @@ def options_of(words):
     return from_flags(SessionOptions, given)
 
 
-def test_each_flag_has_its_keyword_and_each_keyword_its_flag():
-    assert {"availability", "speeds", "elastic", "emulate_speeds", "seed"} <= keywords().keys()
-    assert flags_of_run() - TOGETHER == keywords().keys() - {"availability"}
-    assert flags_of_run() >= TOGETHER
+@pytest.mark.parametrize("command", ["run", "encode"])
+def test_each_flag_has_its_keyword_and_each_keyword_its_flag(command):
+    flags = {action.dest for action in build_parser().commands[command]._actions}
+    flags -= COMMAND_FLAGS[command]
+    if command == "run":
+        assert flags >= AVAILABILITY
+        flags = flags - AVAILABILITY | {"availability"}
+    assert flags == keywords(command).keys()
 
 
 def test_choices_are_all_that_the_code_knows():
     """Options name them again, because help is shown without NumPy."""
-    simulated = {each.name: each.metadata["shown"] for each in own_options(SimulateOptions)}
-    known = {each.name: each.metadata["shown"].get("choices") for each in fields(SessionOptions)}
+    simulated = {each.name: each.metadata["flag"] for each in own_options(SimulateOptions)}
+    known = {each.name: each.metadata["flag"].get("choices") for each in fields(SessionOptions)}
     known |= {
-        each.name: each.metadata["shown"].get("choices") for each in own_options(EncodeOptions)
+        each.name: each.metadata["flag"].get("choices") for each in own_options(EncodeOptions)
     }
     assert known["scheme"] == SCHEMES
     assert known["shards"] == get_args(Holding)
@@ -75,12 +80,17 @@ def test_choices_are_all_that_the_code_knows():
     assert f"(default: {Costs.decode:g})" in simulated["decode"]["text"]
 
 
-def test_keywords_have_the_defaults_of_the_flags():
-    options = options_of([])
-    assert options == SessionOptions()
-    assert {name: each.default for name, each in keywords().items()} == {
-        each.name: getattr(options, each.name) for each in fields(options)
-    }
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [(SessionOptions, "run store --out out"), (EncodeOptions, "encode X.npy store --machines 3")],
+)
+def test_keywords_have_the_defaults_of_the_flags(group, words):
+    command, *_ = words.split()
+    options = from_flags(group, build_parser(command).parse_args(words.split()))
+    defaults = {name: keyword.default for name, keyword in keywords(command).items()}
+    if command == "encode":
+        assert defaults.pop("machines") is inspect.Parameter.empty
+    assert defaults == {name: getattr(options, name) for name in defaults}
 
 
 def test_flags_reach_the_options_of_their_names():
@@ -97,11 +107,13 @@ def test_flags_reach_the_options_of_their_names():
     assert (options.seed, options.availability.seed) == (7, 7)
 
 
-def test_help_in_python_says_what_each_keyword_is():
-    text = inspect.getdoc(cec_mpi.open_operator)
+@pytest.mark.parametrize("command", ["run", "encode"])
+def test_docstrings_describe_each_keyword(command):
+    text = inspect.getdoc(FUNCTIONS[command])
     parameters = text.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
-    described = [line.partition(" : ")[0] for line in parameters.splitlines() if line[0] != " "]
-    assert [name for name in described if name not in NOT_OPTIONS] == list(keywords())
+    lines = [line.partition(" : ")[0] for line in parameters.splitlines() if line[0] != " "]
+    names = {name.strip() for line in lines for name in line.split(",")}
+    assert names == keywords(command).keys() | ARGUMENTS[command]
 
 
 def refusal(store, **options):
@@ -120,7 +132,7 @@ def test_a_keyword_that_there_is_not_is_refused(tmp_path):
     ("name", "value", "instead"),
     [
         ("on_loss", "continue", "use elastic (--elastic) to continue"),
-        ("spares", "1", "processes beyond the machines of the store are spares"),
+        ("spares", "1", "where additional processes are spares"),
         ("replace", "spawn", "cec-mpi join"),
         ("shards_per_machine", "2", "start more ranks on this node"),
         ("memory_per_machine", "8G", "start more ranks on this node"),
@@ -168,10 +180,10 @@ def test_a_value_of_another_type_is_refused_with_its_name(store, name, value, ot
 @pytest.mark.parametrize(
     ("name", "choices"),
     [
-        (each.name, each.metadata["shown"]["choices"])
+        (each.name, each.metadata["flag"]["choices"])
         for group in GROUPS
         for each in own_options(group)
-        if "choices" in each.metadata["shown"]
+        if "choices" in each.metadata["flag"]
     ],
 )
 def test_choices_hold_for_the_keyword_too(store, name, choices):
@@ -236,12 +248,12 @@ ELASTIC_ONLY = {"interface": "eth0", "ports": (1, 2), "encryption": False}
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        *[({"accept": name}, f"accept {name!r}: expected the name of a file")
+        *[({"accept": name}, f"accept {name!r}: expected a file name")
           for name in (5, ["conn"], "a\0b", "")],
         ({"listen": 5555}, "listen 5555: expected 'HOST:PORT'"),
         *[({"listen": "a:1", name: value}, f"{name} and listen cannot be combined: expected one")
           for name, value in NOT_WITH_LISTEN.items()],
-        *[({"local": 2, "ports": ports}, f"ports {ports}: expected the first and the last")
+        *[({"local": 2, "ports": ports}, f"ports {ports}: expected the first and last")
           for ports in ((9,), (1, 2, 3), (9, 3), (0, 3), (1, 65536))],
         ({"local": 2, "encryption": "no"}, "encryption 'no': expected True or False"),
         ({"local": -1}, "local -1: expected at least 1 machine"),
@@ -258,7 +270,7 @@ def test_where_rank_0_cannot_listen_is_refused_before_it_does(given, expected, s
         *[({name: value}, "this option needs an elastic run (--elastic)")
           for name, value in ELASTIC_ONLY.items()],
         ({"stragglers": 2}, "stragglers 2: expected 0 to 1 (N - L)"),
-        ({"check": "parity"}, "check 'parity': it was removed; --check has no value and compares"),
+        ({"check": "parity"}, "check 'parity': it was removed; --check takes no value"),
         ({"check": "all"}, "check 'all': expected True or False"),
         ({"wait": 1}, "wait 1: expected True or False"),
         ({"check": True, "stragglers": 1}, "stragglers 1: expected 0 to 0 (N - L, less 1 with"),

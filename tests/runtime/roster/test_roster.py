@@ -48,7 +48,7 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes
         roster[rank].capacity = capacity
     roster.expect([6, 7])
     assert [host.rank for host in roster.adoption_hosts(6)] == [3, 4, 2]
-    roster[3].cannot_carry.add(6)
+    roster[3].failed_machines.add(6)
     assert [host.rank for host in roster.adoption_hosts(6)] == [4, 2]
     roster.join(4, 6)  # a host opens one at a time
     assert [host.rank for host in roster.adoption_hosts(7)] == [3, 2]
@@ -72,7 +72,7 @@ def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
     roster.join(4, 7)
     roster.mark_joined(4, 7)
     assert changes == [Joined(7, 4, "node7")]
-    assert roster.hosts == {7: "node7"}
+    assert roster.host_names == {7: "node7"}
     roster.lose(4, "gone")
     assert [each.rank for each in roster.processes] == [1, 2]
     assert roster.add().rank == 5

@@ -95,7 +95,7 @@ def test_the_end_of_a_program_crosses_with_its_exit_code(given, code):
 def test_an_opening_comes_as_it_was_sent(tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9")
     manifest = cec_mpi.encode(np.arange(12.0).reshape(6, 2), tmp_path / "store", 3, 2)
-    options = MachineOptions(precision="shard", measured=True, inject="random:1", threads=2)
+    options = MachineOptions(precision="shard", measures_speed=True, inject="random:1", threads=2)
     opening = Opening(path, manifest, (1, 0, 3), options, (1, 2, 3, 4), path, True, (2,))
     come = unpack_fields(pack_fields(opening), Opening)
     assert replace(come, manifest=manifest) == replace(opening, manifest=manifest)

@@ -81,7 +81,7 @@ class CollectiveHub(StaticHub):
         """Bcast the opening, and Gather the reports of the machines."""
         check_message_sizes(opening.manifest)
         self.broadcast_order(Order(OrderKind.OPEN), pack_fields(opening))
-        if opening.measured:
+        if opening.measures_speed:
             wait_for([self._comm.Ibarrier()])
         reports = gather(self._comm, OpenReport(), OpenReport)[1:]
         self._opening = opening

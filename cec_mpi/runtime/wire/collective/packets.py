@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.processes.waiting import MAX_SLEEP_SECONDS, WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
-from cec_mpi.runtime.times import ORDER_SLEEP
+from cec_mpi.runtime.times import MAX_ORDER_SLEEP
 from cec_mpi.runtime.wire.orders import (
     MASTER,
     SHORT_ANSWERS,
@@ -132,7 +132,7 @@ class Orders:
         if self._received is None:
             self._received = self._comm.Recv_init(self._numbers, MASTER, _ORDER)
         self._received.Start()
-        longest = ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
+        longest = MAX_ORDER_SLEEP if idle else MAX_SLEEP_SECONDS
         wait_for([self._received, *sent], longest=longest, history=self._history)
         return Order(*self.order.tolist())
 

@@ -31,9 +31,9 @@ from cec_mpi.runtime.processes.start import version_mismatch
 from cec_mpi.runtime.processes.waiting import Clock
 from cec_mpi.runtime.roster import LEAVE_REASON, Host, Roster, State
 from cec_mpi.runtime.times import (
-    ANSWER_SECONDS,
+    ANSWER_POLL_SECONDS,
     DISCONNECT_POLL_SECONDS,
-    LEAVING_SECONDS,
+    MACHINE_EXIT_SECONDS,
     MAX_BACKOFF_SECONDS,
     OPEN_SECONDS,
     POLL_SECONDS,
@@ -310,7 +310,7 @@ class SocketHub:
                 self._last_hosts[machine] = peer.host.name
                 peer.open(machine, opening.options.threads or threads[rank], content)
                 self._openers.append(peer)
-        if opening.measured:
+        if opening.measures_speed:
             self._wait_until(lambda peer: peer.is_ready)
             for peer in [peer for peer in self._openers if not peer.is_ready]:
                 self._exclude(peer, "it was not ready to be measured in time")
@@ -344,7 +344,7 @@ class SocketHub:
     def stop(
         self,
         error: BaseException | None,
-        seconds: float = LEAVING_SECONDS,
+        seconds: float = MACHINE_EXIT_SECONDS,
         closing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Tell all machines to leave, and close the connections.
@@ -420,7 +420,7 @@ class SocketHub:
     def events(self, until: float = -math.inf) -> Iterator[Event]:
         """See `ElasticHub.events`."""
         self._outgoing.clear()
-        self._listen(min(until - time.monotonic(), ANSWER_SECONDS))
+        self._listen(min(until - time.monotonic(), ANSWER_POLL_SECONDS))
         self._handle_disconnects()
         if self._has_news or time.monotonic() > self._next_round:
             self._look_round()
@@ -692,7 +692,7 @@ class SocketHub:
 
     def _remove_machine(self, peer: Peer, machine: int, reason: str) -> None:
         """Take a machine from a host on which it has failed; exclude a host that has no other."""
-        peer.host.cannot_carry.add(machine)
+        peer.host.failed_machines.add(machine)
         if list(peer.host.machines) == [machine]:
             self._exclude(peer, reason)
             return
@@ -740,7 +740,7 @@ class SocketHub:
                 for n in host.replaceable
                 if host is not spare.host and n not in opening
             ]
-            able = [n for n in to_take if n not in spare.host.cannot_carry]
+            able = [n for n in to_take if n not in spare.host.failed_machines]
             if able:
                 self._assign_machine(spare, self._choose_machine(spare, able))
 
@@ -770,7 +770,7 @@ class SocketHub:
         self._last_hosts[machine] = peer.host.name
         # Speeds are not measured again, and injected faults were for the process before.
         inject = ",".join(w for w in options.inject.split(",") if is_new or w.startswith("random"))
-        options = replace(options, measured=False, inject=inject)
+        options = replace(options, measures_speed=False, inject=inject)
         content = pack_fields(replace(self._current_opening, options=options))
         peer.open(machine, options.threads or self._threads()[peer.rank], content)
 

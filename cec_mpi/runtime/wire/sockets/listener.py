@@ -24,7 +24,7 @@ from cec_mpi.runtime.times import (
     DISCONNECT_POLL_SECONDS,
     DISCONNECT_SWEEP_SECONDS,
     HEARTBEAT_TIMEOUT,
-    PROGRESS_SECONDS,
+    PROGRESS_INTERVAL,
 )
 from cec_mpi.runtime.wire.jobs import Job
 from cec_mpi.runtime.wire.orders import OpenReport, Order, OrderKind, Verdict
@@ -144,7 +144,7 @@ class Peer:
     def note_progress(self) -> bool:
         """Note that the host copies its shard; False for a message too many."""
         self.progressed, self.progress_messages = time.monotonic(), self.progress_messages + 1
-        possible = 2 + (self.progressed - self.since) / PROGRESS_SECONDS
+        possible = 2 + (self.progressed - self.since) / PROGRESS_INTERVAL
         return bool(self.opening) and self.progress_messages <= possible
 
     def send_verdict(self, verdict: Verdict) -> None:

@@ -28,7 +28,7 @@ from cec_mpi.runtime.times import (
     HANDSHAKE_SECONDS,
     HEARTBEAT_TIMEOUT,
     LEAVE_ACK_SECONDS,
-    PROGRESS_SECONDS,
+    PROGRESS_INTERVAL,
     SHUTDOWN_POLL_SECONDS,
 )
 from cec_mpi.runtime.wire.orders import (
@@ -425,7 +425,7 @@ class SocketMachineEnd:
         """Raise if the master has gone or this machine must leave; tells the master of the work."""
         self._connection.check()
         if (now := time.monotonic()) > self._next_progress:
-            self._next_progress = now + PROGRESS_SECONDS
+            self._next_progress = now + PROGRESS_INTERVAL
             self._connection.send(PROGRESS)
         if self.shutdown_reason:
             self._connection.send(LEAVE)
