@@ -2,7 +2,7 @@
 
 Importing this package loads neither MPI nor SciPy; its functions, and the modules
 `availability`, `errors`, `records` and `tasks`, load what they need when they are first used, and
-so does `sklearn`, which needs the extra of this name.
+so do `engines` and `sklearn`, which need extras.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_PROCID"} & os.environ.keys():  # 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in __all__ or name == "sklearn":  # an optional dependency
+    if name in __all__ or name in ("engines", "sklearn"):  # which need optional dependencies
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.options.session import SessionOptions
+from cec_mpi.runtime.processes.children import start_child
 from cec_mpi.runtime.processes.ending import (
     abort_job_at_exit,
     end_ranks,
@@ -24,7 +24,6 @@ from cec_mpi.runtime.processes.launcher import (
     detect_continuity,
     job_id,
     launcher_of_ranks,
-    without_launcher,
 )
 from cec_mpi.runtime.processes.places import Place, detect_place
 from cec_mpi.runtime.processes.start import start_limit_seconds
@@ -49,24 +48,6 @@ from cec_mpi.runtime.wire.sockets.listener import Listener
 from cec_mpi.runtime.wire.sockets.machine_end import Connection, MasterLostError
 from cec_mpi.store.files.durable import locked
 from cec_mpi.text.terminal import warn
-
-# The program of a local machine. It imports this copy of the package; -P keeps modules of the
-# working directory out. If this process is killed the machine gets SIGTERM, which ends it while it
-# loads modules, and makes it leave later; one that computes ends 4 s later. Its connection does not
-# show that: processes forked from this one keep it open.
-_MACHINE = """
-import os, signal, sys, threading, time
-def end_with_parent():
-    while os.getppid() == int(sys.argv[2]):
-        time.sleep(0.1)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(4)
-    os._exit(3)
-threading.Thread(target=end_with_parent, daemon=True).start()
-sys.path.insert(0, sys.argv[1]); import cec_mpi; del sys.path[0]
-from cec_mpi.runtime.session.machine import main; main(sys.argv[4:], int(sys.argv[2]))
-"""
-_PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 
 
 def serve_launched(options: SessionOptions, file: Path) -> int:
@@ -255,21 +236,7 @@ def _local_machines(
         for rank in range(first, first + (options.local or 0)):
             words = [source, str(file), str(rank), job, str(seconds), encryption]
             started.append(
-                subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-P",
-                        "-c",
-                        _MACHINE,
-                        _PACKAGE_ROOT,
-                        str(os.getpid()),
-                        "cec_mpi.runtime.session.machine",
-                        *words,
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    env=without_launcher(os.environ),
-                    start_new_session=True,  # so that Ctrl-C reaches only this process
-                )
+                start_child("cec_mpi.runtime.session.machine", words, stdin=subprocess.DEVNULL)
             )
         yield started
     finally:

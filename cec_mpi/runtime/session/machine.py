@@ -89,7 +89,7 @@ def source_of(text: str, encryption: bool = True) -> Source:
 
 
 def join(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | ConnectionFile,
     *,
     machines: int = 1,
     memory: float = DEFAULT_MEMORY_FRACTION,
@@ -169,7 +169,11 @@ def join(
     host_options = (
         {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
     )
-    where = source_of(os.fspath(source), encryption)
+    where: Source
+    if isinstance(source, ConnectionFile):  # as machines of `cec_mpi.engines` have it
+        where = source
+    else:
+        where = source_of(os.fspath(source), encryption)
     hello = replace(
         _hello(memory if memory > 1 else memory * free_memory()),
         count=machines,

@@ -140,6 +140,16 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
     def __repr__(self) -> str:  # without keys
         return f"ConnectionFile(places={self.places}, local={self.local!r})"
 
+    def to_builtins(self) -> dict[str, Any]:
+        """Return all fields, with the keys, as JSON can have them."""
+        content: dict[str, Any] = to_builtins(self, enc_hook=bytes.decode)
+        return content
+
+    @staticmethod
+    def from_builtins(content: dict[str, Any]) -> ConnectionFile:
+        """Return what `to_builtins` has made of a connection; raises `ValueError`."""
+        return convert(content, ConnectionFile, dec_hook=_key)
+
     def write(self, path: Path) -> None:
         """Write the file, or replace an earlier one; only its owner can read it.
 
@@ -148,11 +158,7 @@ class ConnectionFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"p
         InputError
             The file cannot be written.
         """
-        content = {
-            "format": _FORMAT_NAME,
-            "version": _VERSION,
-            **to_builtins(self, enc_hook=bytes.decode),
-        }
+        content = {"format": _FORMAT_NAME, "version": _VERSION, **self.to_builtins()}
         try:
             publish(path, f"{json.dumps(content, indent=2)}\n".encode(), _OWNER_ALONE)
         except OSError as error:
@@ -263,7 +269,7 @@ def read_connection_file(path: Path) -> ConnectionFile:
             "everywhere"
         )
     try:
-        return convert(content, ConnectionFile, dec_hook=_key)
+        return ConnectionFile.from_builtins(content)
     except ValueError:
         raise InputError(f"{path} is a damaged connection file") from None
 

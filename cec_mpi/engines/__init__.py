@@ -1,0 +1,15 @@
+"""Machines that Dask starts, and brings back when they are lost.
+
+`cec_mpi.engines.dask` needs the extra ``dask``.
+"""
+
+import importlib
+from types import ModuleType
+
+_MODULES = ("dask",)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

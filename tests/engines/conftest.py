@@ -1,0 +1,54 @@
+"""What tests of engines share: a store, and an operator whose machines an engine starts."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import psutil
+import pytest
+
+import cec_mpi
+from helpers.made_steps import Made
+from helpers.recording import Kept
+
+MODULE = "cec_mpi.engines.machine_process"
+
+
+@pytest.fixture(scope="session")
+def store(make_store):
+    """Four machines, two of which are enough."""
+    return make_store(np.random.default_rng(4).standard_normal((600, 60)), 4, 2)
+
+
+@pytest.fixture
+def conn(tmp_path):
+    return tmp_path / "conn"
+
+
+@pytest.fixture
+def opened(store, no_launcher):
+    @contextmanager
+    def opened(**options):
+        recorder = Kept()
+        with cec_mpi.open_operator(store.path, recorder=recorder, **options) as operator:
+            yield Made(operator, store.X, recorder)
+
+    return opened
+
+
+@pytest.fixture
+def machine_processes():
+    """Return the processes with machines that an engine has started, and their parents."""
+
+    def machine_processes():
+        found = {}
+        for process in psutil.process_iter():
+            try:
+                if MODULE in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                    found[process.pid] = process.ppid()
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    return machine_processes

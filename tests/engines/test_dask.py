@@ -1,0 +1,153 @@
+"""Machines beside the workers of a real cluster of Dask on this computer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from distributed import Client, Event, LocalCluster, get_client
+
+from cec_mpi.engines.dask import machines
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+
+pytestmark = pytest.mark.any_mpi
+
+WORKERS = 3
+
+
+@pytest.fixture
+def cluster():
+    given = {"n_workers": WORKERS, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**given, silence_logs=logging.CRITICAL) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        yield client
+
+
+def workers(client):
+    """Process number of each worker by its address."""
+    return client.run(os.getpid)
+
+
+def test_each_worker_carries_machines_until_the_end(opened, conn, client, machine_processes):
+    with opened(accept=conn) as made:
+        with machines(client, conn, per_worker=2):
+            made.until(lambda: len(made.happened("joined")) == 4)
+            assert sorted(machine_processes().values()) == sorted(workers(client).values())
+        assert not machine_processes()
+
+
+def test_a_killed_worker_takes_its_machine_along_and_its_successor_carries_one(
+    opened, conn, client, machine_processes
+):
+    with opened(accept=conn) as made, machines(client, conn):
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+        (pid, worker), *_ = machine_processes().items()
+        os.kill(worker, signal.SIGKILL)
+        made.until(lambda: made.happened("lost", "left"))
+        made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
+        made.until(lambda: not psutil.pid_exists(pid))
+        gone = made.happened("lost", "left")
+        assert made.happened("joined")[-1:] == gone  # the number stays on the computer
+        made.until(lambda: len(client.scheduler_info()["workers"]) == WORKERS)
+        assert sorted(machine_processes().values()) == sorted(workers(client).values())
+
+
+def test_a_machine_that_is_killed_is_started_again(opened, conn, client, machine_processes):
+    with opened(accept=conn) as made, machines(client, conn):
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+        os.kill(next(iter(machine_processes())), signal.SIGKILL)
+        made.until(lambda: made.happened("lost"))
+        made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
+
+
+def test_a_retired_worker_lets_its_machine_leave_in_order(opened, conn, client, machine_processes):
+    with opened(accept=conn) as made, machines(client, conn):
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+        client.retire_workers([next(iter(workers(client)))])
+        made.until(lambda: made.happened("left"))
+        assert not made.happened("lost")
+        made.until(lambda: len(machine_processes()) == WORKERS - 1)
+
+
+def test_machines_come_and_go_with_an_adaptive_cluster(
+    opened, conn, cluster, client, machine_processes
+):
+    adaptive = cluster.adapt(minimum=2, maximum=4, interval="100 ms", target_duration="1 s")
+    try:
+        with opened(accept=conn) as made, machines(client, conn):
+            made.until(lambda: len(machine_processes()) == 2)
+            tasks = client.map(lambda _: Event("go", client=get_client()).wait(), range(8))
+            made.until(lambda: len(made.happened("joined")) >= 4)
+            Event("go", client=client).set()
+            client.gather(tasks)
+            made.until(lambda: len(machine_processes()) == 2)
+            assert not made.happened("lost")
+    finally:
+        adaptive.stop()
+
+
+def test_the_keys_are_nowhere_to_be_read(opened, conn, cluster, client, capfd):
+    with opened(accept=conn) as made, machines(client, conn):
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+        file = read_connection_file(conn)
+        own = psutil.Process()
+        shown = [
+            client.get_worker_logs(),
+            client.get_worker_logs(nanny=True),
+            client.get_scheduler_logs(),
+            client.get_events(),
+            client.scheduler_info(),
+            cluster.get_logs(),
+            client.run_on_scheduler(
+                lambda dask_scheduler: str(dask_scheduler.worker_plugins.keys())
+            ),
+        ]
+        texts = [repr(each).encode() for each in shown]
+        assert any(b"cec_mpi-" in text for text in texts)  # the plugin's name
+        for process in (own, *own.children(recursive=True)):
+            directory = Path(f"/proc/{process.pid}")
+            texts += [(directory / name).read_bytes() for name in ("cmdline", "environ")]
+        site = cluster.dashboard_link.removesuffix("/status")
+        pages = ["info/main/workers.html", "info/main/logs.html", "json/identity.json", "metrics"]
+        pages += [f"info/logs/{quote(worker, safe='')}.html" for worker in workers(client)]
+        texts += [urlopen(f"{site}/{page}").read() for page in pages]
+    texts += [text.encode() for text in capfd.readouterr()]
+    keys = file.server_key, file.secret_key, file.public_key
+    assert not [key for key in keys for text in texts if key in text]
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_worker": 0}, "per_worker 0: expected at least 1"),
+        ({"per_worker": -1}, "per_worker -1: expected at least 1"),
+        ({"join": {"chache": "x"}}, "join 'chache': expected one of cache, "),
+        ({"join": {"machines": 2}}, "join 'machines': expected one of"),
+        ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
+        ({"client": 3}, "client 3: expected a Client"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_starts(
+    opened, conn, worker, machine_processes, options, message
+):
+    with opened(accept=conn), pytest.raises(InputError, match=message):
+        machines(**{"client": worker, "connection": conn, **options})
+    assert not machine_processes()
