@@ -175,7 +175,7 @@ def architecture() -> Figure:
         ("what people type", "cli"),
         ("estimators; the page of a run, and what shows it live", "sklearn  report"),
         ("X for SciPy", "linear_operator"),
-        ("runs on a clock; a store; solvers; Dask", "simulation  encoding  tasks  engines"),
+        ("runs on a clock; a store; solvers; Dask, Ray", "simulation  encoding  tasks  engines"),
         ("master, wires, sessions, machines, processes, records", "runtime"),
         ("shards on disk", "store"),
         ("the paper, codes, plans, elastic steps, speeds, accuracy", "core"),

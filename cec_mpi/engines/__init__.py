@@ -1,12 +1,12 @@
-"""Machines that Dask starts, and brings back when they are lost.
+"""Machines that Dask or Ray starts, and brings back when they are lost.
 
-`cec_mpi.engines.dask` needs the extra ``dask``.
+`cec_mpi.engines.dask` needs the extra ``dask``, and `cec_mpi.engines.ray` the extra ``ray``.
 """
 
 import importlib
 from types import ModuleType
 
-_MODULES = ("dask",)
+_MODULES = "dask", "ray"
 
 
 def __getattr__(name: str) -> ModuleType:

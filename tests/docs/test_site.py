@@ -101,7 +101,15 @@ def names_in_the_reference():
 
 def test_every_public_name_has_an_entry():
     names = {"cec_mpi": cec_mpi.__all__}
-    for module in ("availability", "errors", "engines.dask", "records", "sklearn", "tasks"):
+    for module in (
+        "availability",
+        "errors",
+        "engines.dask",
+        "engines.ray",
+        "records",
+        "sklearn",
+        "tasks",
+    ):
         names[f"cec_mpi.{module}"] = importlib.import_module(f"cec_mpi.{module}").__all__
     wanted = {f"{module}.{name}" for module, listed in names.items() for name in listed}
     assert wanted <= names_in_the_reference()

@@ -6,6 +6,7 @@ its end what was skipped. The variable CEC_REQUIRED lists what may not be missin
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -139,6 +140,10 @@ NEEDS = {
         lambda: bool(CHROMIUM and CHROMEDRIVER),
         "a report is a page that people use in a browser (on Debian: apt install chromium "
         "chromium-driver)",
+    ),
+    "ray": Need(
+        lambda: importlib.util.find_spec("ray") is not None,
+        "machines are tasks of a real Ray, which has no wheel for each Python",
     ),
     "hosts": Need(
         _can_start_hosts,

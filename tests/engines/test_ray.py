@@ -1,0 +1,104 @@
+"""Machines in tasks of a real Ray on this computer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cec_mpi.engines.ray import machines
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+
+if find_spec("ray"):
+    import ray
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("ray")]
+
+SETTINGS = {
+    "RAY_AUTH_MODE": "disabled",  # which would write a token into the home directory
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def session():
+    """A Ray of four CPUs; the directory of its logs."""
+    directory = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # Ray's sockets need short names
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, value)
+        ray.init(
+            num_cpus=4,
+            include_dashboard=False,
+            object_store_memory=100 << 20,
+            _temp_dir=directory,
+        )
+        yield Path(directory)
+        ray.shutdown()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_killed_worker_process_is_started_again(opened, session, conn, machine_processes):
+    with opened(accept=conn) as made:
+        with machines(3, conn):
+            made.until(lambda: len(made.happened("joined")) == 3)
+            (pid, worker), *_ = machine_processes().items()
+            os.kill(worker, signal.SIGKILL)
+            made.until(lambda: len(made.happened("joined")) == 4)
+            assert made.happened("joined")[-1:] == made.happened("lost", "left")
+            made.until(lambda: not psutil.pid_exists(pid))
+            assert len(machine_processes()) == 3
+        assert not machine_processes()
+
+
+def test_tasks_have_options_of_ray_and_carry_several_machines(
+    opened, session, conn, machine_processes
+):
+    with opened(accept=conn) as made, machines(3, conn, per_task=2, num_cpus=2):
+        made.until(lambda: len(made.happened("joined")) == 4)
+        assert len(machine_processes()) == 2  # the third one waits for two CPUs
+
+
+def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):
+    with opened(accept=conn) as made, machines(3, conn):
+        made.until(lambda: len(made.happened("joined")) == 3)
+        file = read_connection_file(conn)
+        texts = [
+            (Path(f"/proc/{process.pid}") / name).read_bytes()
+            for process in (psutil.Process(), *psutil.Process().children(recursive=True))
+            for name in ("cmdline", "environ")
+        ]
+    files = [path for path in session.rglob("*") if path.is_file()]
+    assert any("worker" in path.name for path in files)
+    texts += [path.read_bytes() for path in files]
+    assert any(b"joined the run" in text for text in texts)
+    texts += [text.encode() for text in capfd.readouterr()]
+    keys = file.server_key, file.secret_key, file.public_key
+    assert not [key for key in keys for text in texts if key in text]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 0}, "n 0: expected at least 1"),
+        ({"n": -2}, "n -2: expected at least 1"),
+        ({"per_task": 0}, "per_task 0: expected at least 1"),
+        ({"join": {"machines": 2}}, "join 'machines': expected one of"),
+        ({"num_cpu": 2}, "options of Ray: .*num_cpu"),
+        ({"connection": "nowhere.json"}, "nowhere.json does not exist"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_starts(
+    opened, session, conn, machine_processes, options, message
+):
+    with opened(accept=conn), pytest.raises(InputError, match=message):
+        machines(**{"n": 1, "connection": conn, **options})
+    assert not machine_processes()
