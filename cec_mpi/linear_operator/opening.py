@@ -26,6 +26,7 @@ from cec_mpi.runtime.processes.ending import (
 from cec_mpi.runtime.processes.launcher import launcher_of_ranks, rank_of_launcher
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.gathering import static_session
+from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.wire.sockets.connection_file import SCRATCH_PREFIX
 from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.paths import as_path, node_directory
@@ -275,6 +276,8 @@ def open_operator(
             session_options.checked(opened.manifest)
             if session_options.cache is not None:
                 check_cache_location(node_directory(session_options.cache), {"store": opened.path})
+            if session_options.metrics is not None:
+                check_metrics(session_options.metrics)
         return CodedOperator(lifetime, opened.manifest, store)
 
     lifetime = Lifetime(gather, open_store)

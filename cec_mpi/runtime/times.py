@@ -57,6 +57,7 @@ ABORT_SECONDS = 3.0  # for a launcher to end all ranks
 # Polling. Each poll costs time, and a longer interval delays the reaction.
 POLL_SECONDS = 0.05  # of a rank for its master, and of a master for machines
 RECORDS_FLUSH_SECONDS = 0.1  # between flushes of records, for readers of a current run
+METRICS_SECONDS = 1.0  # between replacements of a file with metrics
 PAGE_SECONDS = 5.0  # between pages of `report --watch`
 SHUTDOWN_POLL_SECONDS = 0.1  # between checks of a machine whether it must leave
 DISCONNECT_POLL_SECONDS = 0.01  # of the master for disconnects

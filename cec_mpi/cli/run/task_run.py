@@ -71,6 +71,7 @@ from cec_mpi.runtime.records.directory import (
 )
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
 from cec_mpi.runtime.session.header import placement_table
+from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.store.cache import check_cache_location
 from cec_mpi.store.files.durable import is_locked, locked, publish
@@ -118,6 +119,8 @@ class TaskRun:
         if options.cache is not None:
             places = {"store": store.path, "directory of results": self.out}
             check_cache_location(node_directory(options.cache), places)
+        if options.metrics is not None:
+            check_metrics(options.metrics)
         self.task_name = run.task
         self.task: Task = find_task(self.task_name)
         self.task_options = task_options(self.task, run, options.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +49,21 @@ class SessionOptions(
     ----------
     seed : int
         Seed of all random numbers: noise, faults, and the vector for checks of X' V.
+    metrics : int, str, path or None
+        Publish metrics in the format of OpenMetrics: a port of 127.0.0.1, ``HOST:PORT``, or a file,
+        which is replaced once a second at most. Needs the extra ``metrics``.
     """
 
     title = ""
 
     seed: int = option(0, "--seed I", "seed of all random numbers (default: 0)", values.whole)
+    metrics: int | str | os.PathLike[str] | None = option(
+        None,
+        "--metrics PORT|FILE",
+        "publish metrics in the format of OpenMetrics: at a port of this computer (or HOST:PORT, "
+        "for others), or in a file that is replaced once a second at most",
+        values.path,
+    )
 
     def machine_options(self) -> MachineOptions:
         """Return the options for machines."""

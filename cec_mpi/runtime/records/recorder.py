@@ -137,7 +137,7 @@ class Recorder:
         earlier: Lines | None = None,
         clock: Clock = time,
     ) -> None:
-        self._watch = watch
+        self._on_step = [] if watch is None else [watch]
         self._clock = clock
         self._stream: IO[str] | None = None
         self._unflushed, self._flush_at = 0, 0.0  # characters, and when they are flushed
@@ -156,7 +156,7 @@ class Recorder:
         self._available: tuple[int, ...] = ()
         self._pending_events: list[Event] = []
         self._last_wait: object = None  # the last recorded wait
-        self._on_wait: Callable[[Waiting], None] = lambda line: None
+        self._on_wait: list[Callable[[Waiting], None]] = []
         self._computed = 0.0  # seconds
         self._makespans, self._ratios = RunningMedian(), RunningMedian()
         self._over_hindsight = RunningMedian()
@@ -198,9 +198,14 @@ class Recorder:
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
         if watch is not None:
-            self._watch = self._on_wait = watch
+            self.watch(watch)
         self._write(self._lines.header(self.common))
         self.flush()
+
+    def watch(self, watch: Callable[[StepRecord | Waiting], None]) -> None:
+        """Call a function with each step, and with each `Waiting` for machines, from now on."""
+        self._on_step.append(watch)
+        self._on_wait.append(watch)
 
     def note(self, event: MachineEvent) -> None:
         """Take an event as it happens, whether or not its step ends."""
@@ -220,8 +225,8 @@ class Recorder:
             self.served.update(record.available)
         if self._stream is not None:
             self._write(self._lines.step(record))
-        if self._watch is not None:
-            self._watch(record)
+        for watch in self._on_step:
+            watch(record)
 
     def end(self) -> None:
         """Write what happened in a step that did not end; no further steps follow."""
@@ -298,7 +303,8 @@ class Recorder:
         if self._stream is not None:
             self._write(self._lines.note(line))
             self.flush()
-        self._on_wait(line)
+        for watch in self._on_wait:
+            watch(line)
 
     def checkpoint(self) -> None:
         """Record that a later run can continue from the last step."""

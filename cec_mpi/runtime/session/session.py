@@ -31,6 +31,7 @@ from cec_mpi.runtime.processes.places import (
 from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.session.header import host_of_ranks, run_header
 from cec_mpi.runtime.session.interrupts import InterruptGuard
+from cec_mpi.runtime.session.metrics import publish_metrics
 from cec_mpi.runtime.session.turns import FairLock
 from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.runtime.wire.protocol import Hub
@@ -258,6 +259,8 @@ class Session:
             self._warn([f"{cache_problems[0]}{more}"])
         header = run_header(opening, options, speeds, reports, emulation, places, self._library)
         recorder.header(header)
+        if options.metrics is not None:
+            self._exit_stack.enter_context(publish_metrics(options.metrics, recorder))
         return master
 
     def _can_continue(self, opening: Opening, reports: Sequence[OpenReport]) -> bool:

@@ -1,0 +1,248 @@
+"""Metrics of a run for Prometheus and others, in the format of OpenMetrics.
+
+They are served at a port of this computer, or written to a file after steps. docs/howto/watching.md
+lists their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from cec_mpi.errors import InputError
+from cec_mpi.runtime.records.events import KIND_OF, kind_and_machine
+from cec_mpi.runtime.records.recorder import Recorder
+from cec_mpi.runtime.records.step import AbsenceReason, StepRecord, Waiting
+from cec_mpi.runtime.times import METRICS_SECONDS
+from cec_mpi.runtime.wire.sockets.connection_file import MAX_PORT, parse_listen
+from cec_mpi.store.files.durable import publish
+from cec_mpi.store.files.paths import as_path
+from cec_mpi.store.files.saving import reason_of
+from cec_mpi.text import shorten
+from cec_mpi.text.terminal import warn
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_STATES = ("available", *get_args(AbsenceReason))
+_HOST = "127.0.0.1"
+
+
+def metrics_destination(metrics: int | str | os.PathLike[str]) -> tuple[str, int] | Path:
+    """Return the address at which metrics are served, or the file to which they are written.
+
+    Raises
+    ------
+    InputError
+        It is neither, or the port is out of range.
+
+    Examples
+    --------
+    >>> metrics_destination(9400), metrics_destination(":9400")
+    (('127.0.0.1', 9400), ('0.0.0.0', 9400))
+    >>> metrics_destination("metrics.txt").name
+    'metrics.txt'
+    """
+    if isinstance(metrics, bool) or not isinstance(metrics, int | str | os.PathLike):
+        raise InputError("not a port or a file")
+    text = str(metrics) if isinstance(metrics, int) else os.fspath(metrics)
+    if re.fullmatch(r"-?[0-9]+", text):
+        text = f"{_HOST}:{text}"
+    elif not re.fullmatch(r"[^/]*:[0-9]+", text):
+        return as_path(text)
+    host, port = parse_listen(text)
+    return host or "0.0.0.0", port
+
+
+def check_metrics(metrics: int | str | os.PathLike[str]) -> None:
+    """Check that metrics can be served or written.
+
+    Raises
+    ------
+    InputError
+        The port is in use, the directory of the file does not exist, or the library is missing.
+    """
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise InputError(
+            "--metrics needs prometheus_client: pip install 'cec_mpi[metrics]'"
+        ) from None
+    try:
+        place = metrics_destination(metrics)
+        if isinstance(place, Path):
+            is_usable = place.absolute().parent.is_dir() and not place.is_dir()
+        else:
+            family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+            socket.create_server(place, family=family).close()
+            is_usable = True
+    except InputError:
+        is_usable = False
+    except OSError as error:
+        raise _unusable_port(metrics, error) from None
+    if not is_usable:
+        raise InputError(
+            f"--metrics {shorten(metrics)}: expected a port from 1 to {MAX_PORT}, HOST:PORT, or a "
+            "file in an existing directory"
+        )
+
+
+def _unusable_port(metrics: object, error: OSError) -> InputError:
+    reason = str(error.strerror).partition(" (")[0]
+    return InputError(f"--metrics {metrics}: {reason}: expected a free port of this computer")
+
+
+@contextmanager
+def publish_metrics(metrics: int | str | os.PathLike[str], recorder: Recorder) -> Iterator[None]:
+    """Within a ``with``, publish the metrics of the steps that a recorder gets.
+
+    Raises
+    ------
+    InputError
+        The port is in use.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    place, registry, totals = metrics_destination(metrics), CollectorRegistry(), RunMetrics()
+    registry.register(totals)
+    recorder.watch(totals.take)
+    if isinstance(place, Path):
+        file = _MetricsFile(place, registry)
+        recorder.watch(file.update)
+        file.write()
+        try:
+            yield
+        finally:
+            file.write()
+        return
+    try:
+        server, thread = start_http_server(place[1], place[0], registry)
+    except OSError as error:
+        raise _unusable_port(metrics, error) from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _MetricsFile:
+    """A file with metrics, which is replaced once a second at most."""
+
+    def __init__(self, path: Path, registry: CollectorRegistry) -> None:
+        self._path, self._registry = path, registry
+        self._due = 0.0
+        self._has_failed = False
+
+    def update(self, _: object) -> None:
+        """Write the file, if it was not written in the last second."""
+        if time.monotonic() >= self._due:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file; the first failure is a warning."""
+        from prometheus_client.openmetrics import exposition
+
+        generate: Any = exposition.generate_latest  # which has no types
+        try:
+            publish(self._path, generate(self._registry))
+        except OSError as error:
+            if not self._has_failed:
+                warn(f"{self._path} cannot be written: {reason_of(error)}; the run continues")
+            self._has_failed = True
+        self._due = time.monotonic() + METRICS_SECONDS
+
+
+class RunMetrics:
+    """Totals of the steps of this process, as a collector of prometheus_client."""
+
+    def __init__(self) -> None:
+        self._latest: StepRecord | Waiting | None = None
+        self._waiting_since = 0.0
+        self._steps = self._read_bytes = 0
+        self._makespan = self._over_optimum = self._waited = 0.0
+        self._events: Counter[str] = Counter()
+
+    def take(self, line: StepRecord | Waiting) -> None:
+        """Add a step, or note a wait for machines."""
+        if isinstance(line, Waiting):
+            if not isinstance(self._latest, Waiting):
+                self._waiting_since = time.monotonic()
+        else:
+            self._steps += 1
+            self._read_bytes += sum(line.load_bytes)
+            self._makespan += line.measured_makespan
+            if line.hindsight_makespan is not None:
+                self._over_optimum += max(0.0, line.measured_makespan - line.hindsight_makespan)
+            self._waited += line.waited_seconds
+            self._events.update(kind_and_machine(event)[0] for event in line.events)
+        self._latest = line
+
+    def collect(self) -> Iterator[Any]:
+        """Yield all metrics."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            SummaryMetricFamily,
+        )
+
+        latest, waited = self._latest, self._waited
+        if isinstance(latest, Waiting):
+            waited += time.monotonic() - self._waiting_since
+        yield CounterMetricFamily("cec_mpi_steps", "Steps of this process.", self._steps)
+        yield SummaryMetricFamily(
+            "cec_mpi_makespan_seconds",
+            "Time of the machine that took longest, of each step.",
+            self._steps,
+            self._makespan,
+            unit="seconds",
+        )
+        yield CounterMetricFamily(
+            "cec_mpi_over_optimum_seconds",
+            "Makespans over the shortest possible ones at the speeds of their steps.",
+            self._over_optimum,
+            unit="seconds",
+        )
+        yield CounterMetricFamily(
+            "cec_mpi_waiting_seconds",
+            "Time in which too few machines were available.",
+            waited,
+            unit="seconds",
+        )
+        yield CounterMetricFamily(
+            "cec_mpi_read_bytes",
+            "Bytes of shards that machines read.",
+            self._read_bytes,
+            unit="bytes",
+        )
+        machines = GaugeMetricFamily(
+            "cec_mpi_machines", "Machines of the run in each state.", labels=["state"]
+        )
+        for state, count in _count_states(latest).items():
+            machines.add_metric([state], count)
+        yield machines
+        events = CounterMetricFamily(
+            "cec_mpi_events", "Events of machines of each kind.", labels=["kind"]
+        )
+        for kind in KIND_OF:
+            events.add_metric([kind], self._events[kind])
+        yield events
+
+
+def _count_states(latest: StepRecord | Waiting | None) -> dict[str, int]:
+    """Return the number of machines in each state."""
+    counts = dict.fromkeys(_STATES, 0)
+    if latest is None:
+        return counts
+    counts["available"] = len(latest.available)
+    if isinstance(latest, Waiting):
+        return counts | Counter(latest.away.values())
+    return counts | {reason: len(machines) for reason, machines in latest.away.items()}

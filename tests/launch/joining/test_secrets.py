@@ -1,0 +1,60 @@
+"""Keys of a run are nowhere but in the environment, and in the connection file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE, Keys, derive_keys
+from helpers.waiting import wait_for_file
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.usefixtures("no_launcher")]
+SECRET = "nobody else knows this text"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_keys_are_not_in_command_lines_output_logs_records_or_metrics(
+    start, store, endless_task, tmp_path, given
+):
+    metrics, port = free_port(), free_port()
+    out, conn = tmp_path / "out", tmp_path / "conn"
+    words = [*endless_task.words(store), "--out", "out", "--metrics", metrics, "-v"]
+    words += ["--listen", f"127.0.0.1:{port}"] if given else ["--accept", conn]
+    variables = {KEY_VARIABLE: SECRET} if given else {}
+    run = start(["cec-mpi", "run", store.path, *words], variables=variables)
+    place = f"127.0.0.1:{port}" if given else conn
+    join = ["cec-mpi", "join", place, "--retry", "60", "-v"]
+    machines = [start(join, variables=variables) for _ in range(3)]
+    wait_for_file(out / "steps.jsonl", '"step"', run)
+    if given:
+        secrets = {SECRET, *(os.fsdecode(key) for key in derive_keys(SECRET, True))}
+    else:
+        content = json.loads(conn.read_text())
+        secrets = {content[name] for name in Keys._fields if name in content}
+    assert len(secrets) >= 3
+    processes = [psutil.Process(process.pid) for process in (run, *machines)]
+    processes += [child for each in processes for child in each.children(recursive=True)]
+    lines = [word for process in processes for word in process.cmdline()]
+    with urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=60) as answer:
+        shown = answer.read().decode()
+    assert "cec_mpi_steps_total" in shown
+    endless_task.stop()
+    printed = [text for process in (run, *machines) for text in process.communicate(timeout=200)]
+    assert [process.returncode for process in (run, *machines)] == [0] * 4, printed
+    assert not conn.exists()
+    files = [
+        path.read_bytes().decode(errors="replace") for path in out.rglob("*") if path.is_file()
+    ]
+    assert any('"step"' in text for text in files)
+    for text in (*lines, shown, *printed, *files):
+        assert not [secret for secret in secrets if secret in text]
