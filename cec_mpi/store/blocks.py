@@ -112,10 +112,18 @@ class Blocks(Generic[M]):
         machines: list[int] = (np.flatnonzero(self.sums[:, block]) + 1).tolist()
         return machines
 
-    def read(self, block: int) -> dict[int, NDArray[np.uint8]]:
+    def read(
+        self, block: int, machines: Sequence[int] | None = None
+    ) -> dict[int, NDArray[np.uint8]]:
         """Return the good contents of a block by machine, or as many as are needed.
 
         They are valid until this thread reads another block.
+
+        Parameters
+        ----------
+        block : int
+        machines : sequence of int, optional
+            Machines whose contents are read. By default all whose contents are good.
 
         Raises
         ------
@@ -123,7 +131,8 @@ class Blocks(Generic[M]):
             The process or the computer lacks a resource.
         """
         found: dict[int, NDArray[np.uint8]] = {}
-        sources, size = self.sources_of(block), self.manifest.block_bytes
+        sources = self.sources_of(block) if machines is None else machines
+        size = self.manifest.block_bytes
         buffers = self._scratch.of("blocks", (len(sources), size), np.dtype(np.uint8))
         for machine, buffer in zip(sources, buffers, strict=True):
             data = self.read_from(machine, block, buffer)
@@ -171,6 +180,10 @@ class Blocks(Generic[M]):
             Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
         """
         return ConsistentShards(block, dict(self.read(block)))
+
+    def read_basis(self, block: int, machines: tuple[int, ...]) -> ConsistentShards:
+        """Read as many contents as `rebuild` needs for these machines, and compare none."""
+        return self.agree(block)
 
     def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
         """Compute the contents of a block for these machines, from those of L or more others.

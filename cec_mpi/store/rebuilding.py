@@ -40,6 +40,8 @@ class RebuildWork:
     threads : int
     blamed : int, optional
         Machine to treat as wrong if contents disagree and the wrong one cannot be identified.
+    compares : bool
+        Whether good contents are compared with each other, where there are more than L.
     writable : list of int
         Machines whose files can be written.
     """
@@ -52,6 +54,7 @@ class RebuildWork:
     memory: int
     threads: int
     blamed: int | None = None
+    compares: bool = True
     writable: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,12 +82,14 @@ class RebuildWork:
             sync(self.directory / self.manifest.file_of(n))
 
     def _do(self, block: int, files: FileCache) -> Outcome:
-        manifest, found = self.manifest, self.blocks.agree(block, self.blamed)
+        manifest = self.manifest
+        if self.compares:
+            found = self.blocks.agree(block, self.blamed)
+        else:
+            found = self.blocks.read_basis(block, self._damaged_at(block))
         if not found.is_settled:
             return Outcome(block, wrong=found.wrong, disagreeing=tuple(found.shards))
-        good = set(self.blocks.sources_of(block)).difference(found.wrong)
-        held = manifest.held[:, block]
-        wanted = tuple(n for n in self.machines if held[n - 1] and n not in good)
+        wanted = self._damaged_at(block, found.wrong)
         linked = tuple(n for n in wanted if n not in self.writable)
         if not wanted or linked:
             return Outcome(block, wrong=found.wrong, linked=linked)
@@ -96,6 +101,12 @@ class RebuildWork:
             rebuilt.append((n, block_sum(data), bound))
             self._unsynced += data.nbytes
         return Outcome(block, tuple(rebuilt), found.wrong)
+
+    def _damaged_at(self, block: int, wrong: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Return the machines whose contents of a block are rebuilt."""
+        good = set(self.blocks.sources_of(block)).difference(wrong)
+        held = self.manifest.held[:, block]
+        return tuple(n for n in self.machines if held[n - 1] and n not in good)
 
 
 def rebuild_blocks(

@@ -69,8 +69,8 @@ def add_repair(p: Parser) -> None:
     add_store(p, _repair)
     p.description = (
         "Rebuild damaged blocks from any L good shards, or blocks of a sparse X from another copy. "
-        "If more than L shards are good, also compare them with each other. Under mpirun all ranks "
-        "share the work."
+        "If no block is damaged, compare the shards with each other. Under mpirun all ranks share "
+        "the work."
     )
     add_flag(
         p,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class CodedBlocks(Blocks[CodedManifest]):
 
     def agree(self, block: int, blamed: int | None = None) -> ConsistentShards:
         """As `Blocks.agree`: compares shards if there are more than L."""
-        left = {n: data.view(self.manifest.dtype) for n, data in self.read(block).items()}
+        left = self._read(block)
         errors = np.maximum(self._encoding_errors, self._rebuild_errors(block))
         if self._is_consistent(left, errors):
             return ConsistentShards(block, left)
@@ -62,15 +62,29 @@ class CodedBlocks(Blocks[CodedManifest]):
                 del left[named]
         return ConsistentShards(block, left, tuple(wrong))
 
+    def read_basis(self, block: int, machines: tuple[int, ...]) -> ConsistentShards:
+        """As `Blocks.read_basis`."""
+        sources = self.sources_of(block)
+        while len(sources) >= self.manifest.recovery:
+            basis = self._best(block, sources, machines)[0].basis
+            found = self._read(block, basis)
+            if len(found) == len(basis):
+                return ConsistentShards(block, found)
+            sources = [n for n in sources if n in found or n not in basis]
+        return ConsistentShards(block, {})
+
     def rebuild(self, found: ConsistentShards, machines: tuple[int, ...]) -> Values:
         """As `Blocks.rebuild`."""
-        return Values(
-            *self._recombine(found, lambda basis: self._recombiner.recombination(basis, machines))
-        )
+        return Values(*self._recombine(found, machines))
 
     def decode(self, found: ConsistentShards) -> tuple[NDArray[Any], list[float]]:
         """Compute the L parts of X, (L, w), and their error bounds."""
-        return self._recombine(found, self._recombination_to_X)
+        return self._recombine(found, None)
+
+    def _read(self, block: int, machines: Sequence[int] | None = None) -> dict[int, NDArray[Any]]:
+        """Return good contents of a block as numbers; see `Blocks.read`."""
+        found = self.read(block, machines)
+        return {n: data.view(self.manifest.dtype) for n, data in found.items()}
 
     def _rebuild_errors(self, block: int) -> NDArray[np.float64]:
         """Return error bounds of rebuilt shards in this block, and 0 for the others: (N,)."""
@@ -151,8 +165,34 @@ class CodedBlocks(Blocks[CodedManifest]):
         """Return an array of this thread: new memory takes longer than what is computed in it."""
         return self._scratch.of(name, shape, np.dtype(dtype))
 
+    def _best(
+        self, block: int, machines: Iterable[int], targets: tuple[int, ...] | None
+    ) -> tuple[Recombination, NDArray[np.float64]]:
+        """Return the recombination of L of these machines with the least errors, and its bounds.
+
+        This thread keeps the last.
+        """
+        marks, sources = self._rebuild_errors(block), tuple(sorted(machines))
+        key = sources, targets, marks.tobytes()
+        last, *kept = getattr(self._thread_cache, "best", (None,))
+        if last == key:
+            return tuple(kept)
+        errors = np.maximum(self._encoding_errors, marks)
+        ways = []
+        for basis in self._recombiner.candidate_bases(sources, marks, errors):
+            if targets is None:
+                recombination = self._recombination_to_X(basis)
+            else:
+                recombination = self._recombiner.recombination(basis, targets)
+            given = errors[np.asarray(basis) - 1]
+            bounds = recombination.error_bounds(given, self.manifest.dtype)
+            ways.append((float(bounds.max()), basis, recombination, bounds))
+        _, _, recombination, bounds = min(ways, key=lambda way: way[:2])
+        self._thread_cache.best = key, recombination, bounds
+        return recombination, bounds
+
     def _recombine(
-        self, found: ConsistentShards, make: Callable[[tuple[int, ...]], Recombination]
+        self, found: ConsistentShards, targets: tuple[int, ...] | None
     ) -> tuple[NDArray[Any], list[float]]:
         """Compute from L or more shards, with the smallest error bound.
 
@@ -160,19 +200,11 @@ class CodedBlocks(Blocks[CodedManifest]):
         ----------
         found : ConsistentShards
             Agreement of at least L shards.
-        make : callable
-            Returns the recombination of a basis.
+        targets : tuple of int or None
+            Machines whose shards are computed; None for the parts of X.
         """
-        ways = []
-        marks = self._rebuild_errors(found.block)
-        errors = np.maximum(self._encoding_errors, marks)
-        for basis in self._recombiner.candidate_bases(tuple(sorted(found.shards)), marks, errors):
-            recombination = make(basis)
-            given = errors[np.asarray(basis) - 1]
-            bounds = recombination.error_bounds(given, self.manifest.dtype)
-            ways.append((float(bounds.max()), basis, recombination, bounds))
-        _, basis, recombination, bounds = min(ways, key=lambda way: way[:2])
-        known = [found.shards[n] for n in basis]
+        recombination, bounds = self._best(found.block, found.shards, targets)
+        known = [found.shards[n] for n in recombination.basis]
         values = self._array("values", (len(bounds), known[0].size), self.manifest.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for some, panel in self._panels(known):

@@ -1,4 +1,4 @@
-"""Repair a store: find and rebuild damaged blocks, and compare shards if more than L are good."""
+"""Repair a store: find and rebuild damaged blocks, or compare shards if no block is damaged."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def repair(
 ) -> Repaired:
     """Rebuild the damaged and missing blocks of a store from any L good shards.
 
-    If more than L shards are good, they are compared first. L + 3 good shards can identify a shard
-    that is wrong though its checksums match, and it is rebuilt. With fewer the caller must name it
-    by `machine`.
+    If no block is damaged, shards are compared. L + 3 shards can identify one that is wrong though
+    its checksums match, and it is rebuilt. With fewer the caller must name it by `machine`.
 
     Parameters
     ----------
@@ -199,8 +198,9 @@ def _rebuild(
     damaged = manifest.held & ~good
     numbers = damaged[np.array(allowed) - 1].any(axis=0)
     sums = np.where(good, condition.sums, 0)
-    if manifest.compares:
-        numbers |= good.sum(axis=0) > manifest.code.recovery
+    compares = manifest.compares and not numbers.any()
+    if compares:
+        numbers = good.sum(axis=0) > manifest.code.recovery
     work = RebuildWork(
         directory,
         manifest,
@@ -210,6 +210,7 @@ def _rebuild(
         memory,
         runner.threads,
         machine,
+        compares,
     )
     outcomes, done.replaced = rebuild_blocks(work, set(condition.damaged) & set(allowed), runner)
     changed = [outcome for outcome in outcomes if outcome.is_lost]

@@ -410,18 +410,18 @@ def test_a_wrong_number_at_either_end_of_a_large_block_is_named(tmp_path, row):
     check_decodes(path, X)
 
 
-def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(path, X):
+def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(X, tmp_path):
+    path = tmp_path / "store"
+    encode(X, path, RECOVERY + 1, RECOVERY)
     forge(path, 4, 30)
-    (path / name_of(1)).unlink()
-    (path / name_of(2)).unlink()
     done = repair(path)
     assert done.named == ()
     (problem,) = done.unsettled
-    assert "shards 3, 4, 5, 6 disagree at rows" in problem
+    assert "shards 1, 2, 3, 4 disagree at rows" in problem
     start, stop = map(int, re.search(r"rows (\d+)\.\.(\d+)", problem).groups())
     assert start <= 30 <= stop
     for spread in (add_machine, lambda store: decode(store, path.parent / "X.npy")):
-        with pytest.raises(DamagedStoreError, match="shards 3, 4, 5, 6 disagree at rows"):
+        with pytest.raises(DamagedStoreError, match="shards 1, 2, 3, 4 disagree at rows"):
             spread(path)
     done = repair(path, 4)
     assert 4 in done.rebuilt
@@ -430,17 +430,27 @@ def test_with_l_plus_one_shards_nobody_is_named_unless_the_user_says_who(path, X
     check_decodes(path, X)
 
 
-def test_blaming_one_of_two_wrong_shards_leaves_the_store_unsettled(path):
+def test_blaming_one_of_two_wrong_shards_leaves_the_store_unsettled(X, tmp_path):
     """Else the blamed one would be computed from the other, and the good ones outvoted."""
-    (path / name_of(1)).unlink()
+    path = tmp_path / "store"
+    encode(X, path, RECOVERY + 2, RECOVERY)
     for machine in (3, 4):
         forge(path, machine, 30, 70.0 + machine)
-    before = {n: (path / name_of(n)).read_bytes() for n in (2, 3, 4, 5, 6)}
+    before = {n: (path / name_of(n)).read_bytes() for n in range(1, RECOVERY + 3)}
     assert repair(path).unsettled
     done = repair(path, 3)
-    assert "shards 2, 4, 5, 6 disagree" in done.unsettled[0]
+    assert "shards 1, 2, 4, 5 disagree" in done.unsettled[0]
     assert {n: (path / name_of(n)).read_bytes() for n in before} == before
     assert repair(path).unsettled
+
+
+def test_damaged_rows_are_rebuilt_before_others_are_compared(path, X):
+    forge(path, 4, 30)
+    overwrite(path, 2, 90)
+    done = repair(path)
+    assert (list(done.rebuilt), done.named) == ([2], ())
+    assert repair(path).named == (4,)
+    check_decodes(path, X)
 
 
 def test_decode_leaves_out_a_shard_that_is_named(path, X):
