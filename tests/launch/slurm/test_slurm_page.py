@@ -1,4 +1,4 @@
-"""What docs/howto/slurm.md shows runs, and writes the scripts that are in scripts/slurm."""
+"""What pages about Slurm show runs, and writes the scripts that are in scripts/slurm."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
 LIMIT = 240  # seconds for a block: sbatch --wait looks for the end of a job every 30 s at last
 
 
-def test_the_page_runs_from_top_to_bottom(desk):
-    for block in blocks_of((ROOT / "docs" / "howto" / "slurm.md").read_text("utf-8")):
+def run_page(desk, name):
+    for block in blocks_of((ROOT / "docs" / name).read_text("utf-8")):
         assert block.kind == "sh"
         try:
             printed = desk.run("bash", "-e", "-o", "pipefail", "-c", block.text, limit=LIMIT)
@@ -22,6 +22,14 @@ def test_the_page_runs_from_top_to_bottom(desk):
             said = [path.read_text() for path in desk.directory.glob("slurm-*.out")]
             raise AssertionError(f"line {block.line}: {desk.jobs()}, {said}") from None
         assert printed == block.printed, f"line {block.line}"
+
+
+def test_the_example_of_the_gallery_is_preempted_and_continues(desk):
+    run_page(desk, "gallery/slurm.md")
+
+
+def test_the_page_runs_from_top_to_bottom(desk):
+    run_page(desk, "howto/slurm.md")
     examples = {path for path in (ROOT / "scripts" / "slurm").iterdir() if path.suffix}
     assert examples
     for path in examples:
