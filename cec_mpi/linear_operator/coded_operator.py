@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from cec_mpi.core.masks import reject_masked
 from cec_mpi.errors import InputError
+from cec_mpi.linear_operator.arrays import accept_device_arrays
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.store.format.manifest import Manifest
 
@@ -22,24 +23,31 @@ from cec_mpi.store.format.manifest import Manifest
 class _MaskCheckingOperator(LinearOperator):  # type: ignore[misc]  # SciPy has no types
     """A linear operator that raises for masked arrays, because SciPy would ignore the masks.
 
-    So do transposes, sums and products of such operators.
+    Arrays of torch, CuPy and JAX have products of the same library. Transposes, sums and products
+    of such operators do the same.
     """
 
+    @accept_device_arrays
     def matvec(self, x: Any) -> Any:
         return super().matvec(reject_masked("the vector", x))
 
+    @accept_device_arrays
     def rmatvec(self, x: Any) -> Any:
         return super().rmatvec(reject_masked("the vector", x))
 
+    @accept_device_arrays
     def matmat(self, X: Any) -> Any:
         return super().matmat(reject_masked("the block of vectors", X))
 
+    @accept_device_arrays
     def rmatmat(self, X: Any) -> Any:
         return super().rmatmat(reject_masked("the block of vectors", X))
 
+    @accept_device_arrays
     def dot(self, x: Any) -> Any:
         return _with_mask_check(super().dot(reject_masked("the right factor", x)))
 
+    @accept_device_arrays
     def __rmul__(self, x: Any) -> Any:
         return _with_mask_check(super().__rmul__(reject_masked("the left factor", x)))
 

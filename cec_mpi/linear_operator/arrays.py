@@ -1,0 +1,59 @@
+"""Vectors of torch, CuPy and JAX as factors of products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def accept_device_arrays(product: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make a product of an operator return an array of the library and device of its factor.
+
+    Products themselves are made with NumPy arrays. Without ``array-api-compat`` such a factor is
+    left to NumPy.
+    """
+
+    @wraps(product)
+    def wrapped(operator: Any, factor: Any) -> Any:
+        if not _is_foreign(factor):
+            return product(operator, factor)
+        result = product(operator, _to_numpy(factor))
+        return _like(result, factor) if isinstance(result, np.ndarray) else result
+
+    return wrapped
+
+
+def _is_foreign(factor: Any) -> bool:
+    if isinstance(factor, np.ndarray | np.generic) or not hasattr(factor, "__dlpack__"):
+        return False
+    if find_spec("array_api_compat") is None:
+        return False
+    from array_api_compat import is_array_api_obj
+
+    return bool(is_array_api_obj(factor))
+
+
+def _to_numpy(factor: Any) -> NDArray[Any]:
+    """Return the numbers in main memory, without a copy if they are there."""
+    from array_api_compat import is_cupy_array, is_torch_array
+
+    if is_cupy_array(factor):
+        factor = factor.get()
+    elif is_torch_array(factor):
+        factor = factor.detach().cpu().numpy()
+    return np.asarray(factor)
+
+
+def _like(result: NDArray[Any], factor: Any) -> Any:
+    """Return a result on the device of a factor; devices without float64 get float32."""
+    from array_api_compat import array_namespace, device
+
+    place = device(factor)
+    if str(place).startswith("mps"):
+        result = result.astype(np.float32)
+    return array_namespace(factor).asarray(result, device=place)
