@@ -76,7 +76,7 @@ class Run:
         self.assignments = Assignments(requested)
         self.absences = Absences()
         self.events: list[tuple[int, int, int, str]] = []
-        self._placements: dict[tuple[int, int, int, str], None] = {}  # part, machine, rank and host
+        self._placements: dict[tuple[int, int, int, str, str], None] = {}
         self.progress: list[tuple[int, dict[str, float]]] = []
         self.checkpoints: list[int] = []
         self.waits: dict[int, Waiting] = {}
@@ -188,20 +188,21 @@ class Run:
     def _add_events(self, events: Sequence[Event], step: int) -> None:
         for event in events:
             self.events.append((step, *describe_event(event)))
-            self._record_host(event.get("joined"), event.get("rank"), event.get("host"))
+            names = "joined", "rank", "host", "device"
+            self._record_host(*map(event.get, names))
 
-    def _record_host(self, machine: Any, rank: Any, host: Any) -> None:
-        """Record the host of a machine, if it is known."""
+    def _record_host(self, machine: Any, rank: Any, host: Any, device: Any) -> None:
+        """Record the host and device of a machine, if they are known."""
         if type(machine) is type(rank) is int and isinstance(host, str):
-            self._placements[len(self.headers), machine, rank, host] = None
+            self._placements[len(self.headers), machine, rank, host, device or ""] = None
 
     @property
     def hosts(self) -> dict[int, list[str]]:
         """The known hosts of each machine, in the order of use; the master is machine 0."""
-        carried = Counter((part, rank) for part, _, rank, _ in self._placements)
+        carried = Counter((part, rank) for part, _, rank, _, _ in self._placements)
         found: dict[int, list[str]] = {}
-        for part, machine, rank, host in self._placements:
-            words = describe_host(rank, host, carried[part, rank])
+        for part, machine, rank, host, device in self._placements:
+            words = describe_host(rank, host, carried[part, rank], device)
             if words not in found.setdefault(machine, []):
                 found[machine].append(words)
         return found
@@ -214,9 +215,11 @@ class Run:
         return np.asarray(np.round(since, 3), np.float64)
 
 
-def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any]]:
-    """Yield each machine with its rank and host at the start of a part of a run."""
-    hosts, machines = header.get("hosts"), header.get("machine_of_rank")
+def _initial_hosts(header: dict[str, Any]) -> Iterator[tuple[Any, int, Any, Any]]:
+    """Yield each machine with its rank, host and device at the start of a part of a run."""
+    names = "hosts", "machine_of_rank", "devices"
+    hosts, machines, devices = map(header.get, names)
     if machines and hosts:
         for rank, machine in enumerate(machines):
-            yield machine, rank, hosts[rank if rank < len(hosts) else 0]
+            device = devices[rank] if devices and rank < len(devices) else ""
+            yield machine, rank, hosts[rank if rank < len(hosts) else 0], device

@@ -76,6 +76,8 @@ class Host:
         Whether it has been opening a machine for a long time without progress.
     failed_machines : set of int
         Machines that it could not open.
+    devices : dict of int to str
+        Devices of its machines; empty for the processor.
     """
 
     rank: int
@@ -87,6 +89,7 @@ class Host:
     is_silent: bool = False
     is_slow: bool = False
     failed_machines: set[int] = field(default_factory=set)
+    devices: dict[int, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
@@ -348,7 +351,7 @@ class Roster:
         if host.name and self.host_names.get(machine) != host.name:
             self.host_names = {**self.host_names, machine: host.name}
         if not silent:
-            self._on_change(Joined(machine, host.rank, host.name))
+            self._on_change(Joined(machine, host.rank, host.name, host.devices.get(machine, "")))
 
     def _remove(self, host: Host, change: MachineUnavailable) -> None:
         """Remove a machine from a host; it is gone unless another host serves it."""

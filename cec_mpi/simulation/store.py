@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,6 +32,9 @@ from cec_mpi.store.format.manifest import (
 from cec_mpi.store.format.scaling import Scaling
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Holding, Intervals, Loaded, Shard, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.devices import Device
 
 MOST_ROWS = 1_000
 """Most rows of a simulated shard; each may represent several rows."""
@@ -186,6 +189,7 @@ class SimulatedStore(Store):
         holding: Holding = "mmap",
         verify: Verify = "first-read",
         copy: Path | None = None,
+        device: Device | None = None,
     ) -> Shard:
         """Return a shard with no rows read yet."""
         path = self.path / self.manifest.shards[machine - 1].file

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -29,6 +30,9 @@ from cec_mpi.store.format.array_files import copy_file
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.reader import Store
 from cec_mpi.store.shard import Holding, Shard, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.devices import Device
 
 _NAME = re.compile(r"[0-9a-f]{32}-[0-9]+")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,6 +68,7 @@ def open_cached(
     cache: Path,
     limit: int | None,
     look: Callable[[], None] = lambda: None,
+    device: Device | None = None,
 ) -> Shard:
     """Open the copy of a shard in a cache; make it first if it is missing or damaged.
 
@@ -81,6 +86,8 @@ def open_cached(
         Size of all copies in bytes. The least recently used ones that no process uses are removed.
     look : callable
         Called often while a shard is copied; what it raises ends the copying.
+    device : Device, optional
+        As for `Store.open_shard`.
 
     Raises
     ------
@@ -99,12 +106,12 @@ def open_cached(
     try:
         with locked(place):
             try:
-                shard = _open_verified(store, machine, holding, verify, copy)
+                shard = _open_verified(store, machine, holding, verify, copy, device)
             except DamagedStoreError:
                 copy.unlink(missing_ok=True)
                 check_free_space(copy, entry.bytes)
                 copy_file(store.path / entry.file, copy, look)
-                shard = _open_verified(store, machine, holding, verify, copy)
+                shard = _open_verified(store, machine, holding, verify, copy, device)
     except BaseException:
         os.close(held)
         raise
@@ -176,13 +183,18 @@ def _remove_unused(place: Path) -> bool:
 
 
 def _open_verified(
-    store: Store, machine: int, holding: Holding, verify: Verify, copy: Path
+    store: Store,
+    machine: int,
+    holding: Holding,
+    verify: Verify,
+    copy: Path,
+    device: Device | None,
 ) -> Shard:
     """Open a copy after comparing all of its blocks."""
     if not is_writable_in_place(copy):
         raise DamagedStoreError(f"{copy}: missing, or a link")
     checked = store.open_shard(machine, copy=copy)
     checked.load(store.manifest.rows_of_machine(machine))
-    if (holding, verify) == ("mmap", "first-read"):
+    if (holding, verify, device) == ("mmap", "first-read", None):
         return checked
-    return store.open_shard(machine, holding, verify, copy)
+    return store.open_shard(machine, holding, verify, copy, device)

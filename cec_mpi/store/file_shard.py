@@ -143,9 +143,13 @@ class FileShard(Shard):
                 raise self.damaged(block, "are truncated")
             if self._sums is not None and block_sum(data) != self._sums[block]:
                 raise self.damaged(block, "do not match their checksum")
+            self._keep(block, data)
             self._is_loaded[block] = True
             read += size
         return read
+
+    def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
+        """Keep the checked bytes of a block that are not read where they are."""
 
     def damaged(self, block: int, problem: str) -> DamagedStoreError:
         """Return an error that names the rows of a block."""

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from cec_mpi.errors import InputError
 from cec_mpi.store.format.manifest import Manifest, Sums
 from cec_mpi.store.shard import Holding, Verify
 
 if TYPE_CHECKING:
     from cec_mpi.store.blocks import Blocks
+    from cec_mpi.store.devices import Device
     from cec_mpi.store.facts import Facts
     from cec_mpi.store.file_shard import FileShard
     from cec_mpi.store.output import Output
@@ -37,6 +39,9 @@ class Kind(NamedTuple):
         A `Blocks`. By default, all contents of a block are copies.
     facts : str
         A `Facts`.
+    device_shard : str
+        A `FileShard` on a `Device`, which is the last argument. Without it, all shards are in main
+        memory.
     """
 
     manifest: str
@@ -44,6 +49,7 @@ class Kind(NamedTuple):
     output: str
     blocks: str = "cec_mpi.store.blocks:Blocks"
     facts: str = "cec_mpi.store.facts:Facts"
+    device_shard: str = ""
 
 
 KINDS = {
@@ -53,12 +59,14 @@ KINDS = {
         output="cec_mpi.store.coded.outputs:open_output",
         blocks="cec_mpi.store.coded.blocks:CodedBlocks",
         facts="cec_mpi.store.coded.facts:CodedFacts",
+        device_shard="cec_mpi.store.coded.device_shard:DeviceShard",
     ),
     "replicas": Kind(
         manifest="cec_mpi.store.copies.manifest:CopiesManifest",
         shard="cec_mpi.store.copies.shard:SparseShard",
         output="cec_mpi.store.copies.output:NpzOutput",
         facts="cec_mpi.store.copies.facts:CopiesFacts",
+        device_shard="cec_mpi.store.copies.device_shard:SparseDeviceShard",
     ),
 }
 """By the field of ``manifest.json`` that only this kind has."""
@@ -80,11 +88,27 @@ def convert_manifest(content: dict[str, Any]) -> Manifest:
 
 
 def open_shard(
-    path: Path, store: Path, manifest: Manifest, machine: int, holding: Holding, verify: Verify
+    path: Path,
+    store: Path,
+    manifest: Manifest,
+    machine: int,
+    holding: Holding,
+    verify: Verify,
+    device: Device | None = None,
 ) -> FileShard:
-    """Open a shard, or a copy of it, whose rows can be multiplied; see `FileShard`."""
-    make = _resolve(manifest, "shard")
-    shard: FileShard = make(path, store, manifest, machine, holding, verify)
+    """Open a shard, or a copy of it, whose rows can be multiplied; see `FileShard`.
+
+    Raises
+    ------
+    InputError
+        Shards of this kind cannot be on a device.
+    """
+    shard: FileShard
+    if device is None:
+        shard = _resolve(manifest, "shard")(path, store, manifest, machine, holding, verify)
+    else:
+        make = _resolve(manifest, "device_shard")
+        shard = make(path, store, manifest, machine, verify, device)
     return shard
 
 
@@ -115,4 +139,6 @@ def make_facts(manifest: Manifest) -> Facts:
 def _resolve(manifest: Manifest, part: str) -> Any:
     name = f"{type(manifest).__module__}:{type(manifest).__qualname__}"
     (kind,) = (kind for kind in KINDS.values() if kind.manifest == name)
+    if not getattr(kind, part):
+        raise InputError("device: shards of this store can only be on the cpu")
     return resolve_name(getattr(kind, part))

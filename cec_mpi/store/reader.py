@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cec_mpi.core.replicas.parts import Parts
 from cec_mpi.core.replicas.placement import ReplicaPlacement
@@ -17,6 +17,9 @@ from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.kinds import open_shard
 from cec_mpi.store.manifest_files import check_sizes, read_manifest
 from cec_mpi.store.shard import Holding, Shard, Verify
+
+if TYPE_CHECKING:
+    from cec_mpi.store.devices import Device
 
 
 class Store:
@@ -41,6 +44,7 @@ class Store:
         holding: Holding = "mmap",
         verify: Verify = "first-read",
         copy: Path | None = None,
+        device: Device | None = None,
     ) -> Shard:
         """The shard of one machine.
 
@@ -52,6 +56,8 @@ class Store:
         verify : {"first-read", "never"}
         copy : Path, optional
             File to use instead of that of the store.
+        device : Device, optional
+            Device that holds and multiplies the rows; `holding` is then ignored.
 
         Raises
         ------
@@ -62,7 +68,7 @@ class Store:
         """
         entry = self._shard_entry(machine)
         path = copy or self.path / entry.file
-        return open_shard(path, self.path, self.manifest, machine, holding, verify)
+        return open_shard(path, self.path, self.manifest, machine, holding, verify, device)
 
     def shard(self, machine: int) -> Any:
         """Return all rows of a shard, checked.

@@ -18,6 +18,8 @@ Verify = Literal["first-read", "never"]
 """When rows are checked against their checksums."""
 Precision = Literal["double", "shard"]
 """Whether products are computed in float64, or in the dtype of the shards."""
+CPU = "cpu"
+"""The device of shards in main memory, which NumPy multiplies."""
 Intervals = Sequence[tuple[int, int]]
 """Rows ``start <= row < stop`` of a shard, in ascending order."""
 
@@ -111,6 +113,18 @@ class Shard(Protocol):
             Rows were altered. The message names them.
         """
         return NOTHING_LOADED
+
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
+        """Prepare what the first product of a kind takes longer for, before it is timed.
+
+        Parameters
+        ----------
+        adjoint : bool
+        vectors : ndarray
+            W or U of the product.
+        intervals : sequence of (int, int)
+        """
+        return
 
     def changed(self) -> bool:
         """Whether loaded rows may have changed; `load` then checks them again."""

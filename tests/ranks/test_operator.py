@@ -154,3 +154,14 @@ def test_speeds_are_learned_from_emulated_machines(comm, store):
             assert last.rows[0] < last.rows[1] < last.rows[2]
             assert first.hindsight_makespan < first.measured_makespan
             assert last.predicted_makespan > 0
+
+
+def test_machines_on_devices_and_on_the_cpu(comm, stores, X):
+    devices = ["cpu", "array_api_strict:cpu", "jax:cpu"]
+    with open_operator(stores["float64"], comm, device=devices) as operator:
+        if operator is not None:
+            for mask in MASKS:
+                operator.available = mask
+                W, V = (RNG.standard_normal((size, 3)) for size in X.shape[::-1])
+                assert difference(operator @ W, X @ W) < 1e-13
+                assert difference(operator.H @ V, X.T @ V) < 1e-13

@@ -1,4 +1,4 @@
-"""Rows of float32 times vectors of float64: sums of float64, whatever the shapes."""
+"""Rows of float32 times vectors of float64: sums of float64, whatever the shapes and devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from cec_mpi import encode, open_store
 from cec_mpi.store.dense import DenseShard
+from cec_mpi.store.devices import choose_device, find_accelerators
 
 RNG = np.random.default_rng(5)
 
@@ -23,15 +25,34 @@ class Rows(DenseShard):
             yield self.rows[first : min(first + 40, stop)]
 
 
+DEVICES = ["array_api_strict:cpu", "jax:cpu", *map(str, find_accelerators())]
+
+
+@pytest.fixture(params=["numpy", *DEVICES])
+def make_shard(request, tmp_path):
+    """A function that returns a shard and its rows, which are about those that it gets."""
+
+    def make(rows):
+        if request.param == "numpy":
+            return Rows(rows), rows
+        encode(rows, tmp_path / "store", 2, 1, dtype=rows.dtype.name)
+        store = open_store(tmp_path / "store")
+        shard = store.open_shard(1, device=choose_device(request.param, 1))
+        shard.load([(0, len(rows))])
+        return shard, np.asarray(store.shard(1))
+
+    return make
+
+
 # The last two: more columns, or more rows, than are converted at once.
 SHAPES = [(1, 1), (130, 1), (1, 300), (130, 7), (90, 300), (2, 150_001), (130, 9000)]
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_products_are_those_of_float64(shape, k):
-    rows = RNG.standard_normal(shape).astype(np.float32)
-    shard, (count, width) = Rows(rows), shape
+def test_products_are_those_of_float64(make_shard, shape, k):
+    shard, rows = make_shard(RNG.standard_normal(shape).astype(np.float32))
+    count, width = shape
     intervals = [(0, count // 3), (count // 2, count)]
     used = np.concatenate([rows[a:b] for a, b in intervals]).astype(np.float64)
     W, U = RNG.standard_normal((k, width)), RNG.standard_normal((len(used), k))
@@ -71,9 +92,34 @@ def test_the_second_product_allocates_nothing(k, columns, stored, given):
     assert peak - before < 20_000 + 8 * np.getbufsize() * buffered
 
 
-def test_a_huge_sum_of_small_numbers_keeps_its_digits():
+def test_a_huge_sum_of_small_numbers_keeps_its_digits(make_shard):
     """In float32 the sum would end at 2**24."""
-    shard = Rows(np.ones((3, 1 << 20), np.float32))
+    shard, rows = make_shard(np.ones((3, 1 << 20), np.float32))
     out = np.empty((3, 1))
-    shard.multiply(np.full((1, 1 << 20), 1 + 2.0**-40), [(0, 3)], out)
-    assert (out == (1 << 20) + 2.0**-20).all()
+    shard.multiply(np.full((1, 1 << 20), 1 + 2.0**-30), [(0, 3)], out)
+    sums = (rows.astype(np.float64) * (1 + 2.0**-30)).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(out, sums, rtol=1e-11)  # in float32 the error is 1e-9
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_in_the_dtype_of_the_shard(make_shard, dtype, k):
+    shard, rows = make_shard(RNG.standard_normal((900, 70)).astype(dtype))
+    intervals = [(0, 5), (5, 6), (130, 777)]
+    used = np.concatenate([rows[a:b] for a, b in intervals])
+    W, U = (RNG.standard_normal(shape).astype(dtype) for shape in ((k, 70), (len(used), k)))
+    forward, adjoint = np.empty((len(used), k), dtype), np.empty((70, k))
+    shard.multiply(W, intervals, forward)
+    shard.multiply_transposed(U, intervals, adjoint)
+    tolerance = 1e3 * np.finfo(dtype).eps
+    np.testing.assert_allclose(forward, used @ W.T, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(adjoint, used.T @ U, rtol=0, atol=tolerance)
+
+
+def test_sums_of_many_rows_of_float32_do_not_stand_still(make_shard):
+    """In float32 alone ones would add up to 2**24."""
+    count = 9 << 21
+    shard, rows = make_shard(np.ones((count, 1), np.float32))
+    out = np.empty((1, 1))
+    shard.multiply_transposed(np.ones((count, 1), np.float32), [(0, count)], out)
+    np.testing.assert_allclose(out, count * float(rows[0, 0]), rtol=1e-3)

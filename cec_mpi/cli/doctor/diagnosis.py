@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -87,6 +88,7 @@ def report(facts: Facts) -> str:
         pairs.append(("losses", str(facts.continuity)))
     if facts.srun is not None:
         pairs.append(("srun --mpi", ", ".join(facts.srun)))
+    pairs += [("device", str(device)) for device in facts.devices[0]]
     if facts.manifest is not None:
         shape = f"{facts.manifest.rows} x {facts.manifest.columns} {facts.manifest.dtype}"
         pairs.append(("store", f"{shape} on {plural(facts.machines, 'machine')}"))
@@ -107,11 +109,13 @@ def report(facts: Facts) -> str:
 
 def _nodes(facts: Facts) -> list[str]:
     """Return a line for each node."""
-    numbers = ["ranks", "cores", "NUMA", "threads"]
+    numbers = ["ranks", "cores", "NUMA", "threads", "GPUs"]
     rows = []
     for node, ranks in ranks_by_node(facts.places).items():
         threads = min(facts.threads[rank] for rank in ranks)
-        counts = map(str, [len(ranks), node.cores, node.domains, threads])
+        names = {device.name for rank in ranks for device in facts.devices[rank]}
+        gpus = max(Counter(name.partition(":")[0] for name in names).values(), default=0)
+        counts = map(str, [len(ranks), node.cores, node.domains, threads, gpus])
         rows.append([node.host, *counts])
     return format_table(["node", *numbers], rows, numbers)
 
@@ -119,8 +123,10 @@ def _nodes(facts: Facts) -> list[str]:
 def to_json(facts: Facts) -> dict[str, Any]:
     """Return facts of ranks and findings as plain values."""
     ranks = [
-        {"rank": rank, **asdict(place), "threads": threads}
-        for rank, (place, threads) in enumerate(zip(facts.places, facts.threads, strict=True))
+        {"rank": rank, **asdict(place), "threads": threads, "devices": list(map(asdict, devices))}
+        for rank, (place, threads, devices) in enumerate(
+            zip(facts.places, facts.threads, facts.devices, strict=True)
+        )
     ]
     manifest = facts.manifest
     store: dict[str, Any] | None = None

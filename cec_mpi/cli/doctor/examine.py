@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cec_mpi.cli.doctor.diagnosis import findings, report, to_json
-from cec_mpi.cli.doctor.facts import Facts, ShardCheck
+from cec_mpi.cli.doctor.facts import DeviceFact, Facts, ShardCheck
 from cec_mpi.runtime.processes.launcher import (
     detect_continuity,
     detect_launcher,
@@ -23,6 +23,7 @@ from cec_mpi.runtime.processes.launcher import (
 from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.places import place_of_ranks
 from cec_mpi.runtime.processes.start import call_on_master, library, start_barrier
+from cec_mpi.store.devices import find_accelerators
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.manifest import Manifest
 from cec_mpi.store.format.shard_files import find_file_problem
@@ -67,6 +68,7 @@ def examine(
     threads_of_ranks = [threads or place.threads for place in places]
     versions = gather(comm, _versions(), dict[str, str])
     shard_checks = gather(comm, _check_shards(comm, store, manifest), list[ShardCheck])
+    devices = gather(comm, _devices(), list[DeviceFact])
     if comm.rank:
         return 0
     facts = Facts(
@@ -82,6 +84,7 @@ def examine(
         [_compare_shard(store or "", check) for checks in shard_checks for check in checks],
         srun_load_problem(library().srun_kind),
         detect_continuity(),
+        devices,
     )
     print_result(json.dumps(to_json(facts), indent=2) if as_json else report(facts))
     return 2 if any(finding.kind == "error" for finding in findings(facts)) else 0
@@ -109,6 +112,12 @@ def _versions() -> dict[str, str]:
         "mpi4py": mpi4py.__version__,
         "MPI": library().name,
     }
+
+
+def _devices() -> list[DeviceFact]:
+    return [
+        DeviceFact(device.name, device.model, *device.memory()) for device in find_accelerators()
+    ]
 
 
 def _check_shards(

@@ -8,6 +8,7 @@ from cec_mpi.runtime.processes.launcher import Continuity, Launcher
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.processes.start import Library
 from cec_mpi.store.format.manifest import Manifest
+from cec_mpi.text import format_bytes
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,29 @@ class ShardCheck:
     path: str
     problem: str = ""
     only_here: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceFact:
+    """A GPU or another device, as seen by a rank.
+
+    Attributes
+    ----------
+    name : str
+        As for ``--device``.
+    model : str
+    free, total : int
+        Bytes of memory.
+    """
+
+    name: str
+    model: str
+    free: int
+    total: int
+
+    def __str__(self) -> str:
+        sizes = f"{format_bytes(self.free)} of {format_bytes(self.total)} free"
+        return f"{self.name} ({', '.join(filter(None, (self.model, sizes)))})"
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,8 @@ class Facts:
         Reason why Slurm cannot load the type that the library needs, although srun lists it.
     continuity : Continuity or None
         Whether the launcher keeps the job running when a process is killed.
+    devices : list of list of DeviceFact
+        Devices beside the processor that each rank finds.
     """
 
     launcher: Launcher | None
@@ -74,6 +100,7 @@ class Facts:
     shard_checks: list[ShardCheck] = field(default_factory=list)
     srun_problem: str = ""
     continuity: Continuity | None = None
+    devices: list[list[DeviceFact]] = field(default_factory=list)
 
     @property
     def machines(self) -> int:

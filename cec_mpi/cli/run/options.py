@@ -149,3 +149,9 @@ class JoinOptions(CacheOptions):
         "preemption: aws, gcp, azure, or auto for the one that answers (default: none)",
         choices=NOTICES,
     )
+    device: str = option(
+        "cpu",
+        "--device DEVICE",
+        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, perhaps after a "
+        "library, as in torch:cuda; --memory is then its memory (default: cpu)",
+    )

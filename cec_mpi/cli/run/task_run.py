@@ -70,7 +70,7 @@ from cec_mpi.runtime.records.directory import (
     set_results_aside,
 )
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
-from cec_mpi.runtime.session.header import placement_table
+from cec_mpi.runtime.session.header import describe_devices, placement_table
 from cec_mpi.runtime.session.metrics import check_metrics
 from cec_mpi.runtime.session.session import Session
 from cec_mpi.store.cache import check_cache_location
@@ -80,6 +80,7 @@ from cec_mpi.store.files.npy import open_npy
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.files.saving import open_lines, writing
 from cec_mpi.store.reader import open_store
+from cec_mpi.store.shard import CPU
 from cec_mpi.tasks import TASKS, Task, find_task, options_of
 from cec_mpi.text import join_names, plural, printable
 from cec_mpi.text.terminal import ALREADY_PRINTED, print_error_line, print_note, print_result, warn
@@ -246,6 +247,8 @@ class TaskRun:
         self.warning_texts += session.slow_warnings
         if session.log_problems:
             raise MachineError(session.log_problems[0])
+        if self.options.device != (CPU,):
+            print_note(printable(f"devices: {describe_devices(recorder.common)}"))
         if self.shows_map:
             print_result(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:

@@ -57,9 +57,10 @@ class Joined:
     machine: int
     rank: int = 0
     host: str = ""  # empty if it is not known
+    device: str = ""  # empty for the processor
 
     def __str__(self) -> str:
-        where = f" on {self.host}" if self.host else ""
+        where = f" on {self.host} {self.device}".rstrip() if self.host else ""
         return f"rank {self.rank}{where} is machine {self.machine} now"
 
 

@@ -63,7 +63,7 @@ class RunState:
         """Begin a part of a run, with its own header."""
         self.header = header
         self.steps_made = 0
-        self._joined_hosts: dict[int, tuple[int, str]] = {}  # rank and host of each that joined
+        self._joined_hosts: dict[int, tuple[int, str, str]] = {}  # rank, host and device
         self.last: StepRecord | None = None
         self.recent: deque[StepRecord] = deque(maxlen=_RECENT)
         self.shortage: Waiting | None = None
@@ -96,7 +96,8 @@ class RunState:
             kind, machine = kind_and_machine(event)
             self.event = self.last_events[machine] = step, describe_machine_event(event)
             if kind == "joined" and "host" in event:
-                self._joined_hosts[machine] = event.get("rank", 0), event["host"]
+                device = event.get("device", "")
+                self._joined_hosts[machine] = event.get("rank", 0), event["host"], device
 
     def wait(self, seconds: float) -> None:
         """Set the seconds since the last step."""
@@ -142,15 +143,21 @@ class RunState:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """The host of each machine, with its rank if it carries several."""
-        machines, hosts = (self.header.get(name) for name in ("machine_of_rank", "hosts"))
+        """The host and device of each machine, with its rank if it carries several."""
+        names = "machine_of_rank", "hosts", "devices"
+        machines, hosts, devices = (self.header.get(name) for name in names)
         placed = dict(self._joined_hosts)
         if machines and hosts:
             if len(hosts) == 1:  # one process has all machines
                 hosts = hosts * len(machines)
-            placed = dict(zip(machines, enumerate(hosts), strict=False)) | placed
-        carried = Counter(rank for rank, _ in placed.values())
-        return {n: describe_host(*at, carried[at[0]]) for n, at in placed.items()}
+            devices = devices or [""] * len(machines)
+            at_start = zip(range(len(hosts)), hosts, devices, strict=False)
+            placed = dict(zip(machines, at_start, strict=False)) | placed
+        carried = Counter(rank for rank, _, _ in placed.values())
+        return {
+            n: describe_host(rank, host, carried[rank], device)
+            for n, (rank, host, device) in placed.items()
+        }
 
     def availability(self, machine: int) -> float:
         """Return the fraction of recent steps in which a machine was available."""

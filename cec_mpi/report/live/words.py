@@ -52,8 +52,8 @@ def describe_wait(waiting: Waiting, seconds: float) -> str:
     return f"{words}: {available} of {available + waiting.missing} available"
 
 
-def describe_host(rank: int, name: str, carried: int) -> str:
-    """Return the host of a machine, and its rank if the process carries several machines.
+def describe_host(rank: int, name: str, carried: int, device: str = "") -> str:
+    """Return the host of a machine, its device, and its rank if it carries several machines.
 
     Parameters
     ----------
@@ -61,12 +61,17 @@ def describe_host(rank: int, name: str, carried: int) -> str:
     name : str
     carried : int
         Machines of this process.
+    device : str
+        Empty for the processor.
 
     Examples
     --------
     >>> describe_host(3, "desk", 1), describe_host(3, "desk", 2)
     ('desk', 'desk (rank 3)')
+    >>> describe_host(3, "desk", 2, "torch:cuda:0")
+    'desk torch:cuda:0 (rank 3)'
     """
+    name = f"{name} {device}" if device else name
     return f"{name} (rank {rank})" if carried > 1 else name
 
 

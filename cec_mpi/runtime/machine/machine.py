@@ -70,6 +70,8 @@ class Machine:
         How many machines its process carries: emulated speeds are those of all of them at once.
     cache_problem : str
         Why its shard is not read from the cache; empty if it is, or if there is none.
+    device : str
+        Device that multiplies its shard; empty for the processor.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Machine:
         self.emulation: Emulation | None = None
         self.faults = Faults()
         self.machines_on_host = 1
-        self.cache_problem = ""
+        self.cache_problem = self.device = ""
         self._shard = shard
         self._forward = np.empty(0, arithmetic)
         self._adjoint = np.empty((columns, 1))
@@ -226,6 +228,7 @@ class Machine:
         faults = self.faults if self.faults else None
         if faults is not None:
             faults.inject_before(self.number, step)
+        shard.warm_up(product.adjoint, values, self._intervals)
         begin = time.perf_counter()
         self._multiply(shard, product, values)
         if self.emulation is not None:

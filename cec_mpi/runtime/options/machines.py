@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cec_mpi.store.shard import Holding, Precision, Verify
+from cec_mpi.store.shard import CPU, Holding, Precision, Verify
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class MachineOptions:
         Seed of random faults.
     threads : int
         BLAS threads of each machine that joins; 0 means its number of cores.
+    device : tuple of str
+        Device of each machine, or one for all.
     """
 
     shards: Holding = "mmap"
@@ -40,3 +42,8 @@ class MachineOptions:
     inject: str = ""
     seed: int = 0
     threads: int = 0
+    device: tuple[str, ...] = (CPU,)
+
+    def device_of(self, machine: int) -> str:
+        """Return the device of a machine, from 1, as it was given."""
+        return self.device[(machine - 1) % len(self.device)]

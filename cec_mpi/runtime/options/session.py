@@ -12,7 +12,12 @@ from cec_mpi.runtime.options.available import AvailabilityOptions, check_enough_
 from cec_mpi.runtime.options.elastic import ElasticOptions
 from cec_mpi.runtime.options.emulated import EmulationOptions
 from cec_mpi.runtime.options.option import as_int, option
-from cec_mpi.runtime.options.sharing import AssignmentOptions, CacheOptions, ReadOptions
+from cec_mpi.runtime.options.sharing import (
+    AssignmentOptions,
+    CacheOptions,
+    ReadOptions,
+    as_devices,
+)
 from cec_mpi.store.files.paths import as_path
 
 if TYPE_CHECKING:
@@ -79,6 +84,7 @@ class SessionOptions(
             inject=self.inject,
             seed=self.seed,
             threads=self.threads or 0,
+            device=as_devices(self.device),
         )
 
     def checked(self, manifest: Manifest) -> SessionOptions:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.options import values
-from cec_mpi.runtime.options.option import STUDIES, Group, as_int, check_choices, option
+from cec_mpi.runtime.options.option import (
+    STUDIES,
+    Group,
+    as_int,
+    as_tuple,
+    check_choices,
+    option,
+)
 from cec_mpi.store.files.paths import as_path
 from cec_mpi.text import plural, shorten
 
@@ -87,6 +94,10 @@ class ReadOptions(Group):
         Read rows through the page cache ("mmap"), or copy them into memory ("ram").
     verify : {"first-read", "never"}
         Compare a block with its checksum when a machine first reads it, or never.
+    device : str or sequence of str
+        Device that holds and multiplies the shards: "cpu", "auto", "cuda", "cuda:0", "mps" or
+        "xpu", perhaps after a library, as in "torch:cuda". A sequence has the device of each
+        machine 1..N.
     """
 
     title = "reading and arithmetic (rarely needed)"
@@ -111,11 +122,24 @@ class ReadOptions(Group):
         "first-read)",
         choices=("first-read", "never"),
     )
+    device: str | Sequence[str] = option(
+        "cpu",
+        "--device DEVICE",
+        "hold and multiply shards on a GPU: auto, cuda, cuda:0, mps or xpu, perhaps after a "
+        "library, as in torch:cuda, cupy:cuda or jax:cuda; a list such as cpu,cuda has the "
+        "device of each machine (default: cpu)",
+    )
 
     def resolve(self, manifest: Manifest) -> dict[str, Any]:
         """Check these options against a store."""
         check_choices(ReadOptions, self)
-        return {}
+        devices, total = as_devices(self.device), manifest.code.machines
+        if len(devices) not in (1, total):
+            raise InputError(
+                f"device {','.join(devices)}: expected one device, or one for each of "
+                f"{plural(total, 'machine')}"
+            )
+        return {"device": devices}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +192,23 @@ class CacheOptions(Group):
             raise InputError("--cache-limit SIZE needs --cache DIR")
         if self.cache_limit is not None and as_int("cache_limit", self.cache_limit) < 1:
             raise InputError(f"cache_limit {self.cache_limit}: expected at least 1 byte")
+
+
+def as_devices(given: Any) -> tuple[str, ...]:
+    """Return the device of each machine, or one for all.
+
+    Raises
+    ------
+    InputError
+        Names what was found and what was expected.
+    """
+    from cec_mpi.store.devices import check_device
+
+    names = given.split(",") if isinstance(given, str) else given
+    devices: tuple[str, ...] = as_tuple("device", names, "the name of a device, or several")
+    for device in devices:
+        check_device(device)
+    return devices
 
 
 def as_speeds(value: SpeedsOption | None, total: int) -> SpeedsOption:

@@ -77,6 +77,7 @@ Event = TypedDict(
         "reason": str,
         "rank": Count,
         "host": str,
+        "device": str,
     },
     total=False,
 )
@@ -93,7 +94,11 @@ def event_record(event: MachineEvent) -> Event:
     """
     if isinstance(event, Joined):
         found: Event = {"joined": event.machine, "rank": event.rank}
-        return {**found, "host": event.host} if event.host else found
+        if event.host:
+            found["host"] = event.host
+        if event.device:
+            found["device"] = event.device
+        return found
     if isinstance(event, MachineUnavailable):
         return {event.word: event.machine, "reason": event.reason}  # type: ignore[misc]
     if isinstance(event, MachineLate):

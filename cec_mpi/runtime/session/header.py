@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,8 @@ from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.processes.places import Place
 from cec_mpi.runtime.wire.orders import Opening, OpenReport
 from cec_mpi.store.files.paths import node_directory
+from cec_mpi.store.shard import CPU
+from cec_mpi.text import plural
 
 
 def run_header(
@@ -69,6 +72,7 @@ def run_header(
         "cores": [place.own_cores for place in places],
         "threads": list(opening.threads),
         "shard_files": files,
+        "devices": ["", *(report.device for report in reports)],
         "rows": manifest.rows,
         "columns": manifest.columns,
         "rows_per_shard": manifest.rows_per_shard,
@@ -96,6 +100,26 @@ def host_of_ranks(places: Sequence[Place], ranks: int) -> list[str]:
     return hosts if len(hosts) > 1 else hosts * ranks
 
 
+def describe_devices(header: Mapping[str, Any]) -> str:
+    """Return how many machines compute on which device.
+
+    Parameters
+    ----------
+    header : mapping
+        See `run_header`.
+
+    Examples
+    --------
+    >>> describe_devices({
+    ...     "machine_of_rank": [0, 1, 2, 3], "devices": ["", "torch:cuda:0", "", "torch:cuda:0"],
+    ... })
+    '2 machines on torch:cuda:0, 1 machine on cpu'
+    """
+    pairs = zip(header["machine_of_rank"], header["devices"], strict=True)
+    counts = Counter(device or CPU for machine, device in pairs if machine)
+    return ", ".join(f"{plural(count, 'machine')} on {name}" for name, count in counts.items())
+
+
 def placement_table(header: Mapping[str, Any]) -> str:
     """Return a table of where each rank runs and reads its shard.
 
@@ -117,11 +141,15 @@ def placement_table(header: Mapping[str, Any]) -> str:
     """
     hosts, cores, threads = header["hosts"], header["cores"], header["threads"]
     width = max(map(len, ["host", *hosts]))
-    lines = [f"machine  rank  {'host':{width}}  cores  threads  shard"]
-    rows = zip(header["machine_of_rank"], header["shard_files"], strict=True)
-    for position, (machine, file) in enumerate(rows):
+    devices = header.get("devices") or [""] * len(header["machine_of_rank"])
+    longest = max(map(len, devices))
+    column = f"  {'device':{max(6, longest)}}" if longest else ""
+    lines = [f"machine  rank  {'host':{width}}  cores  threads{column}  shard"]
+    rows = zip(header["machine_of_rank"], header["shard_files"], devices, strict=True)
+    for position, (machine, file, device) in enumerate(rows):
         name = machine or ("spare" if position else "master")
         rank = position if len(hosts) > 1 else 0  # all are in one process
         line = f"{name:>7}  {rank:4}  {hosts[rank]:{width}}  {cores[rank]:5}  {threads[rank]:7}"
-        lines.append(f"{line}  {file}".rstrip())
+        on = f"  {device or 'cpu':{max(6, longest)}}" if longest else ""
+        lines.append(f"{line}{on}  {file}".rstrip())
     return "\n".join(lines)

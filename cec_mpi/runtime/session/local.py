@@ -23,6 +23,7 @@ from cec_mpi.runtime.session.serving import (
     answer,
     collect_problems,
     is_damaged,
+    is_wrong_use,
     join_problems,
     open_machine,
 )
@@ -69,19 +70,19 @@ class LocalHub(StaticHub):
                 reports.append(OpenReport())
                 continue
             problems: list[CecError] = []
-            file = cache_problem = ""
+            file = cache_problem = device = ""
             rate = 0.0
             with collect_problems(number, problems, reraise=ShortageError):
                 machine = self.machine_of(number, opening)
                 file, cache_problem = machine.shard_file, machine.cache_problem
+                device = machine.device
                 if opening.measures_speed and not any(report.rate for report in reports):
                     rate = machine.measure_rate()
                 self._open_machines.append(machine)
             shard_missing = bool(problems and opening.is_shard_missing(number))
             problem, damaged = join_problems(problems), is_damaged(problems)
-            reports.append(
-                OpenReport(problem, file, rate, shard_missing, damaged, "", cache_problem)
-            )
+            found = problem, file, rate, shard_missing, damaged, "", cache_problem
+            reports.append(OpenReport(*found, is_wrong_use(problems), device))
         return reports
 
     def admit(self, emulation: Emulation | None) -> LocalMasterEnd | JobsEnd:
@@ -139,7 +140,7 @@ class LocalHub(StaticHub):
         for host in self.roster.processes if self._elastic else ():
             for machine, state in host.machines.items():
                 if state is State.JOINING:
-                    self.open_on(host.rank, machine)
+                    host.devices[machine] = self.open_on(host.rank, machine).device
                     self.roster.mark_joined(host.rank, machine)
         for rank, job in list(self._jobs.items()):
             if rank not in self.roster or self.roster[rank].is_excluded:

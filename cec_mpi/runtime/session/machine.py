@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from cec_mpi.errors import CecError, InputError
@@ -55,7 +56,8 @@ from cec_mpi.runtime.wire.sockets.machine_end import (
 from cec_mpi.runtime.wire.sockets.messages import HELLO, Hello, package_fingerprint
 from cec_mpi.store.files.replacing import create_new
 from cec_mpi.store.limits import DEFAULT_MEMORY_FRACTION, free_memory
-from cec_mpi.text import shorten
+from cec_mpi.store.shard import CPU
+from cec_mpi.text import format_bytes, shorten
 from cec_mpi.text.terminal import print_note, remove_error_filters
 
 Source = Path | ConnectionFile
@@ -100,6 +102,7 @@ def join(
     cache_limit: int | None = None,
     encryption: bool = True,
     notice: str = "none",
+    device: str = CPU,
 ) -> None:
     """Carry machines of an elastic run until it ends, as ``cec-mpi join`` does.
 
@@ -118,7 +121,7 @@ def join(
         missing. With `check` or `stragglers` the run accepts 1 only.
     memory : float, default 0.9
         Upper bound of the bytes of their shards. Up to 1 it is a fraction of the memory that is
-        free now.
+        free now, on the device if there is one.
     machine : int, optional
         Number of the machine that it asks for first.
     retry : float, optional
@@ -135,12 +138,14 @@ def join(
         Metadata service that a thread asks for the notice of preemption of this instance. When it
         comes, this process leaves as with SIGTERM. With "auto" the first one that answers within
         ten seconds is asked.
+    device : str, default "cpu"
+        Device that holds and multiplies its shards, such as "cuda" or "auto", see `open_operator`.
 
     Raises
     ------
     InputError
-        The connection file does not exist, an option is out of range, memory does not suffice for
-        one shard, or the run refuses this process.
+        The connection file does not exist, an option is out of range, the device is absent, memory
+        does not suffice for one shard, or the run refuses this process.
     MachineError
         The master is gone or cannot be reached, or this process cannot open its shard or compute.
     DismissedError
@@ -166,16 +171,18 @@ def join(
         raise InputError(f"retry {shorten(retry)}: expected a number of seconds")
     if threads is not None and not (isinstance(threads, Integral) and threads >= 1):
         raise InputError(f"threads {shorten(threads)}: expected a whole number of at least 1")
-    host_options = (
-        {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit} if cache else {}
-    )
+    host_options: dict[str, Any] = {"device": (device,)}
+    if cache:
+        host_options |= {"cache": str(Path(cache).absolute()), "cache_limit": cache_limit}
     where: Source
     if isinstance(source, ConnectionFile):  # as machines of `cec_mpi.engines` have it
         where = source
     else:
         where = source_of(os.fspath(source), encryption)
+    free, device_name = _free_memory(device)
     hello = replace(
-        _hello(memory if memory > 1 else memory * free_memory()),
+        _hello(memory if memory > 1 else memory * free),
+        device=device_name,
         count=machines,
         machines=() if machine is None else (machine,),
         is_limited=memory != DEFAULT_MEMORY_FRACTION,
@@ -189,7 +196,13 @@ def join(
         connection = search.connect(0.0 if retry is None else retry)
         while True:
             print_note(f"joined the run of {_name(where)} at {connection.place}")
-            end = SocketMachineEnd(connection, threads, signals, host_options=host_options)
+            end = SocketMachineEnd(
+                connection,
+                threads,
+                signals,
+                host_options=host_options,
+                memory=hello.memory if hello.is_limited or hello.device else None,
+            )
             error = search.serve(connection, hello, end)
             hello = replace(hello, machines=end.machines or hello.machines)
             if error is None:
@@ -264,6 +277,30 @@ def serve_as_rank(
         finally:
             if has_ended or search.is_orphan:
                 search.await_cleanup()
+
+
+def _free_memory(device: str) -> tuple[int, str]:
+    """Return the free bytes of a device, or of the main memory, and names of the device.
+
+    It prints what the device is.
+
+    Raises
+    ------
+    InputError
+        The device is absent.
+    """
+    if device == CPU:
+        return free_memory(), ""
+    from cec_mpi.store.devices import find_devices
+
+    found = find_devices(device)
+    if not found:
+        print_note(f"device {device}: no GPU was found, so this process computes on the CPU")
+        return free_memory(), ""
+    free = sum(device.memory()[0] for device in found)
+    names = ", ".join(f"{device.name} {device.model}".rstrip() for device in found)
+    print_note(f"computes on {names} with {format_bytes(free)} free")
+    return free, names
 
 
 def _hello(memory: float) -> Hello:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.errors import CecError, DamagedStoreError, InputError, MachineError, StoppedError
@@ -23,10 +24,11 @@ from cec_mpi.store.files.log_file import log_file
 from cec_mpi.store.files.paths import node_directory
 from cec_mpi.store.format.shard_files import find_file_problem
 from cec_mpi.store.reader import Store
-from cec_mpi.store.shard import Shard
+from cec_mpi.store.shard import CPU, Shard
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.wire.protocol import MachineEnd
+    from cec_mpi.store.devices import Device
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +159,8 @@ def _open(
         is_damaged(problems),
         "".join(log_problems),
         cache_problem,
+        is_wrong_use(problems),
+        "" if machine is None else machine.device,
     )
     verdict = end.send_open_report(report)
     if machine is None or verdict.failure is not None:
@@ -176,7 +180,8 @@ def collect_problems(
         raise
     except (CecError, OSError) as error:
         log.exception("machine %d cannot start", number)
-        kind = DamagedStoreError if isinstance(error, DamagedStoreError) else MachineError
+        kinds = DamagedStoreError, InputError
+        kind = next((kind for kind in kinds if isinstance(error, kind)), MachineError)
         problems.append(kind(f"machine {number} on {socket.gethostname()} cannot start: {error}"))
 
 
@@ -199,9 +204,12 @@ def open_machine(
     if not number:
         return factory(0, None, manifest.columns, opening.arithmetic)
     store = Store(node_directory(opening.store), manifest)
-    shard, cache_problem = _open_shard(store, number, options, check_cancelled)
-    log.info("machine %d reads %s", number, shard.path)
+    device = _choose_device(number, opening)
+    shard, cache_problem = _open_shard(store, number, options, check_cancelled, device)
+    where = "" if device is None else f", and computes on {device}"
+    log.info("machine %d reads %s%s", number, shard.path, where)
     machine = factory(number, shard, manifest.columns, opening.arithmetic)
+    machine.device = "" if device is None else device.name
     machine.cache_problem = cache_problem
     machine.faults = read_faults(options.inject, manifest.code.machines, options.seed)
     return machine
@@ -212,13 +220,44 @@ def join_problems(problems: list[CecError]) -> str:
     return "".join(map(str, problems))
 
 
+def is_wrong_use(problems: list[CecError]) -> bool:
+    """Whether an option cannot be used on this computer."""
+    return any(isinstance(problem, InputError) for problem in problems)
+
+
 def is_damaged(problems: list[CecError]) -> bool:
     """Whether a shard is damaged."""
     return any(isinstance(problem, DamagedStoreError) for problem in problems)
 
 
+def _choose_device(number: int, opening: Opening) -> Device | None:
+    """Return the device of a machine; None for the processor.
+
+    Raises
+    ------
+    InputError
+        The device is absent, or cannot compute in this precision.
+    """
+    text = opening.options.device_of(number)
+    if text == CPU:
+        return None
+    from cec_mpi.store.devices import choose_device
+
+    device = choose_device(text, number)
+    if device is not None and not device.has_float64 and opening.arithmetic == np.float64:
+        raise InputError(
+            f"device {text}: {device.name} has no float64, expected --precision shard with a "
+            "store of float32"
+        )
+    return device
+
+
 def _open_shard(
-    store: Store, number: int, options: MachineOptions, check_cancelled: Callable[[], None]
+    store: Store,
+    number: int,
+    options: MachineOptions,
+    check_cancelled: Callable[[], None],
+    device: Device | None,
 ) -> tuple[Shard, str]:
     """Return the shard, and why the cache was not used (empty if it was)."""
     cache_problem = ""
@@ -226,7 +265,7 @@ def _open_shard(
         try:
             cache = node_directory(options.cache)
             how = options.shards, options.verify, cache, options.cache_limit
-            return open_cached(store, number, *how, check_cancelled), ""
+            return open_cached(store, number, *how, check_cancelled, device), ""
         except (DamagedStoreError, InputError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             cache_problem = (
@@ -235,7 +274,8 @@ def _open_shard(
             )
             log.warning("%s", cache_problem)
     try:
-        return store.open_shard(number, options.shards, options.verify), cache_problem
+        shard = store.open_shard(number, options.shards, options.verify, device=device)
+        return shard, cache_problem
     except DamagedStoreError as error:
         file = store.path / store.manifest.shards[number - 1].file
         if not find_file_problem(file, store.manifest):

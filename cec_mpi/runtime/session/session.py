@@ -314,7 +314,11 @@ def opening_error(
     remedy = ""
     if any(report.shard_missing for report in reports):
         remedy = "; --machines runs without that machine"
-    kind = DamagedStoreError if any(report.damaged for report in reports) else MachineError
+    kind: type[CecError] = MachineError
+    if any(report.wrong_use for report in reports):
+        kind = InputError
+    if any(report.damaged for report in reports):
+        kind = DamagedStoreError
     return kind(f"{problems[0]}{more}{remedy}")
 
 

@@ -340,6 +340,10 @@ class OpenReport:
         Why it has no log; empty if it has one.
     cache_problem : str
         Why the cache is not used; empty if it is used, or not configured.
+    wrong_use : bool
+        The problem is an option that cannot be used there.
+    device : str
+        Device that multiplies its shard; empty for the processor.
     """
 
     problem: str = ""
@@ -349,3 +353,5 @@ class OpenReport:
     damaged: bool = False
     log_problem: str = ""
     cache_problem: str = ""
+    wrong_use: bool = False
+    device: str = ""

@@ -97,14 +97,17 @@ class SparseShard(FileShard):
         self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
     ) -> None:
         """As `Shard.multiply_transposed`: all rows are one matrix, so that there is one sum."""
-        views = self._matrices(intervals, U.dtype)
-        if self._transposed_cache[0] is not views:
-            self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
-        matrix = self._transposed_cache[1]
+        matrix = self._transposed(self._matrices(intervals, U.dtype))
         if U.shape[1] == 1:
             out[:, 0] = matrix @ U[:, 0]
         else:
             out[:] = matrix @ U
+
+    def _transposed(self, views: list[_RowRange]) -> Any:
+        """The transpose of these rows, kept until others are asked for."""
+        if self._transposed_cache[0] is not views:
+            self._transposed_cache = views, _stack_transposed([view.matrix for view in views])
+        return self._transposed_cache[1]
 
     def load(self, intervals: Intervals) -> Loaded:
         """Have these rows ready, checked if this was asked for.

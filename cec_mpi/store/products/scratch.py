@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,16 @@ from numpy.typing import NDArray
 
 
 class Scratch(threading.local):
-    """Arrays that a thread reuses from product to product."""
+    """Arrays that a thread reuses from product to product.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    allocate : callable
+        Returns an array with so many entries of a dtype.
+    """
+
+    def __init__(self, allocate: Callable[[int, np.dtype[Any]], NDArray[Any]] = np.empty) -> None:
+        self._allocate = allocate
         self._arrays: dict[tuple[str, np.dtype[Any]], NDArray[Any]] = {}
 
     def of(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -21,5 +29,5 @@ class Scratch(threading.local):
         size = math.prod(shape)
         array = self._arrays.get((name, dtype))
         if array is None or array.size < size:
-            array = self._arrays[name, dtype] = np.empty(size, dtype)
+            array = self._arrays[name, dtype] = self._allocate(size, dtype)
         return array[:size].reshape(shape)

@@ -35,6 +35,7 @@ def facts_of(nodes, ranks, *, cores=8, **others):
         [VERSIONS] * size,
         places,
         [place.threads for place in places],
+        devices=[[]] * size,
     )
     return replace(facts, **others)
 
@@ -55,8 +56,8 @@ def test_a_hundred_ranks_on_twenty_nodes_are_a_line_for_each_node():
     told = report(facts_of(20, 5)).splitlines()
     table = [line for line in told if line.startswith("node")]
     assert len(table) == 21
-    assert table[0].split() == ["node", "ranks", "cores", "NUMA", "threads"]
-    assert table[2].split() == ["node02", "5", "8", "1", "1"]
+    assert table[0].split() == ["node", "ranks", "cores", "NUMA", "threads", "GPUs"]
+    assert table[2].split() == ["node02", "5", "8", "1", "1", "0"]
     assert max(map(len, told)) <= 130
     assert len(told) < 40
 

@@ -622,7 +622,8 @@ class SocketHub:
         elif (number := max(hello.machines, default=0)) > (last := manifest.code.machines):
             problem = f"--machine {number}: expected 1 to {last}, the machines of {store}"
         elif not (fits or hello.rank):
-            limit = "--memory" if hello.is_limited else f"90 % of the free memory of {host.name}"
+            owner = hello.device or host.name
+            limit = "--memory" if hello.is_limited else f"90 % of the free memory of {owner}"
             problem = (
                 f"{limit} is {format_bytes(hello.memory)}: expected at least "
                 f"{format_bytes(manifest.shard_bytes)}, a shard of {store}"
@@ -633,11 +634,16 @@ class SocketHub:
             self.roster.exclude(peer.rank, problem)
             return
         host.slots = max(1, min(hello.count, fits))
-        self._share_memory(host.name)
+        self._share_memory(peer)
 
-    def _share_memory(self, name: str) -> None:
-        """Set how many machines the hosts with this name can carry: memory is shared by default."""
-        peers = [peer for peer in self._peers.values() if peer.host.name == name]
+    def _share_memory(self, changed: Peer) -> None:
+        """Set how many machines the hosts of a computer can carry: by default they share memory."""
+        memory_of = changed.host.name, changed.hello.device
+        peers = [
+            peer
+            for peer in self._peers.values()
+            if (peer.host.name, peer.hello.device) == memory_of
+        ]
         sharing = sum(not peer.hello.is_limited for peer in peers)
         for peer in peers:
             memory = peer.hello.memory // (1 if peer.hello.is_limited else sharing)
@@ -667,7 +673,7 @@ class SocketHub:
         self._peers = {name: each for name, each in self._peers.items() if each is not peer}
         del self._by_rank[peer.rank]
         if self._opening is not None:
-            self._share_memory(peer.host.name)
+            self._share_memory(peer)
         self._fill_vacant()
 
     def _note_end(self, peer: Peer) -> None:
@@ -802,6 +808,7 @@ class SocketHub:
         if open_report.cache_problem and not silent:  # said at the start
             self._report_problem("a machine has no copy", open_report.cache_problem)
         peer.send_verdict(Verdict(self._emulation))
+        peer.host.devices[machine] = open_report.device
         self.roster.mark_joined(peer.rank, machine, silent)
 
     def _wait_until(self, done: Callable[[Peer], bool]) -> None:

@@ -76,6 +76,7 @@ from cec_mpi.runtime.wire.sockets.messages import (
     unpack_order,
 )
 from cec_mpi.store.files.regular import check_descriptors
+from cec_mpi.text import format_bytes, plural
 from cec_mpi.text.terminal import print_note
 
 _DESCRIPTORS = 12  # that ZeroMQ needs, and a few more for modules and shards
@@ -363,6 +364,8 @@ class SocketMachineEnd:
         Print which machine this process is.
     host_options : mapping
         Options of this host in place of those of the run.
+    memory : int, optional
+        Bytes for shards: it prints how many fit.
 
     Attributes
     ----------
@@ -379,11 +382,12 @@ class SocketMachineEnd:
         before: SignalRecorder,
         prints: bool = True,
         host_options: Mapping[str, Any] = MappingProxyType({}),
+        memory: int | None = None,
     ) -> None:
         self._connection = connection
         self._threads = threads
         self._prints = prints
-        self._host_options = host_options
+        self._host_options, self._memory = host_options, memory
         self._signals = self._before = before
         self._frames: list[Any] = []  # that came with the order
         self._content = np.empty(0, np.uint8)  # that is in it
@@ -410,6 +414,11 @@ class SocketMachineEnd:
             if self._prints:
                 print_note(f"this process does not carry machine {parsed.machine} any longer")
         if isinstance(parsed, Open):
+            if self._memory is not None:
+                size = parsed.opening.manifest.shard_bytes
+                fit = f"{plural(self._memory // size, 'shard')} of {format_bytes(size)}"
+                print_note(f"{fit} would fit in {format_bytes(self._memory)}")
+                self._memory = None
             options = replace(parsed.opening.options, **self._host_options)
             opening = replace(parsed.opening, options=options)
             threads = self._threads or parsed.threads

@@ -103,7 +103,7 @@ def unpack_status(frame: Any) -> OpenReport | str | None:
     content: OpenReport | str | None = unpack(frame, OpenReport | str | None)  # type: ignore[arg-type]
     if not isinstance(content, OpenReport):
         return content and _text(content)
-    names = ("problem", "shard", "log_problem", "cache_problem")
+    names = ("problem", "shard", "log_problem", "cache_problem", "device")
     texts: Any = {name: _text(getattr(content, name)) for name in names}
     return replace(content, **texts, rate=content.rate if 0 <= content.rate < _MAX_RATE else 0.0)
 
@@ -227,6 +227,8 @@ class Hello:
         Bytes that their shards may take; by default any number.
     is_limited : bool
         Whether the user set it; otherwise it is a fraction of the free memory.
+    device : str
+        Devices that this is the memory of; empty for the main memory.
     """
 
     package: tuple[str, str, str]
@@ -237,6 +239,7 @@ class Hello:
     count: Count = 1
     memory: Count = (1 << 62) - 1
     is_limited: bool = False
+    device: str = ""
 
     @classmethod
     def unpack(cls, frame: Any) -> Hello:
@@ -250,7 +253,7 @@ class Hello:
         found = unpack(frame, cls)
         host, network = found.place.host[:_MAX_NAME], found.place.network[:_MAX_NAME]
         place = replace(found.place, host=printable(host), network=printable(network))
-        return replace(found, place=place)
+        return replace(found, place=place, device=printable(found.device[:_MAX_NAME]))
 
 
 def package_fingerprint() -> tuple[str, str, str]:

@@ -1,0 +1,140 @@
+"""The shard of a code on a device.
+
+Blocks of the file are checked, and copied to the device. Vectors and answers cross once for each
+product; rows never come back. Rows of float32 that are multiplied with float64 are converted a few
+at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cec_mpi.core.plan.assignment import count_rows
+from cec_mpi.store.coded.manifest import CodedManifest
+from cec_mpi.store.coded.shard import CodedShard
+from cec_mpi.store.devices import Device, Tile
+from cec_mpi.store.shard import Intervals, Verify
+from cec_mpi.text import format_bytes
+
+_CONVERTED_BYTES = 32 << 20  # at once, after the conversion: more would leave the caches of a GPU
+# Of float32 that is added up in float32: bytes, and rows at the least and at the most.
+_SUMMED_BYTES, _SUMMED_ROWS = 32 << 20, (4096, 1 << 17)
+
+
+class DeviceShard(CodedShard):
+    """The shard of one machine, on a device; see `FileShard`.
+
+    Parameters
+    ----------
+    path, store, manifest, machine, verify
+        See `FileShard`.
+    device : Device
+
+    Attributes
+    ----------
+    array : array
+        Rows on the device; only those that were loaded are valid.
+
+    Raises
+    ------
+    ShortageError
+        The device lacks memory.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store: Path,
+        manifest: CodedManifest,
+        machine: int,
+        verify: Verify,
+        device: Device,
+    ) -> None:
+        super().__init__(path, store, manifest, machine, "mmap", verify)
+        self.device = device
+        self._purpose = f"the shard has {format_bytes(self.rows.nbytes)}"
+        self._is_loaded = bytearray(manifest.block_count)
+        with device.explain_shortage(self._purpose):
+            self._buffer = device.allocate(manifest.block_bytes, np.dtype(np.uint8))
+            self.array = device.empty(self.rows.shape, self.rows.dtype)
+        self._warm: set[tuple[object, ...]] = set()  # kinds of products that were made
+
+    def changed(self) -> bool:
+        """As `Shard.changed`: rows on the device stay valid."""
+        return False
+
+    def _keep(self, block: int, data: NDArray[np.uint8]) -> None:
+        place = self._grid.block(block)
+        numbers = data.view(self.rows.dtype).reshape(place.stop - place.start, -1)
+        with self.device.explain_shortage(self._purpose):
+            self.array = self.device.write(self.array, numbers, place.start, place.left)
+
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
+        """As `Shard.warm_up`: makes a product of this kind once."""
+        width = vectors.shape[1] if adjoint else len(vectors)
+        tiles = [tile for _, tile in self._tiles(intervals, adjoint, vectors.dtype)]
+        kind = adjoint, width, vectors.dtype
+        new = {(*kind, height) for height in self.device.program_heights(tiles)} - self._warm
+        if not new:
+            return
+        self._warm |= new
+        if adjoint:
+            self.multiply_transposed(vectors, intervals, np.empty((self._grid.columns, width)))
+        else:
+            out = np.empty((count_rows(intervals), width), vectors.dtype)
+            self.multiply(vectors, intervals, out)
+
+    def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
+        """As `Shard.multiply`."""
+        device, rows = self.device, self.array
+        with device.explain_shortage(self._purpose):
+            vectors = device.put(W)
+            tiles = list(self._tiles(intervals, False, W.dtype))
+            answers = [device.multiply(rows, tile, vectors) for _, tile in tiles]
+            for (position, tile), answer in zip(tiles, answers, strict=True):
+                target = out[position : position + tile.stop - tile.start - tile.skip]
+                device.get(answer, target, tile.skip)
+
+    def multiply_transposed(
+        self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
+    ) -> None:
+        """As `Shard.multiply_transposed`: sums of float32 add up in double precision."""
+        device, total = self.device, None
+        out.fill(0)
+        with device.explain_shortage(self._purpose):
+            tiles = list(self._tiles(intervals, True, U.dtype))
+            for (_, tile), given in zip(tiles, device.put_parts(U, tiles), strict=True):
+                part = device.multiply_transposed(self.array, tile, given)
+                if device.has_float64:
+                    total = device.add(total, part)
+                else:
+                    here = np.empty(out.shape, U.dtype)
+                    device.get(_turned(part), here)
+                    out += here
+            if total is not None:
+                device.get(_turned(total), out)
+
+    def _tiles(
+        self, intervals: Intervals, adjoint: bool, dtype: np.dtype[Any]
+    ) -> Iterator[tuple[int, Tile]]:
+        """Yield tiles of these rows, and where their rows are among those that are multiplied."""
+        most = self.count
+        if dtype != self.rows.dtype:
+            most = max(1, _CONVERTED_BYTES // (self._grid.columns * dtype.itemsize))
+        elif adjoint and dtype == np.float32:
+            fewest, most = _SUMMED_ROWS
+            most = max(fewest, min(most, _SUMMED_BYTES // self.rows[:1].nbytes))
+        position = 0
+        for start, stop in intervals:
+            for tile in self.device.tiles(start, stop, most):
+                yield position, tile
+                position += tile.stop - tile.start - tile.skip
+
+
+def _turned(vectors: Any) -> Any:
+    return vectors if vectors.ndim == 1 else vectors.T

@@ -1,0 +1,91 @@
+"""The parts of a sparse X that a machine holds, whose products a device makes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from cec_mpi.store.copies.manifest import CopiesManifest
+from cec_mpi.store.copies.shard import SparseShard
+from cec_mpi.store.devices import Device
+from cec_mpi.store.shard import Intervals, Verify
+from cec_mpi.text import format_bytes
+
+
+class SparseDeviceShard(SparseShard):
+    """The rows of X of one machine; see `FileShard`.
+
+    The assigned rows are copied to the device as CSR matrices, again if others are assigned.
+
+    Parameters
+    ----------
+    path, store, manifest, machine, verify
+        See `FileShard`.
+    device : Device
+
+    Raises
+    ------
+    InputError
+        The library of the device has no products of sparse matrices.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        store: Path,
+        manifest: CopiesManifest,
+        machine: int,
+        verify: Verify,
+        device: Device,
+    ) -> None:
+        super().__init__(path, store, manifest, machine, "mmap", verify)
+        self.device = device
+        device.sparse(csr_array((1, 1)))  # raises now rather than in the first step
+        self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by whether it is the transpose
+
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
+        """As `Shard.warm_up`: copies the rows."""
+        with self._explain_shortage():
+            self._device_matrices(intervals, vectors.dtype, adjoint)
+
+    def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
+        """As `Shard.multiply`."""
+        self._apply(W[0] if len(W) == 1 else np.ascontiguousarray(W.T), intervals, out, False)
+
+    def multiply_transposed(
+        self, U: NDArray[Any], intervals: Intervals, out: NDArray[np.float64]
+    ) -> None:
+        """As `Shard.multiply_transposed`."""
+        self._apply(U[:, 0] if U.shape[1] == 1 else U, intervals, out, True)
+
+    def _apply(
+        self, vectors: NDArray[Any], intervals: Intervals, out: NDArray[Any], adjoint: bool
+    ) -> None:
+        device, position = self.device, 0
+        with self._explain_shortage():
+            given = device.put(vectors)
+            for matrix in self._device_matrices(intervals, vectors.dtype, adjoint):
+                answer = matrix @ given
+                device.get(answer, out[position : position + answer.shape[0]])
+                position += answer.shape[0]
+
+    def _explain_shortage(self) -> AbstractContextManager[None]:
+        return self.device.explain_shortage(f"the shard has {format_bytes(self.content.nbytes)}")
+
+    def _device_matrices(
+        self, intervals: Intervals, dtype: np.dtype[Any], adjoint: bool
+    ) -> list[Any]:
+        """Return CSR matrices of these rows on the device, or that of the transpose."""
+        views = self._matrices(intervals, dtype)
+        known, matrices = self._copies.get(adjoint, (None, []))
+        if known is not views:
+            self._copies[adjoint] = views, []  # before others take their place
+            here = [self._transposed(views).tocsr()] if adjoint else [v.matrix for v in views]
+            matrices = [self.device.sparse(matrix) for matrix in here]
+            self._copies[adjoint] = views, matrices
+        return matrices

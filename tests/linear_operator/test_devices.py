@@ -1,0 +1,81 @@
+"""Operators with shards on devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cec_mpi
+from cec_mpi.errors import InputError
+from helpers.products import check_products
+from helpers.recording import Kept
+
+RNG = np.random.default_rng(6)
+X = RNG.standard_normal((240, 40))
+MIXED = ["cpu", "jax:cpu", "array_api_strict:device1"]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    path = tmp_path_factory.mktemp("devices")
+    for dtype in ("float32", "float64"):
+        cec_mpi.encode(X, path / dtype, 3, 2, dtype=dtype)
+    return path
+
+
+@pytest.mark.parametrize("precision", ["double", "shard"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 3e-6)])
+@pytest.mark.parametrize("device", ["array_api_strict:cpu", "jax:cpu", MIXED, ",".join(MIXED)])
+def test_products_with_machines_on_devices(stores, device, dtype, tolerance, precision):
+    recorder = Kept()
+    options = {"device": device, "precision": precision, "recorder": recorder}
+    with cec_mpi.open_operator(stores / dtype, **options) as operator:
+        for machines in (None, {1, 2}, {2, 3}, {1, 3}):
+            operator.available = machines
+            check_products(operator, X, tolerance=tolerance)
+    used = device if isinstance(device, list) else device.split(",")
+    expected = [name if name != "cpu" else "" for name in used]
+    assert recorder.common["devices"][1:] == expected * (3 // len(expected))
+
+
+def test_float32_on_a_device_is_as_exact_as_precision_says(stores):
+    """Vectors of float64 are rounded only with precision shard."""
+    w = 1 + RNG.standard_normal(40) * 1e-9
+    found = {}
+    for precision in ("double", "shard"):
+        for device in ("cpu", "jax:cpu"):
+            options = {"device": device, "precision": precision, "speeds": (1, 1, 1)}
+            with cec_mpi.open_operator(stores / "float32", **options) as operator:
+                found[precision, device] = operator @ w
+    np.testing.assert_allclose(found["double", "cpu"], found["double", "jax:cpu"], rtol=1e-10)
+    assert abs(found["double", "cpu"] - found["shard", "jax:cpu"]).max() > 1e-8
+
+
+def test_a_device_without_float64_needs_float32(stores):
+    device = "array_api_strict:no_float64"
+    for dtype, precision in (("float64", "shard"), ("float32", "double")):
+        options = {"device": device, "precision": precision}
+        with (
+            pytest.raises(InputError, match="has no float64, expected precision='shard' with a"),
+            cec_mpi.open_operator(stores / dtype, **options),
+        ):
+            pass
+    with cec_mpi.open_operator(stores / "float32", device=device, precision="shard") as operator:
+        check_products(operator, X, tolerance=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("cuda:99", "has no such device"),
+        ("gpu", "expected cpu, auto, cuda"),
+        (["cpu", "cpu"], "expected one device, or one for each of 3 machines"),
+        (3, "expected the name of a device, or several"),
+    ],
+)
+def test_devices_that_are_refused(stores, device, expected):
+    with (
+        pytest.raises(InputError, match=expected),
+        cec_mpi.open_operator(stores / "float64", device=device),
+    ):
+        pass

@@ -1,0 +1,181 @@
+"""Devices that hold shards: which one is chosen, and what may be wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import cec_mpi
+from cec_mpi.errors import DamagedStoreError, InputError, ShortageError
+from cec_mpi.store.copies.device_shard import SparseDeviceShard
+from cec_mpi.store.devices import Device, check_device, choose_device, devices_of, find_devices
+
+RNG = np.random.default_rng(9)
+STRICT = "array_api_strict:cpu"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("devices")
+    cec_mpi.encode(RNG.standard_normal((600, 50)), path / "store", 3, 2, block_bytes=1 << 12)
+    return cec_mpi.open_store(path / "store")
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu", "cuda:x", "torch", "torch:", "jax:tpu", "cuda:-1", ":cuda", "", 3, None]
+)
+def test_what_names_no_device(text):
+    with pytest.raises(InputError, match="expected cpu, auto, cuda"):
+        check_device(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["cpu", "auto", "cuda:3", "mps", "xpu", "torch:cpu", "cupy:cuda:0"]
+)
+def test_what_may_be_a_device_elsewhere(text):
+    check_device(text)
+
+
+@pytest.fixture
+def cards(monkeypatch):
+    """Three GPUs with so much free memory, found by torch."""
+    free = {"cuda:0": 10, "cuda:1": 80, "cuda:2": 79}
+
+    class Card(Device):
+        def memory(self):
+            return free[self.name.partition(":")[2]], 80
+
+    found = {"torch": [Card(f"torch:{name}", None, None) for name in ("cpu", *free)], "jax": []}
+    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda name: found.get(name, ()))
+    return free
+
+
+@pytest.mark.parametrize("text", ["auto", "cuda", "torch:cuda"])
+def test_machines_take_turns_on_cards_with_most_free_memory(cards, text):
+    assert [choose_device(text, n).name[-1] for n in (1, 2, 3)] == ["2", "1", "2"]
+    cards["cuda:1"] = 30
+    assert choose_device(text, 2).name == "torch:cuda:2"
+
+
+def test_a_card_with_a_number(cards):
+    assert choose_device("cuda:0", 2).name == "torch:cuda:0"
+    with pytest.raises(InputError, match=r"no such device, only torch:cpu, torch:cuda:0"):
+        find_devices("cuda:3")
+
+
+@pytest.mark.parametrize("text", ["cpu", "auto"])
+def test_without_a_gpu_numpy_multiplies(monkeypatch, text):
+    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda library: ())
+    assert choose_device(text, 1) is None
+
+
+def test_without_a_library_the_message_names_what_is_missing(monkeypatch):
+    monkeypatch.setattr("cec_mpi.store.devices.devices_of", lambda library: ())
+    with pytest.raises(InputError, match="expected torch, cupy or jax and array-api-compat to be"):
+        find_devices("cuda")
+
+
+def test_no_library_is_loaded_for_the_cpu(tmp_path):
+    program = (
+        "import cec_mpi, sys\n"
+        "X = cec_mpi.open_operator(sys.argv[1])\n"
+        "X.start()\n"
+        "print([name for name in sys.modules if name.startswith(('jax', 'array_api'))])\n"
+    )
+    cec_mpi.encode(np.eye(4), tmp_path / "store", 3, 2)
+    import subprocess
+
+    words = [sys.executable, "-c", program, tmp_path / "store"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    # SciPy has array_api_compat inside, under another name.
+    assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+@pytest.mark.parametrize("text", [STRICT, "jax:cpu"])
+def test_only_assigned_rows_are_read_and_damaged_ones_are_named(store, text):
+    shard = store.open_shard(2, device=choose_device(text, 2))
+    assert 0 < shard.load([(0, 100)]).bytes < shard.load([(100, 300)]).bytes
+    assert shard.load([(0, 300)]).bytes == 0
+    whole, out, w = store.shard(2), np.empty((300, 1)), RNG.standard_normal((1, 50))
+    shard.multiply(w, [(0, 300)], out)
+    np.testing.assert_allclose(out, whole @ w.T, atol=1e-12)
+
+
+def test_a_damaged_block_does_not_reach_the_device(tmp_path):
+    cec_mpi.encode(RNG.standard_normal((600, 50)), tmp_path / "store", 3, 2, block_bytes=1 << 12)
+    store = cec_mpi.open_store(tmp_path / "store")
+    file = tmp_path / "store" / store.manifest.shards[0].file
+    with file.open("r+b") as stream:
+        stream.seek(-8, os.SEEK_END)
+        stream.write(b"\x01" * 8)
+    shard = store.open_shard(1, device=choose_device(STRICT, 1))
+    shard.load([(0, 100)])
+    with pytest.raises(DamagedStoreError, match="do not match their checksum"):
+        shard.load([(0, 300)])
+
+
+def test_rows_on_a_device_do_not_change_with_the_file(tmp_path):
+    cec_mpi.encode(RNG.standard_normal((60, 5)), tmp_path / "store", 3, 2)
+    store = cec_mpi.open_store(tmp_path / "store")
+    shard = store.open_shard(1, device=choose_device(STRICT, 1))
+    shard.load([(0, 30)])
+    os.utime(shard.path, (0, 0))
+    assert not shard.changed()
+
+
+def test_a_device_without_room_says_so(store, monkeypatch):
+    (device,) = (each for each in devices_of("array_api_strict") if each.name == STRICT)
+
+    def full(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(device, "empty", full)
+    with pytest.raises(ShortageError, match=r"strict:cpu on .* is out of memory: the shard has 12"):
+        store.open_shard(1, device=device)
+
+
+class ScipyDevice(Device):
+    """A device that multiplies sparse matrices with SciPy."""
+
+    def sparse(self, matrix):
+        class Matrix:
+            def __matmul__(_, vectors):
+                return self.put(matrix @ self._fetch(vectors))
+
+        return Matrix()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_sparse_rows_are_copied_when_others_are_assigned(tmp_path, k):
+    X = scipy.sparse.random_array((300, 80), density=0.1, format="csr", rng=RNG)
+    cec_mpi.encode(X, tmp_path / "store", 4, copies=2)
+    store = cec_mpi.open_store(tmp_path / "store")
+    import array_api_strict as xp
+
+    device = ScipyDevice("scipy:cpu", xp, xp.Device("CPU_DEVICE"))
+    shard, held = store.open_shard(1, device=device), store.manifest.rows_of_machine(1)
+    assert isinstance(shard, SparseDeviceShard)
+    shard.load(held)
+    for intervals in (held, held[:1], held):
+        rows = scipy.sparse.vstack([X[a:b] for a, b in intervals])
+        W, U = RNG.standard_normal((k, 80)), RNG.standard_normal((rows.shape[0], k))
+        forward, adjoint = np.empty((rows.shape[0], k)), np.empty((80, k))
+        for _ in range(2):
+            shard.multiply(W, intervals, forward)
+            shard.multiply_transposed(U, intervals, adjoint)
+        np.testing.assert_allclose(forward, rows @ W.T, atol=1e-12)
+        np.testing.assert_allclose(adjoint, rows.T @ U, atol=1e-12)
+
+
+def test_a_library_without_sparse_products_is_refused_at_the_start(tmp_path):
+    cec_mpi.encode(scipy.sparse.eye_array(30, format="csr"), tmp_path / "store", 4, copies=2)
+    with (
+        pytest.raises(InputError, match="cannot multiply a sparse X: expected cpu, or a GPU with"),
+        cec_mpi.open_operator(tmp_path / "store", device="jax:cpu"),
+    ):
+        pass
