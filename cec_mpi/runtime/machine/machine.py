@@ -89,6 +89,7 @@ class Machine:
         self._rows = self._forward.reshape(0, 1)  # the same, of X W
         self._intervals: tuple[tuple[int, int], ...] = ()
         self._loaded = True
+        self._prepared: Product | None = None  # whose arrays for answers are those of the rows
         self.count = 0
 
     @staticmethod
@@ -101,6 +102,7 @@ class Machine:
         self._intervals = intervals
         self.count = count_rows(intervals)
         self._loaded = False
+        self._prepared = None
 
     @property
     def amount(self) -> float:
@@ -169,6 +171,9 @@ class Machine:
         out : (count * k,) ndarray, optional
             Receives the answers to X W.
         """
+        if product == self._prepared and out is None and self.count:
+            return
+        self._prepared = product if out is None else None
         if not product.adjoint:
             size = self.count * product.columns
             if out is None and self._forward.size < size:

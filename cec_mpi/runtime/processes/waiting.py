@@ -124,8 +124,8 @@ class PollTimer:
         clock: Clock | None = None,
     ) -> None:
         self._clock: Clock = time if clock is None else clock
-        self._jumps = clock is not None and isinstance(clock, JumpingClock)
-        self._history = None if self._jumps else history
+        jumps = clock is not None and isinstance(clock, JumpingClock)
+        self._history = None if jumps else history
         self._awake = _SPIN if self._history is None else self._history.spin
         self.spin = self._awake + transfer / _BYTES_PER_SECOND
         self._longest = longest

@@ -58,9 +58,9 @@ def serve(end: MachineEnd, factory: Callable[..., Machine] = Machine) -> BaseExc
             match order := end.receive_order(signals):
                 case Multiply():
                     values, reports = answer(machines, order, end.receive_vector(order))
-                    end.send_answer(
-                        order, values, [_mark_leaving(report, signals) for report in reports]
-                    )
+                    if signals.received is not None:  # the master must know that it leaves
+                        reports = [report._replace(leaving=True) for report in reports]
+                    end.send_answer(order, values, reports)
                 case Open():
                     log_stack = logs[order.machine] = session.enter_context(ExitStack())
                     machine = _open(order, end, factory, session, log_stack)
@@ -115,11 +115,6 @@ def _sum(values: list[NDArray[Any]], reports: list[Report]) -> list[NDArray[Any]
     for part in good[1:]:
         good[0] += part
     return good[:1] or values[:1]
-
-
-def _mark_leaving(report: Report, signals: SignalRecorder) -> Report:
-    """Return the report with a warning that this process has received."""
-    return report if signals.received is None else report._replace(leaving=True)
 
 
 def _open(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -43,7 +43,7 @@ from cec_mpi.runtime.wire.orders import (
 )
 
 _FLOAT64 = np.dtype(np.float64)
-_MAX_MESSAGES = 4  # kinds of products whose messages are kept
+_MAX_EXCHANGES = 4  # products whose messages are kept
 
 
 class CollectiveMachineEnd:
@@ -57,7 +57,7 @@ class CollectiveMachineEnd:
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
         self._orders = Orders(comm)
-        self._content: NDArray[np.uint8] | None = None  # what came with the order
+        self._exchange = _Exchange(None, None)  # of the current step
         self._report = np.zeros(ReportFields.size())
         self._sent: list[MPI.Prequest] = []  # an answer that may be on its way
         self._history = WaitHistory()
@@ -72,11 +72,11 @@ class CollectiveMachineEnd:
         if order.kind > OrderKind.MULTIPLY_TRANSPOSED:
             return self._receive_payload(order, signals)
         served, intervals, product = self._buffers, None, order.product
-        self._content = self._orders.buffer(served.sizes.shared(product))
         if order.length:
             plan = np.empty(order.length, dtype=np.int64)
             broadcast(self._comm, plan, plan.nbytes)
             intervals = served.assign(Assignment.from_array(plan))
+        self._exchange = served.exchange_of(product)
         return Multiply(order.step, product, (Part(served.machine, intervals),))
 
     def _receive_payload(self, order: Order, signals: SignalRecorder) -> OrderContent:
@@ -110,14 +110,15 @@ class CollectiveMachineEnd:
         order = self._opening
         assert order is not None
         if verdict.failure is None:
-            self._store_buffers = _StoreBuffers(self._comm, order.opening, order.machine)
+            given = self._comm, self._orders, order.opening, order.machine
+            self._store_buffers = _StoreBuffers(*given)
         return verdict
 
     def receive_vector(self, order: Multiply) -> NDArray[Any]:
         """Receive W, or the part of this machine."""
+        if self._exchange.vector is not None:
+            return self._exchange.vector
         served, product = self._buffers, order.product
-        if self._content is not None:
-            return served.part_of(self._content, product)
         values = served.receive_buffer(product)
         if product.adjoint:
             wait_for([self._comm.Iscatterv(None, values, root=MASTER)], values.nbytes)
@@ -134,7 +135,7 @@ class CollectiveMachineEnd:
         finite = not product.adjoint or bool(np.isfinite(answers).all())
         fields = pack_report(report, served.machine, finite)
         self._problem = report.problem or self._problem
-        message = served.answer_message(product)
+        message = self._exchange.message
         if message is None:
             self._report[:] = fields
             self._send_separately(product, answers)
@@ -160,20 +161,35 @@ class CollectiveMachineEnd:
         wait_for([value_request, report_request], values.nbytes, history=self._history)
 
 
+class _Exchange(NamedTuple):
+    """The short data of a machine in steps of one product, with the same rows.
+
+    Attributes
+    ----------
+    vector : ndarray or None
+        W, or the coefficients of this machine, in the order; None if they are sent separately.
+    message : AnswerMessage or None
+        For answers and report; None if they are sent separately.
+    """
+
+    vector: NDArray[Any] | None
+    message: AnswerMessage | None
+
+
 class _StoreBuffers:
     """The sizes and buffers of a store."""
 
-    def __init__(self, comm: MPI.Intracomm, opening: Opening, machine: int) -> None:
-        self._comm = comm
+    def __init__(self, comm: MPI.Intracomm, orders: Orders, opening: Opening, machine: int) -> None:
+        self._comm, self._orders = comm, orders
         self.machine = machine
         self.columns = opening.manifest.columns
         self.dtype = opening.arithmetic
-        self.sizes = Sizes(opening)
+        self._sizes = Sizes(opening)
         self.several_nodes = opening.several_nodes
         self.count = 0
         self._before = 0  # rows of the machines before it
         self._buffer = np.empty(self.columns, self.dtype)
-        self._messages: dict[Product, AnswerMessage] = {}  # for the rows of this machine
+        self._exchanges: dict[Product, _Exchange] = {}  # for the rows of this machine
 
     def assign(self, assignment: Assignment) -> Intervals:
         """Use this assignment from now on; returns the rows of this machine."""
@@ -183,8 +199,21 @@ class _StoreBuffers:
         self._before = int(assignment.loads[before].sum())
         return assignment.intervals(self.machine)
 
-    def part_of(self, content: NDArray[np.uint8], product: Product) -> NDArray[Any]:
-        """Return W, or the coefficients of this machine among those of all."""
+    def exchange_of(self, product: Product) -> _Exchange:
+        """Return the short data of this product; those of a few products are kept."""
+        exchange = self._exchanges.get(product)
+        if exchange is None:
+            if len(self._exchanges) == _MAX_EXCHANGES:
+                self.free()
+            exchange = _Exchange(self._short_vector(product), self._answer_message(product))
+            self._exchanges[product] = exchange
+        return exchange
+
+    def _short_vector(self, product: Product) -> NDArray[Any] | None:
+        """Return the place of the vector in the order; None if it is sent separately."""
+        content = self._orders.buffer(self._sizes.shared(product))
+        if content is None:
+            return None
         values = content.view(self.dtype)
         if product.adjoint:
             return values.reshape(-1, product.columns)[self._before : self._before + self.count]
@@ -199,18 +228,15 @@ class _StoreBuffers:
             self._buffer = np.empty(size, self.dtype)
         return self._buffer[:size].reshape(shape)
 
-    def answer_message(self, product: Product) -> AnswerMessage | None:
+    def _answer_message(self, product: Product) -> AnswerMessage | None:
         """Return the message for answers and report; None if they are sent separately."""
-        message = self._messages.get(product)
-        if message is None and self.sizes.answers_are_short(product):
-            if len(self._messages) == _MAX_MESSAGES:
-                self.free()
-            rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.count, self.dtype)
-            numbers = rows * product.columns if self.count else 0
-            self._messages[product] = message = AnswerMessage(self._comm, numbers, dtype)
-        return message
+        if not self._sizes.answers_are_short(product):
+            return None
+        rows, dtype = (self.columns, _FLOAT64) if product.adjoint else (self.count, self.dtype)
+        return AnswerMessage(self._comm, rows * product.columns if self.count else 0, dtype)
 
     def free(self) -> None:
         """Free the requests of messages, none of which is active."""
-        free_requests([message.request for message in self._messages.values()])
-        self._messages.clear()
+        messages = [exchange.message for exchange in self._exchanges.values()]
+        free_requests([message.request for message in messages if message is not None])
+        self._exchanges.clear()
