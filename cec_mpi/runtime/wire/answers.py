@@ -58,7 +58,9 @@ def zero_invalid_reports(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> zero_invalid_reports(np.array([0.5, -1.0, np.nan, np.inf]))
     array([0.5, 0. , 0. , 0. ])
     """
-    if not (values.min() >= 0 and values.max() < _MAX_REPORTED):  # as in hardly any step
+    # `argmin` is faster than `min`, and finds NaN, too.
+    least, most = values.item(values.argmin()), values.item(values.argmax())
+    if not (least >= 0 and most < _MAX_REPORTED):  # as in hardly any step
         values[~((values >= 0) & (values < _MAX_REPORTED))] = 0
     return values
 

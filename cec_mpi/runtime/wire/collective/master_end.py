@@ -237,7 +237,7 @@ class CollectiveMasterEnd:
         if not self._is_identity_order:
             self._report_table[:, self._machines] = self._reports[1:][self._ranks].T
         seconds, load_seconds, load_bytes = zero_invalid_reports(self._measured_rows)
-        if not self._flags.any():  # as in nearly every step
+        if not self._flags.item(self._flags.argmax()):  # as in nearly every step
             return Answers(values, seconds, load_seconds, load_bytes, [])
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
         return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))

@@ -228,7 +228,7 @@ class GatherBuffer:
 
     def reports(self, out: Floats) -> None:
         """Copy the reports of ranks from 1 on."""
-        np.take(self._buffer, self._reports, out=out, mode="clip")
+        self._buffer.take(self._reports, out=out, mode="clip")
 
     def concatenate_into(self, out: NDArray[Any]) -> None:
         """Copy all answers."""
