@@ -124,8 +124,11 @@ def is_finite(values: NDArray[np.floating]) -> bool:
     >>> is_finite(np.array([1.0, 2.0])), is_finite(np.array([1.0, np.inf]))
     (True, False)
     """
-    blocks = (values[first : first + _CACHE_BLOCK] for first in range(0, len(values), _CACHE_BLOCK))
-    return all(np.isfinite(block).all() for block in blocks)
+    for first in range(0, len(values), _CACHE_BLOCK):
+        finite = np.isfinite(values[first : first + _CACHE_BLOCK])
+        if not finite.item(finite.argmin()):  # faster than `all` for short vectors
+            return False
+    return True
 
 
 def _overlap(intervals: Intervals, others: Intervals) -> bool:

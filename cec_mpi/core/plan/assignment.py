@@ -292,7 +292,7 @@ def count_rows(intervals: Iterable[tuple[int, int]]) -> int:
     >>> count_rows([(0, 2), (5, 9)])
     6
     """
-    return sum(stop - start for start, stop in intervals)
+    return sum([stop - start for start, stop in intervals])
 
 
 def as_integers(name: str, values: ArrayLike) -> Ints:

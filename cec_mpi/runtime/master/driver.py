@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
@@ -66,16 +65,20 @@ def states_of(roster: Roster) -> dict[int, State]:
     }
 
 
-@contextmanager
-def poison_hub_on_interrupt(hub: ElasticHub) -> Iterator[None]:
-    """Mark the hub as unusable if the block is interrupted, because a message may be incomplete."""
-    hub.is_poisoned = True
-    try:
-        yield
-    except CecError:  # the hub is as it should be
-        hub.is_poisoned = False
-        raise
-    hub.is_poisoned = False
+class _PoisonOnInterrupt:
+    """Marks a hub as unusable if a block is interrupted, because a message may be incomplete."""
+
+    __slots__ = ("_hub",)
+
+    def __init__(self, hub: ElasticHub) -> None:
+        self._hub = hub
+
+    def __enter__(self) -> None:
+        self._hub.is_poisoned = True
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, CecError):  # the hub is as it should be
+            self._hub.is_poisoned = False
 
 
 class StepDriver:
@@ -109,6 +112,7 @@ class StepDriver:
         self._end, self._hub, self._clock = end, end.hub, end.hub.clock
         self._state, self._recorder, self._on_damage = state, recorder, on_damage
         self._busy = busy
+        self._poison_on_interrupt = _PoisonOnInterrupt(self._hub)
         self._expected = _NOBODY
         self._has_changed = True  # since it was last looked who is about to be available
         self._reasons: dict[int, str] = {}  # why machines are excluded
@@ -120,7 +124,7 @@ class StepDriver:
 
     def poll_hub(self, until: float = -math.inf) -> bool:
         """Process pending events; return whether there were any. See `ElasticHub.events`."""
-        with poison_hub_on_interrupt(self._hub):
+        with self._poison_on_interrupt:
             events = list(self._hub.events(until))
             for event in events:
                 if isinstance(event, JobsAnswered):
@@ -134,7 +138,7 @@ class StepDriver:
 
     def follow_instructions(self) -> Outcome:
         """Follow all instructions until one says that the step begins, ends or waits."""
-        with poison_hub_on_interrupt(self._hub):
+        with self._poison_on_interrupt:
             if self._has_changed or self._hub.roster.vacant:
                 self._update_expected()
             while True:

@@ -34,6 +34,8 @@ class Job:
         What the rows are multiplied with: W, shape (k, r), or coefficients, (count, k).
     sent_at : float
         When the job was sent, in seconds of the hub's clock.
+    count : int
+        The number of rows.
     report_fields : ReportFields
         The report of the machine, once it has answered.
     pieces : list of ndarray
@@ -55,6 +57,10 @@ class Job:
     pieces: list[NDArray[Any]] = field(default_factory=list)
     tracker: Any = None
     is_held: bool = False
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = count_rows(self.request.intervals)
 
     @property
     def machine(self) -> int:  # noqa: D102
@@ -64,11 +70,6 @@ class Job:
     def intervals(self) -> Intervals:
         """The rows, ascending."""
         return self.request.intervals
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return count_rows(self.request.intervals)
 
     @property
     def failed(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -290,7 +291,7 @@ class Opening:
         """Whether the machines measure their speed for an emulation."""
         return self.options.measures_speed
 
-    @property
+    @cached_property
     def arithmetic(self) -> np.dtype[Any]:
         """The dtype in which vectors and answers are sent and products are computed."""
         is_double = self.options.precision == "double"

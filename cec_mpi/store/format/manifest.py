@@ -354,7 +354,7 @@ class Manifest(Struct, frozen=True, kw_only=True, dict=True, metaclass=_Abstract
         """Bytes of an entry of the shards."""
         return np.dtype(self.dtype).itemsize
 
-    @property
+    @cached_property
     def shard_bytes(self) -> int:
         """Size of the largest shard file."""
         return max(shard.bytes for shard in self.shards)

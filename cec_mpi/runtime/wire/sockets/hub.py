@@ -709,27 +709,32 @@ class SocketHub:
 
     def _take_answer(self, peer: Peer) -> None:
         jobs, frames = peer.sent.popleft(), peer.answers.popleft()
-        for job in jobs:
-            job.is_held = False
-        columns = self._manifest.columns * jobs[0].product.columns
+        opening, host = self._current_opening, peer.host
+        manifest = opening.manifest
+        columns = manifest.columns * jobs[0].product.columns
         try:
-            answers = unpack_answer(frames, jobs, columns, self._current_opening.arithmetic)
+            answers = unpack_answer(frames, jobs, columns, opening.arithmetic)
         except ValueError:
             self._exclude(peer, "its answer has the wrong length")
             return
-        seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(peer.host.machines))
+        finally:
+            for job in jobs:
+                job.is_held = False
+        seconds = (time.monotonic() - jobs[0].sent_at) * max(1, len(host.machines))
+        is_leaving = False
         for job, reported, job.pieces in zip(jobs, *answers, strict=True):
-            job.report_fields = bound_report(reported, seconds, self._manifest.shard_bytes)
+            job.report_fields = bound_report(reported, seconds, manifest.shard_bytes)
+            is_leaving |= bool(reported.leaving)
         peer.unsolicited = 0
         self._events.append(JobsAnswered(jobs))
-        if peer.host.is_excluded:
+        if host.is_excluded:
             return
-        if any(job.report_fields.leaving for job in jobs):
+        if is_leaving:
             self._exclude(peer, LEAVE_REASON, Left)
             return
-        answered = {job.machine for job in jobs}.union(peer.host.machines)
-        for machine in answered.difference(job.machine for job in peer.jobs):
-            self.roster.mark_answered(peer.rank, machine)
+        unanswered = {job.machine for job in peer.jobs}
+        for machine in {*host.machines, *[job.machine for job in jobs]} - unanswered:
+            self.roster.mark_answered(host.rank, machine)
 
     # Hosts take machines.
 

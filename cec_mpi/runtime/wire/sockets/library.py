@@ -90,9 +90,10 @@ def send(
     socket: zmq.Socket[bytes], parts: Sequence[Any], frames: Sequence[Any], flags: int = 0
 ) -> None:
     """Begin to send a message of some parts, which are copied, and frames of `to_frames`."""
-    last = len(parts) + len(frames) - 1
-    for number, part in enumerate(itertools.chain(parts, frames)):
-        socket.send(part, flags | _MORE if number < last else flags)
+    *others, last = *parts, *frames
+    for part in others:
+        socket.send(part, flags | _MORE)
+    socket.send(last, flags)
 
 
 def open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:

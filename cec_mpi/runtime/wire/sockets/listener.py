@@ -283,14 +283,16 @@ class Listener:
         while self._readable:
             number = self._readable.pop(0)
             router = self._sockets[number]
-            if is_readable(router):
-                self._readable.append(number)  # many messages on one do not delay the other's
-                caller = router.recv()
-                frames = [router.recv(copy=False)]
-                while frames[-1].more:
-                    frames.append(router.recv(copy=False))
-                self._last = frames[0]
-                return _SOCKETS[number] + caller, [frame.buffer for frame in frames]
+            try:
+                caller = router.recv(_NEVER_WAIT)
+            except self._zmq.Again:
+                continue
+            self._readable.append(number)  # many messages on one do not delay the other's
+            frames = [router.recv(copy=False)]
+            while frames[-1].more:
+                frames.append(router.recv(copy=False))
+            self._last = frames[0]
+            return _SOCKETS[number] + caller, [frame.buffer for frame in frames]
         return None
 
     def track_disconnect(self) -> None:

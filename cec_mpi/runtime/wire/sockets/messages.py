@@ -131,8 +131,7 @@ def pack_jobs(jobs: Sequence[Job]) -> tuple[bytes, list[NDArray[Any]]]:
     head = struct.pack(f"={len(numbers)}q", *numbers)
     if not length:
         return head, contents
-    padding = bytes(-length % _NUMBER)
-    return b"".join([head, *[content.tobytes() for content in contents], padding]), []
+    return b"".join([head, *contents, bytes(-length % _NUMBER)]), []  # type: ignore[list-item]
 
 
 def unpack_answer(
