@@ -8,9 +8,9 @@ from cec_mpi.runtime.availability.models import (
     ListedAvailability,
     RandomAvailability,
     all_available,
-    checked_set,
     from_counts,
     seconds_between,
+    validate_machines,
 )
 from cec_mpi.runtime.availability.numbers import read_machines
 from cec_mpi.runtime.availability.reading import as_availability, read_availability
@@ -23,7 +23,7 @@ __all__ = [
     "RandomAvailability",
     "all_available",
     "as_availability",
-    "checked_set",
+    "validate_machines",
     "from_command",
     "from_counts",
     "read_availability",

@@ -49,7 +49,7 @@ def test_looking_at_an_operator_asks_nobody(store):
 
     asked = []
     with cec_mpi.open_operator(store, None, availability=available) as X:
-        assert repr(X).endswith("available machines given by a function>")
+        assert repr(X).endswith("available machines set by a function>")
         assert asked == []
 
 
@@ -81,7 +81,7 @@ def test_what_a_task_gets_and_what_one_passes(tmp_path):
     checkpoint = CheckpointFile(tmp_path, {}, ResumeState({}), Interval(), lambda: 0)
     assert repr(checkpoint).endswith("written when the run ends early>")
     assert repr(NO_CHECKPOINT) == "<no checkpoint>"
-    assert repr(Recorder()) == "<Recorder, steps so far: 0>"
+    assert repr(Recorder()) == "<Recorder of 0 steps>"
     assert (
         repr(ListedAvailability([(1, 2)], repeat=True))
         == "<availability listed for ticks 0..0, repeated>"

@@ -651,7 +651,7 @@ def _restrict_to_first(
     except InputError:
         if machines == total:
             raise
-        return availability(total).among(range(1, machines + 1))
+        return availability(total).restrict_to(range(1, machines + 1))
 
 
 def _add_times(question: AdviceRequest, choice: Choice, outcomes: Sequence[Outcome]) -> Choice:

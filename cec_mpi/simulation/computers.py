@@ -115,12 +115,12 @@ class ComputerAvailability:
             self._cache[up] = tuple(n for computer in up for n in self._machines[computer - 1])
         return self._cache[up]
 
-    def most_from(self, tick: int) -> int:
+    def max_available(self, tick: int) -> int:
         """Return the largest number of machines that may be available from this tick on."""
         largest = sorted(map(len, self._machines), reverse=True)
-        return sum(largest[: self._computers.most_from(tick)])
+        return sum(largest[: self._computers.max_available(tick)])
 
-    def among(self, machines: Sequence[int]) -> ComputerAvailability:
+    def restrict_to(self, machines: Sequence[int]) -> ComputerAvailability:
         """Return the same availability with only these machines."""
         kept = frozenset(machines)
         return ComputerAvailability(

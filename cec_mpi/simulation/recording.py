@@ -11,7 +11,7 @@ from msgspec import structs
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.master.schedule import Schedule
-from cec_mpi.runtime.records.recorder import Recorder, counts_of
+from cec_mpi.runtime.records.recorder import Recorder, count_by_kind
 from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.hub import SimulatedHub
 from cec_mpi.simulation.scenario import Outcome
@@ -104,7 +104,7 @@ class SimulatedRecorder(Recorder):
             above_optimum=self._above_optimum,
             bytes_read=self._bytes_read,
             machine_seconds=self._machine_seconds,
-            events={kind: count for kind, count in counts_of(self.events).items() if count},
+            events={kind: count for kind, count in count_by_kind(self.events).items() if count},
             ended="" if ended is None else str(ended),
             exit_code=0 if ended is None else ended.exit_code,
         )

@@ -221,7 +221,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
     found = AvailabilityOptions.resolve_machines(options, model.machines)
     availability = found["availability"]
     if len(found["machines"]) < model.machines:
-        availability = availability.among(found["machines"])
+        availability = availability.restrict_to(found["machines"])
     if seconds_between(availability):
         raise InputError("--availability-command cannot be used in a simulation")
     length = options.tick_seconds
@@ -245,7 +245,7 @@ def replay(model: TimeModel, scheme: Scheme, checkpoint_seconds: float = math.in
             present = np.array(sorted(machines), np.intp) - 1
             left |= before - machines
         if len(machines) < scheme.fewest_machines:
-            if not options.wait or availability.most_from(tick) < scheme.fewest_machines:
+            if not options.wait or availability.max_available(tick) < scheme.fewest_machines:
                 ended = (
                     f"{plural(len(machines), 'machine', 'is', 'are')} available at tick {tick}: a "
                     f"step needs {scheme.fewest_machines}"

@@ -24,9 +24,9 @@ from cec_mpi.runtime.records.directory import (
     SUMMARY,
     SUMMARY_VERSION,
     discard_earlier,
+    move_results_aside,
     prepare_directory,
     remove_if_rejected,
-    set_results_aside,
 )
 from cec_mpi.runtime.session.session import ExecutionMode, Session
 from cec_mpi.simulation.hub import SimulatedHub
@@ -105,7 +105,7 @@ def _run_simulation(scenario: Scenario, directory: Path | None) -> Outcome:
     """Simulate a run, and write its records to a directory."""
     with open_simulation(scenario) as run:
         if directory is not None:
-            set_results_aside(directory)
+            move_results_aside(directory)
             discard_earlier(directory)
         recorder = run.recorder
         lines = nullcontext() if directory is None else open_lines(directory / STEPS, more=False)
@@ -199,7 +199,7 @@ def _events_from_availability(
 ) -> tuple[SessionOptions, tuple[MachineEvent, ...]]:
     """Return options with all machines that are ever available, and their events."""
     length, limit = options.tick_seconds, scenario.seconds
-    availability = options.availability.among(options.machines)
+    availability = options.availability.restrict_to(options.machines)
     if length is None:
         raise InputError(
             "--lost-when-away needs the duration of a tick: expected --tick, or a trace with times"

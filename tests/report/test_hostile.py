@@ -171,7 +171,7 @@ def test_machines_that_a_step_repeats_are_checked_as_in_each_line(tmp_path):
     lines = lines_of_a_run()
     lines[2]["seconds"] = [0.5, 0.5, 0.5]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(InputError, match=r"line 3, .*: expected one for each of 3 machines, got 4"):
+    with pytest.raises(InputError, match=r"line 3, .*: expected 3 entries .*, got 4"):
         read_steps(path)
 
 

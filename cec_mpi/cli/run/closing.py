@@ -15,7 +15,7 @@ import numpy as np
 
 from cec_mpi.runtime.records.directory import SUMMARY
 from cec_mpi.runtime.records.events import KIND_OF
-from cec_mpi.runtime.records.recorder import Recorder, counts_of
+from cec_mpi.runtime.records.recorder import Recorder, count_by_kind
 from cec_mpi.text import join_names, plural, printable
 from cec_mpi.text.terminal import print_note, take_output_error, warn
 
@@ -185,7 +185,7 @@ def stop_message(steps: int, has_checkpoint: bool, resume: str) -> str:
 
 def _events_text(events: Counter[tuple[str, int]]) -> str:
     texts = []
-    for kind, count in counts_of(events).items():
+    for kind, count in count_by_kind(events).items():
         if not count:
             continue
         machines = sorted({machine for name, machine in events if name == kind})

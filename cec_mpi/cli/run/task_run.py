@@ -64,10 +64,10 @@ from cec_mpi.runtime.records.directory import (
     earlier_results,
     has_checkpoint,
     has_earlier_results,
+    move_results_aside,
     prepare_directory,
     read_summary,
     restore_results,
-    set_results_aside,
 )
 from cec_mpi.runtime.records.recorder import Recorder, resume_steps
 from cec_mpi.runtime.session.header import describe_devices, placement_table
@@ -252,7 +252,7 @@ class TaskRun:
         if self.shows_map:
             print_result(printable(placement_table(recorder.common), kept="\n"))
         if not resumed:
-            set_results_aside(self.out)
+            move_results_aside(self.out)
         has_write_error = False
         begin = time.perf_counter()
         try:

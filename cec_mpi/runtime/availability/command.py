@@ -1,4 +1,4 @@
-"""Availability that a user's command prints."""
+"""Availability from the output of a user's command."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cec_mpi.errors import InputError
-from cec_mpi.runtime.availability.models import FunctionAvailability, Machines, checked_set
+from cec_mpi.runtime.availability.models import FunctionAvailability, Machines, validate_machines
 from cec_mpi.runtime.availability.numbers import read_machines
 
 if TYPE_CHECKING:
     import subprocess
 
-_TICK = "CEC_TICK"  # environment variable with the number of the tick
-_SHOWN = 200  # characters of printed text in messages
-_MAX_OUTPUT_BYTES = 1 << 20  # bytes that are read at most
+_TICK_VARIABLE = "CEC_TICK"  # environment variable with the number of the tick
+_MAX_QUOTED = 200  # characters of output in messages
+_MAX_OUTPUT_BYTES = 1 << 20
 
 
 def from_command(
@@ -30,21 +30,21 @@ def from_command(
     Parameters
     ----------
     command : str
-        Command line, split as by a shell but run without one. The environment
-        variable ``CEC_TICK`` has the number of the tick. The command prints machine numbers or
-        ranges (``1-3``), separated by white space or commas, or a JSON list of numbers. It prints
-        nothing if no machine is available.
+        Command line, split as by a shell but run without one. The environment variable ``CEC_TICK``
+        holds the number of the tick. The command prints machine numbers or ranges (``1-3``),
+        separated by white space or commas, or a JSON list of numbers. It prints nothing if no
+        machine is available.
     machines : int
         Number of machines of the store, N.
     every : float
-        Seconds for which an answer is valid.
+        Seconds for which the output is valid.
     limit : float
         Time limit of the command in seconds.
 
     Returns
     -------
     FunctionAvailability
-        It raises `InputError` if the command fails, or prints the number of an unknown machine.
+        Its methods raise `InputError` if the command fails or prints an unknown machine number.
 
     Raises
     ------
@@ -70,15 +70,17 @@ def from_command(
 
     def query(tick: int) -> Machines:
         name = f"command {command!r} for tick {tick}"
-        printed = _run_program(name, words, {**os.environ, _TICK: str(tick)}, limit)
-        return checked_set(f"{name} printed {_quote(printed)}: it", _numbers(name, printed), known)
+        printed = _run_program(name, words, {**os.environ, _TICK_VARIABLE: str(tick)}, limit)
+        return validate_machines(
+            f"{name} printed {_quote(printed)}: it", _parse_numbers(name, printed), known
+        )
 
     return FunctionAvailability(machines, query, every)
 
 
 def _run_program(name: str, words: list[str], environment: dict[str, str], limit: float) -> str:
     """Run a program in a new process group, and return its standard output."""
-    import subprocess  # here, because few ranks start a program
+    import subprocess  # imported here, because few ranks start a program
 
     try:
         process = subprocess.Popen(
@@ -118,7 +120,7 @@ class _OutputTooLongError(Exception):
 
 
 def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
-    """Return standard output and error of a process, up to a limit, unlike `communicate`."""
+    """Return standard output and error of a process, whose size is limited."""
     import subprocess
 
     assert process.stdout is not None
@@ -129,20 +131,20 @@ def _read_output(process: subprocess.Popen[bytes], limit: float) -> list[str]:
         for descriptor in printed:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
-            left = due - time.monotonic()
-            if left <= 0:
+            remaining = due - time.monotonic()
+            if remaining <= 0:
                 raise subprocess.TimeoutExpired(process.args, limit)
-            for key, _ in selector.select(left):
-                found = os.read(key.fd, 1 << 16)
-                if not found:
+            for key, _ in selector.select(remaining):
+                chunk = os.read(key.fd, 1 << 16)
+                if not chunk:
                     selector.unregister(key.fd)
-                printed[key.fd] += found
+                printed[key.fd] += chunk
                 if len(printed[key.fd]) > _MAX_OUTPUT_BYTES:
                     raise _OutputTooLongError
     return [text.decode("utf-8", errors="replace") for text in printed.values()]
 
 
-def _numbers(name: str, printed: str) -> list[int]:
+def _parse_numbers(name: str, printed: str) -> list[int]:
     try:
         if printed.lstrip().startswith("["):
             numbers: list[int] = json.loads(printed)
@@ -152,11 +154,14 @@ def _numbers(name: str, printed: str) -> list[int]:
         return list(read_machines(printed.replace(",", " ").split()))
     except (ValueError, RecursionError):
         raise InputError(
-            f"{name} printed {_quote(printed)}, expected numbers of machines, such as 1-3 5 or "
-            "[1, 2]"
+            f"{name} printed {_quote(printed)}, expected machine numbers, such as 1-3 5 or [1, 2]"
         ) from None
 
 
 def _quote(text: str) -> str:
     text = text.strip()
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...") if text else "nothing"
+    return (
+        repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "...")
+        if text
+        else "nothing"
+    )

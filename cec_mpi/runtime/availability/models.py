@@ -1,7 +1,7 @@
 """Models of availability: a set of available machines for each tick.
 
 A tick is a step, unless ticks have a duration. Availability comes from files, a seeded random
-model, a function or a command; or all machines are available.
+model, a function or a command. By default all machines are available.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ PAPER_AVAILABLE: tuple[Machines, ...] = (
 
 
 class Availability(Protocol):
-    """The machines that are available at each tick."""
+    """Availability of machines at each tick."""
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
 
-    def most_from(self, tick: int) -> int:
-        """Return the largest number of available machines from this tick on."""
+    def max_available(self, tick: int) -> int:
+        """Return the maximum number of available machines from this tick on."""
 
-    def among(self, machines: Sequence[int]) -> Availability:
-        """Return the same availability with only these machines."""
+    def restrict_to(self, machines: Sequence[int]) -> Availability:
+        """Return this availability restricted to some machines."""
 
 
 class ListedAvailability:
-    """A list of sets, one per tick; after the end the last set remains, or the list repeats.
+    """Availability as a list of sets, one for each tick.
+
+    After the end of the list the last set remains, or the list repeats.
 
     Parameters
     ----------
     ticks : sequence of sequences of int
         Available machines at tick 0, 1, ..
     repeat : bool
-        Whether to start again after the end.
+        Whether the list repeats.
     gap_seconds : float, optional
-        Seconds from tick to tick where they were recorded.
+        Seconds between ticks in the recording.
 
     Examples
     --------
@@ -73,19 +75,19 @@ class ListedAvailability:
         self._repeat = repeat
         self.gap_seconds = gap_seconds
         sizes = [len(machines) for machines in reversed(self._ticks)]
-        self._most = list(accumulate(sizes, max))[::-1]  # largest number from each tick on
+        self._max_available = list(accumulate(sizes, max))[::-1]  # from each tick on
 
     def __len__(self) -> int:
         return len(self._ticks)
 
     @property
     def last(self) -> int | None:
-        """The tick after which nothing changes; None if all repeat."""
+        """The last tick with a change; None if the list repeats."""
         return None if self._repeat else len(self._ticks) - 1
 
     def __repr__(self) -> str:
-        again = ", repeated" if self._repeat else ""
-        return f"<availability listed for ticks 0..{len(self._ticks) - 1}{again}>"
+        suffix = ", repeated" if self._repeat else ""
+        return f"<availability listed for ticks 0..{len(self._ticks) - 1}{suffix}>"
 
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
@@ -93,27 +95,27 @@ class ListedAvailability:
             return self._ticks[tick % len(self._ticks)]
         return self._ticks[min(tick, len(self._ticks) - 1)]
 
-    def most_from(self, tick: int) -> int:
-        """Return the largest number of available machines from this tick on."""
-        return self._most[0 if self._repeat else min(tick, len(self._ticks) - 1)]
+    def max_available(self, tick: int) -> int:
+        """Return the maximum number of available machines from this tick on."""
+        return self._max_available[0 if self._repeat else min(tick, len(self._ticks) - 1)]
 
-    def among(self, machines: Sequence[int]) -> ListedAvailability:
-        """Return the same availability with only these machines."""
+    def restrict_to(self, machines: Sequence[int]) -> ListedAvailability:
+        """Return this availability restricted to some machines."""
         kept = frozenset(machines)
-        fewer = _map_distinct(
+        ticks = _map_distinct(
             lambda available: tuple(n for n in available if n in kept), self._ticks
         )
-        return ListedAvailability(fewer, self._repeat, self.gap_seconds)
+        return ListedAvailability(ticks, self._repeat, self.gap_seconds)
 
 
 def _map_distinct(function: Callable[[Any], Machines], ticks: Sequence[Any]) -> list[Machines]:
-    """Return function values of all ticks; traces have many, but few different objects."""
+    """Map a function over ticks, with one call for each distinct object."""
     values = {key: function(tick) for key, tick in {id(tick): tick for tick in ticks}.items()}
     return [values[id(tick)] for tick in ticks]
 
 
 class RandomAvailability:
-    """Each machine is available with probability p at each tick, independently.
+    """Random availability: each machine is available at each tick with probability p.
 
     Examples
     --------
@@ -141,29 +143,29 @@ class RandomAvailability:
         available = rng.random(self._machines) < self._probability
         return tuple((np.flatnonzero(available & self._kept) + 1).tolist())
 
-    def most_from(self, tick: int) -> int:
-        """Return the largest number of available machines from this tick on."""
+    def max_available(self, tick: int) -> int:
+        """Return the maximum number of available machines from this tick on."""
         return int(self._kept.sum())
 
-    def among(self, machines: Sequence[int]) -> RandomAvailability:
-        """Return the same availability with only these machines."""
-        fewer = RandomAvailability(self._machines, self._probability, self._seed)
+    def restrict_to(self, machines: Sequence[int]) -> RandomAvailability:
+        """Return this availability restricted to some machines."""
+        restricted = RandomAvailability(self._machines, self._probability, self._seed)
         chosen = np.isin(np.arange(self._machines) + 1, machines)
-        fewer._kept = self._kept & chosen
-        return fewer
+        restricted._kept = self._kept & chosen
+        return restricted
 
 
 class FunctionAvailability:
-    """Availability from a user's function, which is called at each tick.
+    """Availability from a function.
 
     Parameters
     ----------
     machines : int
         Number of machines of the store, N.
     function : callable
-        Takes the tick and returns the numbers of the available machines.
+        Called with the tick; returns the numbers of the available machines.
     every : float
-        Seconds for which an answer is valid, for all ticks.
+        Seconds for which a result is valid, for all ticks; 0 calls the function for each tick.
 
     Examples
     --------
@@ -178,7 +180,7 @@ class FunctionAvailability:
         self._function = function
         self._machines = frozenset(range(1, machines + 1))
         self._kept = self._machines
-        self._answer: Machines = ()
+        self._result: Machines = ()
         self._valid_until = float("-inf")
 
     def __repr__(self) -> str:
@@ -187,41 +189,41 @@ class FunctionAvailability:
     def at(self, tick: int) -> Machines:
         """Return the numbers of the available machines at a tick, in ascending order."""
         if time.monotonic() >= self._valid_until:
-            answer = self._function(tick)
-            available = checked_set(f"availability at tick {tick}", answer, self._machines)
-            self._answer = tuple(n for n in available if n in self._kept)
+            result = self._function(tick)
+            available = validate_machines(f"availability at tick {tick}", result, self._machines)
+            self._result = tuple(n for n in available if n in self._kept)
             self._valid_until = time.monotonic() + self.every
-        return self._answer
+        return self._result
 
-    def most_from(self, tick: int) -> int:
-        """Return the largest number of available machines from this tick on."""
+    def max_available(self, tick: int) -> int:
+        """Return the maximum number of available machines from this tick on."""
         return len(self._kept)
 
-    def among(self, machines: Sequence[int]) -> FunctionAvailability:
-        """Return the same availability with only these machines."""
-        fewer = FunctionAvailability(len(self._machines), self._function, self.every)
-        fewer._kept = self._kept & frozenset(machines)
-        return fewer
+    def restrict_to(self, machines: Sequence[int]) -> FunctionAvailability:
+        """Return this availability restricted to some machines."""
+        restricted = FunctionAvailability(len(self._machines), self._function, self.every)
+        restricted._kept = self._kept & frozenset(machines)
+        return restricted
 
 
 def is_settled(availability: Availability, tick: int) -> bool:
-    """Return whether it is known that availability does not change after a tick."""
+    """Return whether availability certainly does not change after a tick."""
     last = getattr(availability, "last", None)
     return last is not None and tick >= last
 
 
 def seconds_between(availability: Availability) -> float:
-    """Return for how many seconds availability cannot change; 0 for most models."""
+    """Return the seconds for which availability stays valid; 0 for most models."""
     return float(getattr(availability, "every", 0.0))
 
 
-def checked_set(name: str, machines: Iterable[int] | str, known: frozenset[int]) -> Machines:
-    """Return machine numbers, given as numbers or text, each once and in ascending order.
+def validate_machines(name: str, machines: Iterable[int] | str, known: frozenset[int]) -> Machines:
+    """Return the distinct machine numbers of a set or text, in ascending order.
 
     Raises
     ------
     InputError
-        They are not numbers, or a machine is unknown.
+        An entry is not a number, or a machine is unknown.
     """
     try:
         listed = read_machines(machines) if isinstance(machines, str) else machines
@@ -230,11 +232,13 @@ def checked_set(name: str, machines: Iterable[int] | str, known: frozenset[int])
         raise InputError(f"{name} is {machines!r}, expected a set of machine numbers") from None
     for number in numbers:
         if number not in known:
-            raise InputError(f"{name} has machine {number}, expected numbers from {_listed(known)}")
+            raise InputError(
+                f"{name} has machine {number}, expected numbers from {_format_machines(known)}"
+            )
     return numbers
 
 
-def _listed(machines: frozenset[int]) -> str:
+def _format_machines(machines: frozenset[int]) -> str:
     if machines == frozenset(range(1, len(machines) + 1)):
         return f"1..{len(machines)}"
     return ",".join(map(str, sorted(machines)))
@@ -248,9 +252,9 @@ def all_available(machines: int) -> ListedAvailability:
 def from_counts(
     counts: Sequence[int], machines: int, repeat: bool = False, gap_seconds: float | None = None
 ) -> ListedAvailability:
-    """Return the availability with these numbers of machines at each tick.
+    """Return the availability for a number of machines at each tick.
 
-    A count c stands for machines 1..c. Counts above the number of machines stand for all.
+    A count c means that machines 1..c are available. Larger counts mean all machines.
 
     Examples
     --------

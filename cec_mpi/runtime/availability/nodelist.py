@@ -1,4 +1,4 @@
-"""Lists of nodes as Slurm writes them, such as ``n[1-4],login``."""
+"""Node lists of Slurm, such as ``n[1-4],login``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import re
 from cec_mpi.errors import InputError
 
 _HOST_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-_MAX_HOSTS = 100_000  # so that a mistyped node list does not fill the memory
+_MAX_HOSTS = 100_000  # a typing error must not exhaust memory
 
 
 def expand_nodelist(text: str) -> list[str]:
-    """Expand a node list of Slurm to the names of hosts.
+    """Return the host names of a node list.
 
     Raises
     ------
@@ -26,28 +26,31 @@ def expand_nodelist(text: str) -> list[str]:
     ['login', 'n1', 'n2', 'n08', 'n09', 'n10']
     """
     names: list[str] = []
-    for part in re.split(r",(?![^\[]*\])", text):  # at commas outside of brackets
+    for part in re.split(r",(?![^\[]*\])", text):  # commas outside brackets
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices = [
-            _numbers(piece, text) if index % 2 else [piece] for index, piece in enumerate(pieces)
+            _expand_bracket(piece, text) if index % 2 else [piece]
+            for index, piece in enumerate(pieces)
         ]
         if math.prod(map(len, choices)) > _MAX_HOSTS:
             raise InputError(f"nodes {text!r}: expected at most {_MAX_HOSTS} hosts")
         names += map("".join, itertools.product(*choices))
-    if wrong := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
+    if invalid := [name for name in names if not re.fullmatch(_HOST_NAME, name)]:
         raise InputError(
-            f"nodes {text!r}: found {wrong[0]!r}, expected a list such as n[1-4],login"
+            f"nodes {text!r}: found {invalid[0]!r}, expected a list such as n[1-4],login"
         )
     return names
 
 
-def _numbers(text: str, whole: str) -> list[str]:
-    """Return the numbers in a bracket, such as ``1-2,08-10``, with leading zeros."""
+def _expand_bracket(text: str, nodelist: str) -> list[str]:
+    """Return the numbers of a bracket, such as ``1-2,08-10``, with leading zeros."""
     numbers: list[str] = []
     for part in text.split(","):
-        found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not found or not 0 <= last - first < _MAX_HOSTS:
-            raise InputError(f"nodes {whole!r}: found [{text}], expected numbers such as [1-4,7]")
-        numbers += (f"{number:0{len(found[1])}d}" for number in range(first, last + 1))
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not match or not 0 <= last - first < _MAX_HOSTS:
+            raise InputError(
+                f"nodes {nodelist!r}: found [{text}], expected numbers such as [1-4,7]"
+            )
+        numbers += (f"{number:0{len(match[1])}d}" for number in range(first, last + 1))
     return numbers

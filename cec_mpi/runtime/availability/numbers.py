@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MAX_RANGE = 1 << 20  # machines of a range: a typing error must not fill the memory
+_MAX_RANGE = 1 << 20  # machines of a range; a typing error must not exhaust memory
 
 
 def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
-    """Read machine numbers and ranges, in the given order.
+    """Parse machine numbers and ranges; keep their order.
 
     Parameters
     ----------
     text : str or iterable of str
-        Text with commas, or its parts.
+        Comma-separated text, or its parts.
 
     Raises
     ------
@@ -28,15 +28,15 @@ def read_machines(text: str | Iterable[str]) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in text.split(",") if isinstance(text, str) else text:
         first, dash, last = part.strip().partition("-")
-        start = _number(first)
-        stop = _number(last) if dash else start
+        start = _parse_number(first)
+        stop = _parse_number(last) if dash else start
         if start > stop or stop - start >= _MAX_RANGE:
             raise ValueError(f"{part.strip()!r}: expected machine numbers, such as 1-3,5")
         numbers += range(start, stop + 1)
     return tuple(numbers)
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"{text!r}: expected machine numbers, such as 1-3,5")

@@ -1,4 +1,4 @@
-"""Availability from values and files; the format is detected from the content."""
+"""Availability from values and files; the format of a file is detected from its content."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cec_mpi.runtime.availability.models import (
     FunctionAvailability,
     ListedAvailability,
     all_available,
-    checked_set,
     from_counts,
+    validate_machines,
 )
 from cec_mpi.runtime.availability.timed import (
     is_event_trace,
-    is_jobs,
+    is_job_trace,
     read_events,
     read_jobs,
 )
@@ -32,41 +32,43 @@ EXAMPLE = "example"  # name of the included trace
 _EXAMPLE_FILE = Path(__file__).parent / "traces" / "example.csv"
 
 
-def as_availability(given: Any, machines: int) -> Availability:
+def as_availability(value: Any, machines: int) -> Availability:
     """Convert a value to an availability.
 
     Parameters
     ----------
-    given : Availability, path, callable, iterable of int, sequence of sets, or None
+    value : Availability, path, callable, iterable of int, sequence of sets, or None
         A path is read by `read_availability`. A callable takes the tick and returns machine
-        numbers. A set of machine numbers stays available until it is replaced. A sequence of sets
-        has one set for each tick, and the last one remains. None stands for all machines.
+        numbers. A set of machine numbers applies to all ticks. A sequence of sets has one set for
+        each tick, and the last set remains. None means all machines.
     machines : int
         Number of machines of the store, N.
 
     Raises
     ------
     InputError
-        Unsupported type.
+        The type of the value is not supported.
     """
-    if given is None:
+    if value is None:
         return all_available(machines)
-    if isinstance(given, str | os.PathLike):
-        return read_availability([given], machines)
-    if hasattr(given, "at") and hasattr(given, "among"):
-        found: Availability = given
-        return found
-    if callable(given):
-        return FunctionAvailability(machines, given)
+    if isinstance(value, str | os.PathLike):
+        return read_availability([value], machines)
+    if hasattr(value, "at") and hasattr(value, "restrict_to"):
+        availability: Availability = value
+        return availability
+    if callable(value):
+        return FunctionAvailability(machines, value)
     known = frozenset(range(1, machines + 1))
-    if isinstance(given, Sequence) and all(isinstance(up, Iterable) for up in given):
+    if isinstance(value, Sequence) and all(
+        isinstance(machines_up, Iterable) for machines_up in value
+    ):
         return ListedAvailability(
             [
-                checked_set(f"availability at tick {tick}", up, known)
-                for tick, up in enumerate(given)
+                validate_machines(f"availability at tick {tick}", machines_up, known)
+                for tick, machines_up in enumerate(value)
             ]
         )
-    return ListedAvailability([checked_set("availability", given, known)])
+    return ListedAvailability([validate_machines("availability", value, known)])
 
 
 def read_availability(
@@ -79,15 +81,14 @@ def read_availability(
     Parameters
     ----------
     paths : path or sequence of paths
-        One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row per tick and a 0/1 column
-        per machine; lines ``time,add|remove,node``; the output of ``sacct -P``; or JSON
-        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``. Several files with counts are
-        groups of machines, whose counts are added. ``"example"`` is a trace of 16 spot machines
-        for a day.
+        One file: JSON ``{"available": [[1, 2, 3], ..]}``; CSV with a row for each tick and a 0/1
+        column for each machine; lines ``time,add|remove,node``; the output of ``sacct -P``; or JSON
+        ``{"metadata": {"gap_seconds": g}, "data": [count, ..]}``. The counts of several files are
+        added. ``"example"`` is an included trace of 16 spot machines over a day.
     machines : int
-        Machines of the store, N.
+        Number of machines of the store, N.
     repeat : bool
-        Whether to start again after the end.
+        Whether the availability repeats after its end.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def read_availability(
     Raises
     ------
     InputError
-        Names the file, the entry, what was found and what was expected.
+        The message names the file, the entry, and the found and expected values.
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
@@ -107,8 +108,8 @@ def read_availability(
     for path, content in zip(paths, contents, strict=True):
         if isinstance(content, ListedAvailability):
             raise InputError(
-                f'{path} lists machines, but several files must have counts (a list "data"), '
-                "which are added"
+                f'{path} lists machines, expected counts (a list "data"), because the counts of '
+                "several files are added"
             )
         groups.append(content)
     if len({gap for _, gap in groups}) > 1:
@@ -117,7 +118,7 @@ def read_availability(
             f"availability files have different gap_seconds ({gaps}), so their counts cannot be "
             "added"
         )
-    # The last count of a shorter file remains, as for a single file.
+    # The last count of a shorter file remains.
     length = max(len(counts) for counts, _ in groups)
     totals = [sum(counts[min(t, len(counts) - 1)] for counts, _ in groups) for t in range(length)]
     return from_counts(totals, machines, repeat, groups[0][1])
@@ -137,7 +138,7 @@ def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], fl
         raise InputError(f"{path} is empty, expected the machines of each tick")
     if is_event_trace(text):
         return read_events(str(path), text, machines)
-    if is_jobs(text):
+    if is_job_trace(text):
         return read_jobs(str(path), text, machines)
     if text.lstrip()[0] not in "{[":
         return _parse_csv(path, text, machines)
@@ -146,7 +147,7 @@ def _read(path: Path, machines: int) -> ListedAvailability | tuple[list[int], fl
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
     if isinstance(content, dict) and isinstance(content.get("available"), list):
-        gap = _gap(path, content.get("gap_seconds"))
+        gap = _parse_gap(path, content.get("gap_seconds"))
         return _parse_sets(path, content["available"], machines, gap)
     if isinstance(content, dict) and isinstance(content.get("data"), list):
         return _parse_counts(path, content)
@@ -157,12 +158,12 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _gap(path: Path, given: object) -> float | None:
-    if given is None:
+def _parse_gap(path: Path, value: object) -> float | None:
+    if value is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e12:
-        raise InputError(f"{path}: gap_seconds is {given!r}, expected a positive number")
-    return float(given)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+        raise InputError(f"{path}: gap_seconds is {value!r}, expected a positive number")
+    return float(value)
 
 
 def _parse_sets(
@@ -171,14 +172,14 @@ def _parse_sets(
     if not ticks:
         raise InputError(f'{path}: "available" is empty, expected a list for each tick')
     for index, entry in enumerate(ticks):
-        where = f'{path}: entry {index} of "available"'
+        place = f'{path}: entry {index} of "available"'
         if not isinstance(entry, list):
-            raise InputError(f"{where} is {entry!r}, expected a list of machine numbers")
+            raise InputError(f"{place} is {entry!r}, expected a list of machine numbers")
         for machine in entry:
             if not _is_count(machine) or not 1 <= machine <= machines:
-                raise InputError(f"{where} has machine {machine!r}, expected 1 to {machines}")
+                raise InputError(f"{place} has machine {machine!r}, expected 1 to {machines}")
         if len(set(entry)) != len(entry):
-            raise InputError(f"{where} lists a machine twice: {entry}")
+            raise InputError(f"{place} lists a machine twice: {entry}")
     return ListedAvailability(ticks, gap_seconds=gap)
 
 
@@ -192,7 +193,9 @@ def _parse_counts(path: Path, content: dict[str, Any]) -> tuple[list[int], float
                 f'{path}: entry {index} of "data" is {count!r}, expected a number of machines'
             )
     metadata = content.get("metadata")
-    return counts, _gap(path, metadata.get("gap_seconds") if isinstance(metadata, dict) else None)
+    return counts, _parse_gap(
+        path, metadata.get("gap_seconds") if isinstance(metadata, dict) else None
+    )
 
 
 def _parse_csv(path: Path, text: str, machines: int) -> ListedAvailability:
@@ -212,5 +215,5 @@ def _parse_csv(path: Path, text: str, machines: int) -> ListedAvailability:
                 "of 0 or 1"
             )
     return ListedAvailability(
-        [[n for n, up in enumerate(row, start=1) if up == "1"] for _, row in rows]
+        [[n for n, machines_up in enumerate(row, start=1) if machines_up == "1"] for _, row in rows]
     )

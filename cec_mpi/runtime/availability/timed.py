@@ -1,7 +1,7 @@
-"""Traces with times: nodes that join and leave, and jobs of Slurm.
+"""Traces with times: events of nodes, and jobs of Slurm.
 
-Each is read in ticks of one minute. A machine is available in a tick if its node is up from the
-tick's beginning to its end.
+They are converted to ticks of one minute. A machine is available in a tick if its node is up during
+the whole tick.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from cec_mpi.errors import InputError
@@ -19,17 +19,17 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.availability.nodelist import expand_nodelist
 from cec_mpi.text import shorten
 
-GAP_SECONDS = 60.0  # of a tick
+GAP_SECONDS = 60.0  # between ticks
 _MAX_TICKS = 5_000_000  # ten years
 _EVENTS = ("add", "remove")
-_MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # words of a header
-_NO_UNIT = ("time", "timestamp", "t")
+_MILLISECONDS = re.compile(r"ms|msecs?|milli[a-z]*")  # unit in a header
+_HEADERS_WITHOUT_UNIT = ("time", "timestamp", "t")
 _UNIX_SECONDS_RANGE = 1e9, 2.5e9  # since 1970: from 2001 to 2049
 _MIN_UNIX_MICROSECONDS = 1e15
 
 
 class UpInterval(NamedTuple):
-    """A period in which a node is up, in seconds; an infinite end is unknown."""
+    """Period in which a node is up, in seconds; the end is infinite if it is unknown."""
 
     node: str
     begin: float
@@ -37,31 +37,31 @@ class UpInterval(NamedTuple):
 
 
 def is_event_trace(text: str) -> bool:
-    """Whether a text is a trace ``time,add|remove,node``, possibly with a header."""
-    heads = [line.split(",") for _, line in _lines(text, 2)]
-    return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in heads)
+    """Return whether a text is a trace ``time,add|remove,node``, possibly with a header."""
+    rows = [line.split(",") for _, line in _lines(text, 2)]
+    return any(len(cells) == 3 and cells[1].strip() in _EVENTS for cells in rows)
 
 
-def is_jobs(text: str) -> bool:
-    """Whether a text is the output of ``sacct -P``."""
+def is_job_trace(text: str) -> bool:
+    """Return whether a text is the output of ``sacct -P``."""
     return any("|" in line for _, line in _lines(text, 1))
 
 
 def read_events(path: str, text: str, machines: int) -> ListedAvailability:
-    """Read lines ``time,add|remove,node``, in the order of time.
+    """Read lines ``time,add|remove,node`` in the order of time.
 
-    Times are in milliseconds, or in seconds if the header begins with ``seconds``; other headers
-    are refused. The last state remains.
+    Times are in milliseconds, or in seconds if the header begins with ``seconds``. A header with
+    another unit raises `InputError`. The last state remains.
     """
     intervals: list[UpInterval] = []
     up: dict[str, float] = {}
     scale, has_unit, now = 1e-3, False, -math.inf
-    for place, (number, line) in enumerate(_lines(text)):
+    for index, (number, line) in enumerate(_lines(text)):
         cells = [cell.strip() for cell in line.split(",")]
         where = f"{path}: line {number} is {shorten(line)}"
-        seconds = _finite(cells[0])
-        if place == 0 and seconds is None:
-            scale, has_unit = _scale(where, cells[0])
+        seconds = _parse_finite(cells[0])
+        if index == 0 and seconds is None:
+            scale, has_unit = _time_unit(where, cells[0])
             continue
         if len(cells) != 3 or seconds is None or cells[1] not in _EVENTS or not cells[2]:
             raise InputError(f"{where}, expected a time, add or remove, and a node: 60000,add,n1")
@@ -80,18 +80,18 @@ def read_events(path: str, text: str, machines: int) -> ListedAvailability:
             intervals.append(UpInterval(node, up.pop(node), now))
     intervals += [UpInterval(node, begin, math.inf) for node, begin in up.items()]
     begin = min(interval.begin for interval in intervals)
-    return _listed(path, intervals, begin, now + GAP_SECONDS, machines)
+    return _to_availability(path, intervals, begin, now + GAP_SECONDS, machines)
 
 
-def _scale(where: str, header: str) -> tuple[float, bool]:
-    """Return the seconds of the unit of times, and whether the first cell of a header names it."""
+def _time_unit(where: str, header: str) -> tuple[float, bool]:
+    """Return the unit of times in seconds, and whether the header names it."""
     name = header.lower()
     if name.startswith("seconds"):
         return 1.0, True
     words = [word for word in re.split(r"[\W\d_]+", name) if word]
     if any(_MILLISECONDS.fullmatch(word) for word in words):
         return 1e-3, True
-    if len(words) != 1 or words[0] not in _NO_UNIT:
+    if len(words) != 1 or words[0] not in _HEADERS_WITHOUT_UNIT:
         raise InputError(
             f"{where}, expected times in milliseconds, or a header seconds,... (or ms,...)"
         )
@@ -99,22 +99,22 @@ def _scale(where: str, header: str) -> tuple[float, bool]:
 
 
 def _check_milliseconds(where: str, time: float) -> None:
-    """Raise if a trace without a unit begins with the current time in another unit."""
+    """Raise if the first time of a trace without a unit is a Unix time in another unit."""
     first, last = _UNIX_SECONDS_RANGE
     if first <= time <= last or time >= _MIN_UNIX_MICROSECONDS:
         unit = "seconds" if time <= last else "micro- or nanoseconds"
         raise InputError(
-            f"{where}, which looks like {unit} since 1970, expected times in milliseconds, or a "
-            "header seconds,... (or ms,...)"
+            f"{where}, which seems to be in {unit} since 1970, expected times in milliseconds, or "
+            "a header seconds,... (or ms,...)"
         )
 
 
 def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
-    """Read jobs as ``sacct -P -o JobID,Start,End,State,NodeList`` prints them.
+    """Read the output of ``sacct -P -o JobID,Start,End,State,NodeList``.
 
-    Times may have offsets from UTC, which all or none must have. A node is up while a job runs on
-    it, however the job ends. Jobs that have not started are left
-    out; those that still run do so to the end of the trace, which is then one minute later.
+    Either all times or none have offsets from UTC. A node is up while a job runs on it, however the
+    job ends. Jobs that have not started are ignored. Jobs that are still running extend the trace
+    by one minute, and run to its end.
     """
     rows = _lines(text)
     head = [name.strip() for name in next(rows)[1].split("|")]
@@ -131,29 +131,29 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
         if len(cells) != len(head):
             raise InputError(f"{where} has {len(cells)} columns, expected {len(head)}")
         start, end, nodes = (cells[column].strip() for column in columns)
-        begins = _parse_time(where, "Start", start)
-        if begins is None or nodes in ("", "None assigned"):
+        started = _parse_time(where, "Start", start)
+        if started is None or nodes in ("", "None assigned"):
             continue
         try:
             names = expand_nodelist(nodes)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        ends = _parse_time(where, "End", end)
-        for time in (begins, ends or begins):
+        ended = _parse_time(where, "End", end)
+        for time in (started, ended or started):
             if has_offset is None:
                 has_offset = time.tzinfo is not None
             if has_offset != (time.tzinfo is not None):
                 raise InputError(
-                    f"{where} has times from {start} to {end}, but others have "
-                    f"{'an' if has_offset else 'no'} offset from UTC: expected one for all times, "
-                    "or for none"
+                    f"{where} has times from {start} to {end}, but earlier times have "
+                    f"{'an' if has_offset else 'no'} offset from UTC: expected offsets for all "
+                    "times, or for none"
                 )
-        interval = UpInterval("", _seconds(begins), _seconds(ends))
+        interval = UpInterval("", _seconds(started), _seconds(ended))
         if interval.end < interval.begin:
-            advice = (
+            hint = (
                 "" if has_offset else " (TZ=UTC sacct prints times without daylight saving changes)"
             )
-            raise InputError(f"{where}: End {end} is before Start {start}{advice}")
+            raise InputError(f"{where}: End {end} is before Start {start}{hint}")
         intervals += [interval._replace(node=name) for name in names]
     if not intervals:
         raise InputError(f"{path} has no job that has started")
@@ -161,22 +161,24 @@ def read_jobs(path: str, text: str, machines: int) -> ListedAvailability:
         interval.begin if interval.end == math.inf else interval.end for interval in intervals
     )
     if any(interval.end == math.inf for interval in intervals):
-        last += GAP_SECONDS  # in which those that still run are seen
-    return _listed(path, intervals, min(interval.begin for interval in intervals), last, machines)
+        last += GAP_SECONDS  # so that running jobs fill at least one tick
+    return _to_availability(
+        path, intervals, min(interval.begin for interval in intervals), last, machines
+    )
 
 
-def _listed(
+def _to_availability(
     path: str, intervals: list[UpInterval], begin: float, end: float, machines: int
 ) -> ListedAvailability:
-    """Return the availability of machines whose nodes are up from `begin` to `end`."""
+    """Return the availability from `begin` to `end` of machines on these nodes."""
     ticks = _count_ticks(path, 0, (end - begin) // GAP_SECONDS)
-    whole = defaultdict(list)
+    tick_ranges = defaultdict(list)
     for node, first, last in _merge_intervals(intervals):
         start = math.ceil((first - begin) / GAP_SECONDS)
         stop = ticks if last == math.inf else int((last - begin) // GAP_SECONDS)
         if start < stop:
-            whole[node].append((start, stop))
-    changes = dict(_assign_numbers(whole, machines))
+            tick_ranges[node].append((start, stop))
+    changes = dict(_assign_numbers(tick_ranges, machines))
     times = sorted({0, ticks, *(time for time in changes if time < ticks)})
     sets: list[tuple[int, ...]] = []
     for time, following in pairwise(times):
@@ -185,7 +187,7 @@ def _listed(
 
 
 def _merge_intervals(intervals: Iterable[UpInterval]) -> Iterator[UpInterval]:
-    """Yield the stays of each node, with those joined that overlap or touch."""
+    """Yield the intervals of each node; merge those that overlap or touch."""
     current: UpInterval | None = None
     for interval in sorted(intervals):
         if current and current.node == interval.node and interval.begin <= current.end:
@@ -201,36 +203,42 @@ def _merge_intervals(intervals: Iterable[UpInterval]) -> Iterator[UpInterval]:
 def _assign_numbers(
     intervals: dict[str, list[tuple[int, int]]], machines: int
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield ticks at which other machines are available, and these machines.
+    """Yield ticks at which the available machines change, and the available machines.
 
-    A node gets its earlier number if that is free, else the lowest unused number, else the number
+    A node gets its previous number if that is free, else the lowest unused number, else the number
     that has been free longest. If no number is free, the node waits. A number stays free for at
-    least one tick before another node takes it, because that node must read the shard.
+    least one tick before another node gets it, because that node must read the shard.
     """
     arrivals, departures = defaultdict(list), defaultdict(list)
-    for node, stays_of_node in intervals.items():
-        for start, stop in stays_of_node:
+    for node, node_intervals in intervals.items():
+        for start, stop in node_intervals:
             arrivals[start].append(node)
             departures[stop].append(node)
-    free = {number: (-1, number) for number in range(1, machines + 1)}  # since when, and order
+    free = {
+        number: (-1, number) for number in range(1, machines + 1)
+    }  # tick since which it is free, and tie-breaker
     last: dict[str, int] = {}
-    held: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     waiting: dict[str, None] = {}  # in order of arrival
     for tick in sorted({*arrivals, *departures, *(tick + 1 for tick in departures)}):
         for node in departures[tick]:
             waiting.pop(node, None)
-            if node in held:
-                number = held.pop(node)
+            if node in numbers:
+                number = numbers.pop(node)
                 free[number] = tick, number
         waiting |= dict.fromkeys(sorted(arrivals[tick], key=_natural_key))
         for node in list(waiting):
-            usable = [number for number, (since, _) in free.items() if since < tick]
-            if not usable:
+            candidates = [number for number, (since, _) in free.items() if since < tick]
+            if not candidates:
                 break
-            number = last[node] if last.get(node) in usable else min(usable, key=free.__getitem__)
+            number = (
+                last[node]
+                if last.get(node) in candidates
+                else min(candidates, key=free.__getitem__)
+            )
             del free[number], waiting[node]
-            held[node] = last[node] = number
-        yield tick, tuple(sorted(held.values()))
+            numbers[node] = last[node] = number
+        yield tick, tuple(sorted(numbers.values()))
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
@@ -241,20 +249,17 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
 
 def _count_ticks(path: str, first: float, last: float) -> int:
     if last - first > _MAX_TICKS:
-        raise InputError(f"{path} lasts for more than {_MAX_TICKS} minutes: expected fewer")
+        raise InputError(f"{path} covers more than {_MAX_TICKS} minutes: expected fewer")
     return max(1, int(last - first))
 
 
-def _lines(text: str, most: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers."""
-    found = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip())
-    for place, (number, line) in enumerate(found):
-        if place == most:
-            return
-        yield number, line
+def _lines(text: str, limit: int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the first nonblank lines with their numbers, up to a limit."""
+    lines = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip())
+    return islice(lines, limit)
 
 
-def _finite(text: str) -> float | None:
+def _parse_finite(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -263,7 +268,7 @@ def _finite(text: str) -> float | None:
 
 
 def _parse_time(where: str, name: str, text: str) -> datetime | None:
-    """Return a time of sacct; None if Slurm does not know it."""
+    """Parse a time of sacct; return None if it is unknown."""
     if text in ("Unknown", "None", ""):
         return None
     try:
@@ -276,9 +281,9 @@ def _parse_time(where: str, name: str, text: str) -> datetime | None:
 
 
 def _seconds(time: datetime | None) -> float:
-    """Return the seconds between 2000 and a time, which is infinite if it is not known.
+    """Return the seconds since 2000; infinity for an unknown time.
 
-    A time without an offset from UTC is read as UTC.
+    A time without an offset is interpreted as UTC.
     """
     if time is None:
         return math.inf

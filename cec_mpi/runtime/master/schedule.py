@@ -14,9 +14,9 @@ from cec_mpi.runtime.availability.models import (
     Availability,
     FunctionAvailability,
     ListedAvailability,
-    checked_set,
     is_settled,
     seconds_between,
+    validate_machines,
 )
 from cec_mpi.runtime.master.step import Step
 from cec_mpi.runtime.processes.waiting import Clock, never, sleep_at_most
@@ -72,7 +72,7 @@ class Schedule:
         clock: Clock = time,
     ) -> None:
         self._clock = clock
-        self._given = self._availability = availability.among(present)
+        self._given = self._availability = availability.restrict_to(present)
         self._present = frozenset(present)
         self.roster = roster
         self._tick_seconds = tick_seconds
@@ -109,7 +109,7 @@ class Schedule:
         if machines is None:
             self._availability = self._given
             return
-        chosen = checked_set("available", machines, self._present)
+        chosen = validate_machines("available", machines, self._present)
         self._availability = ListedAvailability([chosen])
 
     def listed(self, step: Step) -> set[int]:
@@ -164,7 +164,7 @@ class Schedule:
         tick, waited = self._current(), 0
         needed = recovery, placement, spare
         while placement.tolerated_losses(recovery, available := self._at(tick, machines)) < spare:
-            most = min(self._availability.most_from(tick), len(self._present - self._gone))
+            most = min(self._availability.max_available(tick), len(self._present - self._gone))
             is_possible = placement.max_tolerated_losses(recovery, most) >= spare
             if not self.waits or not is_possible or is_settled(self._availability, tick):
                 if not may_join:

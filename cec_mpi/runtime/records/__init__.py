@@ -1,1 +1,1 @@
-"""Records of a run: a line for each step, in the directory of its results."""
+"""Records of a run: a line for each step, in the directory of the run."""

@@ -1,4 +1,4 @@
-"""The directory of a run, and the results of an earlier run in it."""
+"""The directory of a run, which may hold results of an earlier run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ RESULT = "result.npy"
 CHECKPOINT = "checkpoint.npz"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.npz"
 _RESULTS = (STEPS, SUMMARY, RESULT, CHECKPOINT, PREVIOUS_CHECKPOINT)
-_STORES = ("manifest.json", "incomplete.json")  # files of complete and incomplete stores
+_STORE_FILES = ("manifest.json", "incomplete.json")  # of complete and incomplete stores
 _EARLIER = ".earlier"
-_MAX_HEADER_BYTES = 1 << 26  # bytes
+_MAX_HEADER_BYTES = 1 << 26
 
 
 @contextmanager
@@ -36,17 +36,17 @@ def _directory_errors(path: Path) -> Iterator[None]:
 
 
 def prepare_directory(path: Path, allow_existing: bool) -> None:
-    """Make the directory of a run.
+    """Create the directory of a run.
 
     Raises
     ------
     InputError
-        It holds results and `allow_existing` is false, it is a store, or it cannot be made.
+        It holds results and `allow_existing` is False, it is a store, or it cannot be created.
     """
     try:
         mode = path.stat().st_mode
     except OSError:
-        mode = stat.S_IFDIR  # created below, or an error says why not
+        mode = stat.S_IFDIR  # does not exist, and is created below
     if not stat.S_ISDIR(mode):
         raise InputError(
             f"{path} cannot be used for results: it is {kind_of(mode)}, expected a directory"
@@ -56,24 +56,24 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
     for name in found:
         check_regular(path / name)
     if found and not allow_existing and not _has_no_steps(path, found):
-        what = ", ".join(found)
+        names = ", ".join(found)
         can_resume = not {CHECKPOINT, PREVIOUS_CHECKPOINT}.isdisjoint(found)
         if SUMMARY in found or not (can_resume or STEPS in found):
             raise InputError(
-                f"{path} holds results ({what}): use --resume, --overwrite or a new DIR"
+                f"{path} holds results ({names}): use --resume, --overwrite or another DIR"
             )
         raise InputError(
-            f"{path} holds an incomplete run ({what}): --resume "
-            f"{'continues it' if can_resume else 'restarts it, because there is no checkpoint'}, "
-            "--overwrite starts from the beginning, or use a new DIR"
+            f"{path} holds an incomplete run ({names}): --resume "
+            f"{'continues it' if can_resume else 'restarts it, because it has no checkpoint'}, "
+            "--overwrite starts from the beginning, or use another DIR"
         )
     for directory in (path, path.absolute().parent):
-        if any((directory / name).exists() for name in _STORES):
+        if any((directory / name).exists() for name in _STORE_FILES):
             raise InputError(
-                f"{path} is a store, or in one: give the results a directory of their own"
+                f"{path} is a store, or in a store: expected another directory for results"
             )
     if (path / "logs").is_symlink():
-        raise InputError(f"{path / 'logs'} is a link: expected a directory, or nothing")
+        raise InputError(f"{path / 'logs'} is a link: expected a directory")
     with _directory_errors(path):
         (path / "logs").mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK | os.X_OK):
@@ -81,17 +81,18 @@ def prepare_directory(path: Path, allow_existing: bool) -> None:
 
 
 def earlier_results(path: Path) -> list[str]:
-    """Return the names of files in the directory that runs have written."""
+    """Return the names of result files in a directory."""
     return [name for name in _RESULTS if os.path.lexists(path / name)]
 
 
 @contextmanager
 def remove_if_rejected(path: Path) -> Iterator[None]:
-    """Remove the directory of a run and its logs at the end if the run was refused.
+    """Remove the directory of a run and its logs if the run is rejected.
 
-    They are removed if this context created them, raises an input error, and leaves no results.
+    They are removed if they were created in this context, which raises an input error and leaves no
+    results.
     """
-    made = [
+    created = [
         directory
         for directory in (path / "logs", path, *path.parents)
         if not os.path.lexists(directory)
@@ -100,16 +101,16 @@ def remove_if_rejected(path: Path) -> Iterator[None]:
         yield
     except (InputError, InfeasibleError):
         has_results = any(os.path.lexists(path / name) for name in _RESULTS)
-        if path / "logs" in made and not has_results and is_locked(path) is False:
+        if path / "logs" in created and not has_results and is_locked(path) is False:
             shutil.rmtree(path / "logs", ignore_errors=True)
-            with suppress(OSError):  # something else is in it
-                for directory in made[1:]:
+            with suppress(OSError):  # it is not empty
+                for directory in created[1:]:
                     directory.rmdir()
         raise
 
 
 def _has_no_steps(path: Path, found: list[str]) -> bool:
-    """Return whether a run was killed here before its first step."""
+    """Return whether the directory is of a run that was killed before its first step."""
     if not {STEPS} <= {*found} <= {STEPS, RESULT} or has_earlier_results(path) or is_locked(path):
         return False
     try:
@@ -122,42 +123,42 @@ def _has_no_steps(path: Path, found: list[str]) -> bool:
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Return whether a directory has a checkpoint, damaged or not."""
+    """Return whether a directory has a checkpoint, which may be damaged."""
     return any((path / name).exists() for name in (CHECKPOINT, PREVIOUS_CHECKPOINT))
 
 
-def set_results_aside(path: Path) -> None:
-    """Set the results of an earlier run aside.
+def move_results_aside(path: Path) -> None:
+    """Move the results of an earlier run to a subdirectory.
 
-    Checkpoints are moved first: otherwise a killed run could leave a checkpoint without records,
-    and ``--resume`` would continue from it.
+    Checkpoints are moved first. Otherwise a killed run could leave a checkpoint without records,
+    from which ``--resume`` would continue.
 
     Raises
     ------
     InputError
-        It cannot be written.
+        The directory cannot be written.
     """
     with _directory_errors(path):
-        aside = path / _EARLIER
-        if aside.is_symlink():
-            aside.unlink()
+        subdirectory = path / _EARLIER
+        if subdirectory.is_symlink():
+            subdirectory.unlink()
         for name in reversed(_results_in(path)):
-            aside.mkdir(exist_ok=True)
-            (path / name).rename(aside / name)
+            subdirectory.mkdir(exist_ok=True)
+            (path / name).rename(subdirectory / name)
 
 
 def has_earlier_results(path: Path) -> bool:
-    """Return whether results of an earlier run were set aside."""
+    """Return whether results of an earlier run were moved to the subdirectory."""
     return (path / _EARLIER).is_dir()
 
 
 def discard_earlier(path: Path) -> None:
-    """Remove the results that were set aside, because the run has its own."""
+    """Remove the results of an earlier run, because this run has its own."""
     shutil.rmtree(path / _EARLIER, ignore_errors=True)
 
 
 def restore_results(path: Path) -> None:
-    """Remove the files of the run and restore those that were set aside."""
+    """Replace the results of this run by those of the earlier run."""
     for name in _RESULTS:
         (path / name).unlink(missing_ok=True)
     if (path / _EARLIER).is_dir() and not (path / _EARLIER).is_symlink():
@@ -167,7 +168,7 @@ def restore_results(path: Path) -> None:
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """Return the summary in a directory; None if no run finished there."""
+    """Return the summary in a directory; None if no run has finished."""
     try:
         summary = json.loads(read_regular(path / SUMMARY))
     except (OSError, ValueError, RecursionError):
@@ -178,9 +179,9 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def _results_in(path: Path) -> list[str]:
-    """Return the names of the files of a run's results, with further arrays of its task."""
+    """Return the names of result files in a directory, including all arrays of the task."""
     arrays = (read_summary(path) or {}).get("arrays")
     if not isinstance(arrays, list):
-        arrays = []  # no run that came to its end
+        arrays = []  # the run has not finished
     names = [f"{name}.npy" for name in arrays if isinstance(name, str) and name.isidentifier()]
     return [name for name in dict.fromkeys((*_RESULTS, *names)) if os.path.lexists(path / name)]

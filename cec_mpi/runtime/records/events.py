@@ -1,4 +1,4 @@
-"""Kinds of events, as records and people name them."""
+"""Kinds of events, in records and in messages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from msgspec import Meta
 from cec_mpi.core.elastic.events import Joined, MachineEvent, MachineLate, MachineUnavailable
 
 MAX_COUNT = 2**53
-"""Upper limit of whole numbers: floats represent all smaller ones exactly."""
+"""Limit of integers: floats represent all smaller integers exactly."""
 
 MAX_MACHINES = 100_000
 
 Count = Annotated[int, Meta(ge=0, lt=MAX_COUNT)]
 Machine = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
 Seconds = Annotated[float, Meta(ge=0, le=1e30)]
-"""Seconds; sums of them stay finite."""
+"""Time in seconds, limited so that sums are finite."""
 
 Size = Annotated[float, Meta(ge=0, le=1e300)]
 """A nonnegative magnitude."""
@@ -29,15 +29,15 @@ class EventKind(NamedTuple):
     Attributes
     ----------
     kind : str
-        In the records.
+        Name in the records.
     words : str
-        What happened to a machine.
+        Predicate of a sentence about a machine.
     one, several : str
-        What follows a count of them.
+        Noun after a count of events.
     colour, dark : str
-        In light and dark mode.
+        Colours in light and dark mode.
     mark : str
-        Its shape in charts.
+        Marker in charts.
     """
 
     kind: str
@@ -60,7 +60,7 @@ KINDS = (
         "wrong", "answered wrongly", "wrong answer", "wrong answers", "#8b0000", "#ff6e6e", "s"
     ),
 )
-"""The one table."""
+"""Table of all kinds of events."""
 
 KIND_OF = {kind.kind: kind for kind in KINDS}
 
@@ -81,11 +81,11 @@ Event = TypedDict(
     },
     total=False,
 )
-"""What happened to a machine: first the kind, with the number of the machine, then details."""
+"""Event of a machine: the first key is the kind, with the machine number; then details."""
 
 
 def event_record(event: MachineEvent) -> Event:
-    """Return an event as it is recorded.
+    """Return the record of an event.
 
     Examples
     --------
@@ -93,12 +93,12 @@ def event_record(event: MachineEvent) -> Event:
     ({'late': 3}, {'joined': 2, 'rank': 7})
     """
     if isinstance(event, Joined):
-        found: Event = {"joined": event.machine, "rank": event.rank}
+        record: Event = {"joined": event.machine, "rank": event.rank}
         if event.host:
-            found["host"] = event.host
+            record["host"] = event.host
         if event.device:
-            found["device"] = event.device
-        return found
+            record["device"] = event.device
+        return record
     if isinstance(event, MachineUnavailable):
         return {event.word: event.machine, "reason": event.reason}  # type: ignore[misc]
     if isinstance(event, MachineLate):

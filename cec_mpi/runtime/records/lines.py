@@ -1,6 +1,6 @@
-"""Lines of ``steps.jsonl`` as written: the changed fields, with times to the nanosecond.
+"""Write lines of ``steps.jsonl``: only changed fields, with times in whole nanoseconds.
 
-A step of 500 machines would take 20 kB if each line had everything.
+With all fields, a step of 500 machines would take 20 kB.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from cec_mpi.runtime.records.step import DEFAULTS, FIELDS, VERSION, StepLine, St
 
 _TYPES = {field.name: field.type for field in fields(StepRecord)}
 _LISTS = [name for name, type_ in _TYPES.items() if type_ == list[Seconds]]
-_TIMES = [name for name, type_ in _TYPES.items() if type_ == Seconds]  # others are computed
-_KEPT = [name for name in FIELDS if name not in DEFAULTS]
-_NUMPY_LENGTH = 64  # list length from which NumPy is faster
-_MAX_NANOSECOND_TIME = 2.0**20  # seconds: of longer ones a float has no nanoseconds
+_TIMES = [
+    name for name, type_ in _TYPES.items() if type_ == Seconds
+]  # without optional ones, which are computed
+_WITHOUT_DEFAULT = [name for name in FIELDS if name not in DEFAULTS]
+_MIN_NUMPY_LENGTH = 64  # list length from which NumPy is faster
+_MAX_ROUNDED_SECONDS = 2.0**20  # above this, floats do not resolve nanoseconds
 
 
 class LineWriter:
-    """Writes the lines of one part of a run: a header, then what changes in each step."""
+    """Formats the lines of one part of a run: a header, then the changes of each step."""
 
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
 
     def header(self, common: Mapping[str, Any]) -> str:
-        """Return the first line of a part; the step after it has every field."""
+        """Return the first line of a part; the next step has all fields."""
         self._last = {}
         return _line({"kind": "header", "version": VERSION, **common})
 
@@ -45,7 +47,11 @@ class LineWriter:
             content[name] = _round_all(content[name])
         content["delays"] = {n: _round(seconds) for n, seconds in record.delays.items()}
         last, self._last = self._last, content
-        new = {name: content[name] for name in _KEPT if content[name] != last.get(name, UNSET)}
+        new = {
+            name: content[name]
+            for name in _WITHOUT_DEFAULT
+            if content[name] != last.get(name, UNSET)
+        }
         new |= {name: content[name] for name, value in DEFAULTS.items() if content[name] != value}
         return _line(StepLine(**new))
 
@@ -57,7 +63,7 @@ class LineWriter:
 def _line(content: Any) -> str:
     try:
         text = msgspec.json.encode(content)
-    except UnicodeEncodeError:  # bytes of paths that are not UTF-8 are escaped
+    except UnicodeEncodeError:  # escape bytes of paths that are not UTF-8
         text = msgspec.json.encode(_escape(msgspec.to_builtins(content)))
     return f"{text.decode()}\n"
 
@@ -71,17 +77,17 @@ def _escape(content: Any) -> Any:
 
 
 def _round(seconds: float) -> float:
-    if not 0 <= seconds < _MAX_NANOSECOND_TIME:
+    if not 0 <= seconds < _MAX_ROUNDED_SECONDS:
         return seconds
     return round(seconds * 1e9) / 1e9
 
 
 def _round_all(seconds: Sequence[float]) -> list[float]:
-    if len(seconds) < _NUMPY_LENGTH:
+    if len(seconds) < _MIN_NUMPY_LENGTH:
         largest = max(seconds, default=0.0)
-        if largest < _MAX_NANOSECOND_TIME:  # seconds of a record are never negative
+        if largest < _MAX_ROUNDED_SECONDS:  # times are not negative
             return [round(value * 1e9) / 1e9 for value in seconds] if largest else list(seconds)
         return [_round(value) for value in seconds]
     array = np.asarray(seconds, np.float64)
     largest = array.max()
-    return np.round(array, 9).tolist() if largest < _MAX_NANOSECOND_TIME else array.tolist()  # type: ignore[no-any-return]
+    return np.round(array, 9).tolist() if largest < _MAX_ROUNDED_SECONDS else array.tolist()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Reading ``steps.jsonl``: each line is checked, and completed by those before it."""
+"""Read ``steps.jsonl``: check each line, and complete it from the previous lines."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from cec_mpi.runtime.records.step import (
 from cec_mpi.store.files.regular import NotAFileError, open_regular
 from cec_mpi.text import shorten
 
-MAX_LINE_BYTES = 1 << 25  # bytes: a step of a hundred thousand machines takes a fifth
-MAX_OBJECTS = 1 << 17  # of a line: each event is one, and may take 25 times its bytes when read
-_machines_of = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
+MAX_LINE_BYTES = 1 << 25  # five times a step of a hundred thousand machines
+MAX_OBJECTS = 1 << 17  # JSON objects of a line, which may take 25 times their bytes in memory
+_machine_fields = attrgetter(*(n for n in PER_MACHINE if n != "seconds"), "available", "away")
 _DEFAULT_VALUES: tuple[Any, ...] = tuple(DEFAULTS.get(name, UNSET) for name in FIELDS)
 _REQUIRED = len(FIELDS) - len(DEFAULTS)  # the fields without defaults come first
 
@@ -48,7 +48,7 @@ Line = Header | StepRecord | Note
 
 
 class _AnyHeader(Struct, tag="header", tag_field="kind"):
-    """A header of any version: only those of this one are read by their schema."""
+    """A header of any version; only headers of this version fit the schema `Header`."""
 
     version: Any = 1
 
@@ -58,11 +58,11 @@ _headers = msgspec.json.Decoder(Header)
 
 
 class InvalidLineError(Exception):
-    """An error in a line; the message follows the number of the line."""
+    """An error in a line; the message follows the line number."""
 
 
 LINE_ERRORS = InvalidLineError, msgspec.DecodeError, ValueError, RecursionError
-"""Errors of a line that no run writes."""
+"""Errors of invalid lines."""
 
 
 def decode_line(line: bytes) -> Any:
@@ -71,7 +71,7 @@ def decode_line(line: bytes) -> Any:
     Raises
     ------
     one of LINE_ERRORS
-        No run writes such a line.
+        The line is invalid.
     """
     if len(line) >= MAX_LINE_BYTES:
         raise InvalidLineError(f"has {len(line)} bytes or more: expected one JSON object")
@@ -79,26 +79,26 @@ def decode_line(line: bytes) -> Any:
         raise InvalidLineError(
             f"has more than {MAX_OBJECTS} braces: expected a step with fewer events"
         )
-    found = _lines.decode(line)
-    if isinstance(found, _AnyHeader):
-        if type(found.version) is not int or found.version != VERSION:
+    content = _lines.decode(line)
+    if isinstance(content, _AnyHeader):
+        if type(content.version) is not int or content.version != VERSION:
             raise InvalidLineError(
-                f"begins records of version {shorten(found.version)}: expected version {VERSION}"
+                f"begins records of version {shorten(content.version)}: expected version {VERSION}"
             )
         header = _headers.decode(line)
         if header.started is not UNSET:
             parse_timestamp(header.started)
         header.about = msgspec.json.decode(line)
         return header
-    if isinstance(found, Unfinished | StepLine) and found.events is not UNSET:
-        check_events(found.events)
-    if isinstance(found, Waiting | StepLine) and found.time is not UNSET:
-        parse_timestamp(found.time)
-    return found
+    if isinstance(content, Unfinished | StepLine) and content.events is not UNSET:
+        check_events(content.events)
+    if isinstance(content, Waiting | StepLine) and content.time is not UNSET:
+        parse_timestamp(content.time)
+    return content
 
 
-def _describe(error: Exception) -> str:
-    """Return what is wrong with a line, after its number."""
+def _error_text(error: Exception) -> str:
+    """Return the message of an error, to follow the line number."""
     if type(error) is msgspec.DecodeError:
         return f" is not JSON: {error}"
     problem, _, field = str(error).partition(" - at `$.")
@@ -108,19 +108,19 @@ def _describe(error: Exception) -> str:
 
 
 class LineReader:
-    """Checks lines in their order, and completes the fields of each step."""
+    """Checks lines in order, and completes the fields of each step."""
 
     def __init__(self) -> None:
         self._has_header = False
-        self._last: StepRecord | None = None  # of the part of the last header
-        self._before = _DEFAULT_VALUES  # its fields, or their defaults
+        self._last: StepRecord | None = None  # since the last header
+        self._before = _DEFAULT_VALUES  # fields of the last step, or defaults
         self._step = -1
         self._number = 0
 
-    def take(self, line: bytes) -> Line:
+    def read(self, line: bytes) -> Line:
         """Return the content of a complete line.
 
-        In a step, fields that have not changed are the objects of the step before.
+        Unchanged fields of a step are the same objects as in the previous step.
 
         Raises
         ------
@@ -129,34 +129,32 @@ class LineReader:
         """
         self._number += 1
         try:
-            found = decode_line(line)
-            if self._has_header and isinstance(found, StepLine):
-                return self._complete_step(found)
-            if isinstance(found, Header):
+            content = decode_line(line)
+            if self._has_header and isinstance(content, StepLine):
+                return self._complete_step(content)
+            if isinstance(content, Header):
                 self._has_header, self._last, self._before = True, None, _DEFAULT_VALUES
             elif not self._has_header:
-                raise InvalidLineError("is no header of a record of steps")
+                raise InvalidLineError("is not a header of a record of steps")
         except InvalidLineError as error:
             raise InvalidLineError(f"line {self._number} {error}") from None
         except LINE_ERRORS as error:
-            raise InvalidLineError(f"line {self._number}{_describe(error)}") from None
-        return found  # type: ignore[no-any-return]
+            raise InvalidLineError(f"line {self._number}{_error_text(error)}") from None
+        return content  # type: ignore[no-any-return]
 
     def _complete_step(self, line: Any) -> StepRecord:
-        """Return a step with the fields that its line leaves out."""
+        """Return a step, including the fields that its line omits."""
         values = [
             old if new is UNSET else new
             for new, old in zip(astuple(line), self._before, strict=True)
         ]
         if line.step is UNSET or (self._last is None and UNSET in values):
             missing = FIELDS[values.index(UNSET)] if UNSET in values else "step"
-            raise InvalidLineError(
-                f'has no "{missing}": expected a step as this version records it'
-            )
+            raise InvalidLineError(f'has no "{missing}": expected a step of version {VERSION}')
         record = StepRecord(*values)
         if record.step <= self._step:
             raise InvalidLineError(
-                f"is step {record.step} after step {self._step}: expected ascending numbers"
+                f"is step {record.step} after step {self._step}: expected ascending step numbers"
             )
         self._check_machines(record)
         self._step, self._last = record.step, record
@@ -168,7 +166,7 @@ class LineReader:
         if (
             last is not None
             and len(record.seconds) == len(last.seconds)
-            and all(map(is_, _machines_of(record), _machines_of(last)))
+            and all(map(is_, _machine_fields(record), _machine_fields(last)))
         ):
             return
         lengths = {name: len(getattr(record, name)) for name in PER_MACHINE}
@@ -184,15 +182,15 @@ class Lines:
     Attributes
     ----------
     header : dict
-        The first one.
+        The first header.
     steps : list of StepRecord
         Unchanged fields are the same objects as in the previous step.
     unfinished : list of Event
-        What happened in steps that did not end.
+        Events in steps that did not end.
     end : int
-        Bytes up to the end of the last line that has one.
+        Bytes up to the end of the last complete line.
     size : int
-        Bytes of the file.
+        Size of the file in bytes.
     """
 
     header: dict[str, Any]
@@ -208,21 +206,21 @@ def read_lines(path: Path) -> Lines:
     Raises
     ------
     InputError
-        With the file, the line, the field, what was found and what was expected.
+        The message names the file, the line and the field, and the found and expected values.
     """
     header: dict[str, Any] = {}
     steps: list[StepRecord] = []
     unfinished: list[Event] = []
     end = size = 0
-    for line, found in _checked(path):
+    for line, content in _checked_lines(path):
         size += len(line)
-        end = size if found is not None else end
-        if isinstance(found, StepRecord):
-            steps.append(found)
-        elif isinstance(found, Unfinished):
-            unfinished += found.events
-        elif isinstance(found, Header):
-            header = header or found.about
+        end = size if content is not None else end
+        if isinstance(content, StepRecord):
+            steps.append(content)
+        elif isinstance(content, Unfinished):
+            unfinished += content.events
+        elif isinstance(content, Header):
+            header = header or content.about
     return Lines(header, steps, unfinished, end, size)
 
 
@@ -232,26 +230,26 @@ def iterate_lines(path: Path) -> Iterator[Line]:
     Raises
     ------
     InputError
-        As `read_lines`.
+        See `read_lines`.
     """
-    return (found for _, found in _checked(path) if found is not None)
+    return (content for _, content in _checked_lines(path) if content is not None)
 
 
-def _checked(path: Path) -> Iterator[tuple[bytes, Line | None]]:
-    """Yield lines and what they say, None for a last one that was cut off."""
-    reader, found = LineReader(), None
+def _checked_lines(path: Path) -> Iterator[tuple[bytes, Line | None]]:
+    """Yield lines with their content, which is None for an incomplete last line."""
+    reader, content = LineReader(), None
     try:
         for line in _read(path):
             if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                 yield line, None
                 break
-            found = reader.take(line)
-            yield line, found
+            content = reader.read(line)
+            yield line, content
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except InvalidLineError as error:
         raise InputError(f"{path}, {error}") from None
-    if found is None:
+    if content is None:
         raise InputError(f"{path} is not a record of steps: it has no header")
 
 
@@ -264,8 +262,8 @@ def _read(path: Path) -> Iterator[bytes]:
 class RecordFollower:
     """Reads a record of steps that may still be written.
 
-    A last line without an end is read later. A file that was replaced, or became shorter, is read
-    again from its beginning.
+    An incomplete last line is read later. A file that was replaced or became shorter is read again
+    from its beginning.
 
     Parameters
     ----------
@@ -274,18 +272,18 @@ class RecordFollower:
     Attributes
     ----------
     exists : bool
-        Whether the file existed when it was read last.
+        Whether the file existed when it was last read.
     unread_bytes : int
-        Bytes that are still to be read.
+        Bytes that remain to be read.
     modified_at : float
-        When the file was written last, in seconds since the epoch; 0 without a file.
+        Modification time in seconds since the epoch; 0 without a file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._reader = LineReader()
         self._file: tuple[int, int] | None = None
         self._rest = b""
@@ -294,51 +292,52 @@ class RecordFollower:
         self.unread_bytes = 0
         self.modified_at = 0.0
 
-    def read_new(self, most: int = 1 << 24) -> tuple[bool, list[Line]]:
+    def read_new(self, limit: int = 1 << 24) -> tuple[bool, list[Line]]:
         """Return the lines added since the last call.
 
         Parameters
         ----------
-        most : int
-            About this many bytes are read; `unread_bytes` is the rest.
+        limit : int
+            Approximate number of bytes to read; `unread_bytes` is the rest.
 
         Returns
         -------
         is_replaced : bool
-            Whether the file was replaced, so that earlier lines are void.
+            Whether the file was replaced, so that earlier lines are invalid.
         lines : list of Header, StepRecord or Note
 
         Raises
         ------
         InputError
-            The file cannot be read, or no run writes such a line.
+            The file cannot be read, or a line is invalid.
         """
         try:
             with os.fdopen(open_regular(self._path), "rb", buffering=0) as stream:
-                found = os.fstat(stream.fileno())
-                file = found.st_dev, found.st_ino
-                is_replaced = self.exists and (file != self._file or found.st_size < self._read)
+                content = os.fstat(stream.fileno())
+                file = content.st_dev, content.st_ino
+                is_replaced = self.exists and (file != self._file or content.st_size < self._read)
                 if is_replaced:
-                    self._forget()
+                    self._reset()
                 self.exists, self._file = True, file
                 stream.seek(self._read)
-                data = stream.read(most)
+                data = stream.read(limit)
         except FileNotFoundError:
             is_replaced = self.exists
-            self._forget()
+            self._reset()
             return is_replaced, []
         except NotAFileError as error:
             raise InputError(f"{self._path} is {error.kind}: expected a file") from None
         except OSError as error:
             raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
         self._read += len(data)
-        self.unread_bytes, self.modified_at = max(0, found.st_size - self._read), found.st_mtime
+        self.unread_bytes, self.modified_at = max(0, content.st_size - self._read), content.st_mtime
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise InputError(
-                f"{self._path} has a line above {MAX_LINE_BYTES} bytes: expected a JSON object"
+                f"{self._path} has a line of more than {MAX_LINE_BYTES} bytes: expected a JSON "
+                "object"
             )
         try:
-            return is_replaced, [self._reader.take(line + b"\n") for line in lines]
+            return is_replaced, [self._reader.read(line + b"\n") for line in lines]
         except InvalidLineError as error:
             raise InputError(f"{self._path}, {error}") from None

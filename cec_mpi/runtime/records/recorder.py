@@ -1,6 +1,6 @@
-"""Recording a run: a line of ``steps.jsonl`` for each step, and totals.
+"""Record a run: a line of ``steps.jsonl`` for each step, and totals.
 
-Times are in seconds, loads in rows; a makespan is the time of the machine that took longest.
+Times are in seconds, loads in rows. A makespan is the time of the slowest machine.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from cec_mpi.store.files.saving import writing
 if TYPE_CHECKING:
     from cec_mpi.runtime.processes.waiting import Clock
 
-_FLUSHED = 4000  # characters, so that buffers of streams do not cut lines
-_EXACT = 10_000  # numbers that are kept as they are
-_PER_OCTAVE = 128  # bins, after that,
-_OCTAVES = 40  # to both sides of 1
+_FLUSH_CHARACTERS = 4000  # less than the buffer of a stream, so that no line is split
+_MAX_EXACT = 10_000  # numbers for which the median is exact
+_BINS_PER_OCTAVE = 128  # bins for more numbers,
+_OCTAVES = 40  # on either side of 1
 
 
 class RunningMedian:
-    """The median of numbers: exact for up to 10,000, within 0.3 % for more.
+    """Median of numbers: exact for up to 10,000 numbers, within 0.3 % for more.
 
-    More numbers are counted in bins, each 0.54 % wider than the last. Numbers outside 1e-12 to 1e12
-    are clipped. The result does not depend on their order.
+    More numbers are counted in bins, each of which is 0.54 % wider than the previous one. Numbers
+    outside 1e-12 to 1e12 are clipped. The result does not depend on the order of the numbers.
 
     Examples
     --------
     >>> lengths = RunningMedian()
     >>> lengths.value
     >>> for length in (3.0, 1.0, 2.5):
-    ...     lengths.take(length)
+    ...     lengths.add(length)
     >>> lengths.value
     2.5
     """
@@ -67,68 +67,68 @@ class RunningMedian:
         self._numbers = array("d")
         self._counts = array("q")
 
-    def take(self, number: float) -> None:
-        """Add a number of at least 0."""
+    def add(self, number: float) -> None:
+        """Add a nonnegative number."""
         number = min(number, 2.0**_OCTAVES)
         if self._counts:
             self._counts[_bin_of(number)] += 1
             return
         self._numbers.append(number)
-        if len(self._numbers) > _EXACT:
-            self._counts = array("q", bytes(8 * 2 * _OCTAVES * _PER_OCTAVE))
-            for kept in self._numbers:
-                self._counts[_bin_of(kept)] += 1
+        if len(self._numbers) > _MAX_EXACT:
+            self._counts = array("q", bytes(8 * 2 * _OCTAVES * _BINS_PER_OCTAVE))
+            for earlier in self._numbers:
+                self._counts[_bin_of(earlier)] += 1
             self._numbers = array("d")
 
     @property
     def value(self) -> float | None:
-        """The median; None without numbers."""
+        """Median; None without numbers."""
         if self._counts:
             last = sum(self._counts) - 1
             return (self._number_at_rank(last // 2) + self._number_at_rank(last - last // 2)) / 2
         return median(self._numbers) if self._numbers else None
 
-    def _number_at_rank(self, place: int) -> float:
-        """Return the approximate number at this rank."""
-        before = accumulate(self._counts)
-        which = next(which for which, count in enumerate(before) if count > place)
-        return math.exp2((which + 0.5) / _PER_OCTAVE - _OCTAVES)
+    def _number_at_rank(self, rank: int) -> float:
+        """Return the approximate number at a rank."""
+        cumulative = accumulate(self._counts)
+        index = next(index for index, count in enumerate(cumulative) if count > rank)
+        return math.exp2((index + 0.5) / _BINS_PER_OCTAVE - _OCTAVES)
 
 
 def _bin_of(number: float) -> int:
-    least = 2.0**-_OCTAVES
-    octaves = math.log2(min(max(number, least), 1 / least)) + _OCTAVES
-    return min(int(octaves * _PER_OCTAVE), 2 * _OCTAVES * _PER_OCTAVE - 1)
+    minimum = 2.0**-_OCTAVES
+    octaves = math.log2(min(max(number, minimum), 1 / minimum)) + _OCTAVES
+    return min(int(octaves * _BINS_PER_OCTAVE), 2 * _OCTAVES * _BINS_PER_OCTAVE - 1)
 
 
 class Recorder:
-    """Sums up the steps of a session, and writes them to a stream if it has one.
+    """Counts the steps of a session, and writes them to a stream if it has one.
 
     Parameters
     ----------
     watch : callable, optional
         Called with each `StepRecord`.
     earlier : Lines, optional
-        Records of the run that this one continues.
+        Records of the run that this run continues.
     clock : Clock
         Clock of the hub.
 
     Attributes
     ----------
     common : dict
-        The header of the records.
+        Content of the header.
     steps : int
-        Steps so far, including earlier runs.
+        Number of steps, including earlier runs.
     next_step, next_tick : int
-        Where a run that continues an earlier one begins.
+        First step and tick of this run, after those of the earlier run.
     events : Counter of (str, int)
-        How often an event happened, by its kind and machine.
+        Number of events by kind and machine.
     earlier_events : Counter of (str, int)
-        Those of `events` that happened in the runs that this one continues.
+        The events among `events` of earlier runs.
     served : set of int
-        Machines that were available in a step of this run.
+        Machines that were available in any step of this run.
     is_stopped : callable
-        Whether a signal has asked the run to stop. Machines that leave then are not recorded.
+        Returns whether a signal has stopped the run. Machines that leave then are not recorded.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class Recorder:
         self._on_step = [] if watch is None else [watch]
         self._clock = clock
         self._stream: IO[str] | None = None
-        self._unflushed, self._flush_at = 0, 0.0  # characters, and when they are flushed
+        self._unflushed, self._flush_at = 0, 0.0  # characters, and time of the next flush
         self._path = Path(STEPS)
         self._lines = LineWriter()
         self._begin = self._begin_now()
-        self._second = -1, ""  # since the epoch, and in words
+        self._second = -1, ""  # seconds since the epoch, and their text
         self.common: dict[str, Any] = {}
         self.steps = 0
         self.plan_changes = 0
@@ -168,15 +168,15 @@ class Recorder:
         self.earlier_events = self.events.copy()
 
     def __repr__(self) -> str:
-        return f"<Recorder, steps so far: {self.steps}>"
+        return f"<Recorder of {self.steps} steps>"
 
     def header(self, content: dict[str, Any]) -> None:
-        """Set the header of the steps, which begin now."""
+        """Set the content of the header, and start the clock of the steps."""
         self._begin = self._begin_now()
         self.common = {"started": self.now(), **content}
 
     def now(self) -> str:
-        """Return the time in UTC: the time of the header plus the time since then."""
+        """Return the current time in UTC, by the monotonic clock since the header."""
         began, at = self._begin
         now = began + self._clock.monotonic() - at
         second, part = divmod(int(now * 1000), 1000)
@@ -191,9 +191,9 @@ class Recorder:
     def write_to(
         self, stream: IO[str], watch: Callable[[StepRecord | Waiting], None] | None = None
     ) -> None:
-        """Write the header now and each step as it happens, one JSON object a line.
+        """Write the header now, and then each step, as one JSON object for each line.
 
-        `watch` is called with each of them, and with each `Waiting` for machines.
+        `watch` is called with each step, and with each `Waiting` for machines.
         """
         self._stream = stream
         self._path = Path(getattr(stream, "name", STEPS))
@@ -208,11 +208,11 @@ class Recorder:
         self._on_wait.append(watch)
 
     def note(self, event: MachineEvent) -> None:
-        """Take an event as it happens, whether or not its step ends."""
+        """Record an event, which is written even if its step does not end."""
         self._pending_events.append(event_record(event))
 
     def step(self, record: StepRecord) -> None:
-        """Take one step, with the events that were noted since the last one."""
+        """Record a step, with the events since the previous step."""
         if record.events or self._pending_events:
             record.events[:] = self._filter_events([*self._pending_events, *record.events])
             self._pending_events = []
@@ -229,7 +229,7 @@ class Recorder:
             watch(record)
 
     def end(self) -> None:
-        """Write what happened in a step that did not end; no further steps follow."""
+        """Write the events of a step that did not end; no steps follow."""
         events, self._pending_events = self._filter_events(self._pending_events), []
         self._count_events(events)
         if events and self._stream is not None:
@@ -237,12 +237,12 @@ class Recorder:
         self.flush()
 
     def flush_due(self) -> None:
-        """Flush lines that are older than `RECORDS_FLUSH_SECONDS`; called while a step waits."""
+        """Flush lines older than `RECORDS_FLUSH_SECONDS`; called while a step waits."""
         if self._unflushed and self._clock.monotonic() >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on all lines to the system, so that they outlive this process."""
+        """Flush all lines to the operating system, so that they survive this process."""
         if self._stream is not None:
             with writing(self._path):
                 self._stream.flush()
@@ -250,18 +250,18 @@ class Recorder:
             self._flush_at = self._clock.monotonic() + RECORDS_FLUSH_SECONDS
 
     def _filter_events(self, events: Sequence[Event]) -> list[Event]:
-        """Return events without machines that leave because the run is stopped."""
+        """Return the events, without those of machines that leave because the run was stopped."""
         stopped = self.is_stopped()
         return [event for event in events if not (stopped and "left" in event)]
 
     def summary(self) -> dict[str, Any]:
-        """Return totals of the steps so far."""
+        """Return totals of all steps."""
         over_hindsight = self._over_hindsight.value
         return {
             "steps": self.steps,
             "waited_ticks": self.waited_ticks,
             "plan_changes": self.plan_changes,
-            "events": counts_of(self.events),
+            "events": count_by_kind(self.events),
             "compute_seconds": self._computed,
             "median_makespan": self._makespans.value,
             "median_measured_over_predicted": self._ratios.value,
@@ -274,18 +274,18 @@ class Recorder:
         self.waited_ticks += step.waited_ticks
         measured = step.measured_makespan
         self._computed += measured
-        self._makespans.take(measured)
+        self._makespans.add(measured)
         if step.predicted_makespan:
-            self._ratios.take(measured / step.predicted_makespan)
+            self._ratios.add(measured / step.predicted_makespan)
         if step.hindsight_makespan:
-            self._over_hindsight.take(measured / step.hindsight_makespan)
+            self._over_hindsight.add(measured / step.hindsight_makespan)
 
     def _count_events(self, events: Sequence[Event]) -> None:
         for event in events:
             self.events[kind_and_machine(event)] += 1
 
     def progress(self, **numbers: float) -> None:
-        """Record numbers that the task reports after the last step."""
+        """Record numbers that the task reports after a step."""
         if self._stream is not None:
             known = {name: float(value) for name, value in numbers.items()}
             known = {name: value for name, value in known.items() if math.isfinite(value)}
@@ -294,12 +294,12 @@ class Recorder:
     def waiting(
         self, missing: int, available: Iterable[int], away: Mapping[int, AbsenceReason]
     ) -> None:
-        """Record that the next step waits for machines; only if that is new."""
-        known = missing, tuple(available), dict(away)
-        if known == self._last_wait:
+        """Record that the next step waits for machines, unless nothing has changed."""
+        wait = missing, tuple(available), dict(away)
+        if wait == self._last_wait:
             return
-        self._last_wait = known
-        line = Waiting(time=self.now(), missing=missing, available=known[1], away=known[2])
+        self._last_wait = wait
+        line = Waiting(time=self.now(), missing=missing, available=wait[1], away=wait[2])
         if self._stream is not None:
             self._write(self._lines.note(line))
             self.flush()
@@ -313,17 +313,17 @@ class Recorder:
             self.flush()
 
     def _write(self, line: str) -> None:
-        """Write a line; a few short ones are flushed together, as whole lines."""
+        """Write a line; whole lines are flushed in batches."""
         assert self._stream is not None
         with writing(self._path):
             self._stream.write(line)
         self._unflushed += len(line)
-        if self._unflushed > _FLUSHED or self._clock.monotonic() >= self._flush_at:
+        if self._unflushed > _FLUSH_CHARACTERS or self._clock.monotonic() >= self._flush_at:
             self.flush()
 
 
-def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
-    """Return how often each kind of event happened."""
+def count_by_kind(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
+    """Return the number of events of each kind."""
     counts = dict.fromkeys(KIND_OF, 0)
     for (kind, _), count in events.items():
         counts[kind] = counts.get(kind, 0) + count
@@ -331,10 +331,9 @@ def counts_of(events: Mapping[tuple[str, int], int]) -> dict[str, int]:
 
 
 def resume_steps(path: str | os.PathLike[str]) -> Lines:
-    """Read the records of a run to continue, and remove an incomplete last line.
+    """Read the records of a run that is continued, and remove an incomplete last line.
 
-    Steps after the checkpoint are included: they are computed again, with new step numbers. All
-    other lines are checked first.
+    Steps after the checkpoint are included; they are computed again, with new step numbers.
 
     Raises
     ------
@@ -343,30 +342,30 @@ def resume_steps(path: str | os.PathLike[str]) -> Lines:
     """
     path = as_path(path)
     try:
-        found = read_lines(path)
-        if found.end < found.size:
+        lines = read_lines(path)
+        if lines.end < lines.size:
             with os.fdopen(open_in_place(path), "r+b") as file:
-                file.truncate(found.end)
+                file.truncate(lines.end)
     except OSError as error:
         raise InputError(f"{path} cannot be continued: {error.strerror}") from None
     except InputError as error:
         raise InputError(f"{error}: use --overwrite to start from the beginning") from None
-    return found
+    return lines
 
 
 def read_steps(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the first header and the steps of a ``steps.jsonl`` as dicts with all fields.
+    """Return the first header and all steps of a ``steps.jsonl``, as dicts with all fields.
 
     Raises
     ------
     InputError
-        The file is missing, its content is not a record of steps, or its last line is cut off.
+        The file is missing, its content is not a record of steps, or its last line is incomplete.
     """
-    found = read_lines(as_path(path))
-    if found.end < found.size:
-        raise InputError(f"{path} cannot be read: its last line is cut off")
-    return found.header, [_plain(step) for step in found.steps]
+    lines = read_lines(as_path(path))
+    if lines.end < lines.size:
+        raise InputError(f"{path} cannot be read: its last line is incomplete")
+    return lines.header, [_as_dict(step) for step in lines.steps]
 
 
-def _plain(step: StepRecord) -> dict[str, Any]:
+def _as_dict(step: StepRecord) -> dict[str, Any]:
     return {"kind": "step", **asdict(step), "available": list(step.available)}

@@ -1,7 +1,7 @@
-"""The schema by which lines of records are written, read and checked.
+"""Schema of the lines of ``steps.jsonl``.
 
-A step's line holds the changed fields. An omitted field has its default, or, without a default, its
-value of the previous line.
+The line of a step holds only changed fields. An omitted field has its default or, without a
+default, the value of the previous line.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ VERSION = 4
 """Version of the format of ``steps.jsonl``."""
 
 AbsenceReason = Literal["preempted", "late", "lost", "given up", "left", "excluded", "not joined"]
-"""Why a machine is away."""
+"""Reason for which a machine is not available."""
 
 AbsenceTable = dict[AbsenceReason, dict[Machine, Count]]
-"""By reason: the unavailable machines, and the step since which each is away."""
+"""Unavailable machines by reason, each with the step since which it is unavailable."""
 
 Machines = Annotated[int, Meta(ge=1, le=MAX_MACHINES)]
-"""How many machines."""
+"""Number of machines."""
 
 
 class Header(Struct, kw_only=True, tag="header", tag_field="kind"):
-    """The fields of the first line of a part of a run that readers use; there may be others.
+    """First line of a part of a run, with the fields that readers use.
 
     Attributes
     ----------
     about : dict
-        All that the line says.
+        All fields of the line.
     """
 
     version: Literal[4] = 4
@@ -84,28 +84,28 @@ class Progress(Struct, frozen=True, tag="progress", tag_field="kind"):
 
 
 class Checkpoint(Struct, frozen=True, tag="checkpoint", tag_field="kind"):
-    """A later run can continue from the step before."""
+    """A checkpoint, from which a run can continue after the previous step."""
 
 
 class Unfinished(Struct, frozen=True, tag="unfinished", tag_field="kind"):
-    """What happened to machines in a last step, which did not end."""
+    """Events of machines in a last step that did not end."""
 
     events: list[Event]
 
 
 class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"):
-    """Fewer machines are available than the next step needs.
+    """A wait for machines, because the next step needs more.
 
     Attributes
     ----------
     time : str
-        Since when, as of `StepRecord`.
+        Beginning of the wait, in the format of `StepRecord`.
     missing : int
-        How many more machines are needed.
+        Number of missing machines.
     available : tuple of int
-        Numbers of the machines that are available.
+        Numbers of the available machines.
     away : dict of int to str
-        Why each other machine is away, where that is known.
+        Known reasons for which other machines are unavailable.
     """
 
     time: str
@@ -114,79 +114,79 @@ class Waiting(Struct, frozen=True, kw_only=True, tag="waiting", tag_field="kind"
     away: dict[Machine, AbsenceReason] = field(default_factory=dict)
 
 
-# gc=False: records are in no cycles, so the garbage collector need not visit a million of them.
+# gc=False: records form no cycles, so the garbage collector need not visit millions of them.
 class StepRecord(Struct, frozen=True, gc=False, tag="step", tag_field="kind"):
-    """One step.
+    """Record of a step.
 
     Attributes
     ----------
     step, tick : int
-        Counted from 0; they differ if ticks were waited for.
+        Numbers from 0; they differ if the run has waited for ticks.
     time : str
-        When the step ended: UTC in the form of ISO 8601, with milliseconds.
+        End of the step in UTC, in ISO 8601 with milliseconds.
     waited_ticks : int
         Ticks with too few machines before this step.
     available : tuple of int
         Numbers of the available machines.
     adjoint : bool
-        X' V instead of X W.
+        Whether the product is X' V instead of X W.
     columns : int
-        Of W or V.
+        Number of columns of W or V.
     rows : list of int
-        Rows computed by machines 1..N, 0 for the preempted.
+        Rows computed by machines 1..N; 0 for unavailable machines.
     seconds : list of float
-        What each machine measured, 0 for the preempted.
+        Compute times that machines 1..N measured; 0 for unavailable machines.
     load_seconds : list of float
-        What machines 1..N spent, before `seconds`, on reading and checking rows that they
-        had not read before: a cost of the first step, and of a new assignment.
+        Times of machines 1..N, before `seconds`, for reading and checking rows that they had not
+        read before: in the first step, and after a new assignment.
     load_bytes : list of int
-        How much they read for it.
+        Bytes that they read in this time.
     predicted_makespan : float or None
-        From the plan and the speeds in rows per second, None before these are known.
+        Makespan of the plan at the known speeds in rows per second; None before they are known.
     measured_makespan : float
         The largest of `seconds`.
     bound : float or None
         Lower bound on the makespan of any assignment at the expected speeds, in seconds.
     hindsight_makespan : float or None
-        Lower bound on the makespan of any assignment at the speeds measured in this step; the
+        Lower bound on the makespan of any assignment at the speeds measured in this step. The
         regret of the step is ``measured_makespan / hindsight_makespan - 1``. None with stragglers,
-        since machines whose answers did not count have shown no speed.
+        because the speeds of machines without an answer are unknown.
     announce_seconds, share_seconds, collect_seconds, decode_seconds : float
-        Time of each part of the step on the master; collect includes the computation, and
-        decode is the transposed decoder, before share, when the step is an adjoint one. Short
-        vectors are sent with the announcement.
+        Time of each part of the step on the master. The collection includes the computation. An
+        adjoint step applies the transposed decoder before it shares. Short vectors are sent with
+        the announcement.
     bytes : dict of str to int
-        Payload of the master's part in announce, share and collect.
+        Payload of the master in announce, share and collect.
     plan_changed : bool
         Whether the assignment was sent.
     condition : float
-        The largest condition number (1-norm) of the decoding; null in the file if infinite.
+        Largest condition number (1-norm) of the decoding; null in the file if infinite.
     cancellation : float or None
-        The size of the terms over the size of the result, ``norm(c * w) / max(abs(y))`` with c the
-        largest entry of each column of X; of a block the worst column. None where w or the result
-        is zeros.
+        Size of the terms relative to the result, ``norm(c * w) / max(abs(y))`` with c the largest
+        entry of each column of X; for a block, of the worst column. None if w or the result is
+        zero.
     events : list of Event
-        What happened to machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
+        Events of machines: ``{"lost": n, "reason": text}``, ``{"late": n}``,
         ``{"given up": n, "reason": text}``, ``{"left": n, "reason": text}``,
-        ``{"excluded": n, "reason": text}`` where answers were wrong, ``{"wrong": n}``, with a
-        ``"reason"`` where an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
+        ``{"excluded": n, "reason": text}`` after wrong answers, ``{"wrong": n}``, with a
+        ``"reason"`` if an answer was not finite, ``{"joined": n, "rank": r, "host": h}``.
     away : dict of str to (dict of int to int)
-        Machines that take part and were not available when the step began: by why, the machine
-        and the step since which it is away. A machine is ``"preempted"`` (availability says so),
-        ``"late"`` (it still computes for an earlier step), ``"lost"``, ``"given up"``,
-        ``"left"``, ``"excluded"``, or has ``"not joined"`` yet.
+        Machines that take part and were unavailable when the step began, by reason, each with the
+        step since which it is unavailable. The reasons are ``"preempted"`` (by the availability),
+        ``"late"`` (the machine still computes for an earlier step), ``"lost"``, ``"given up"``,
+        ``"left"``, ``"excluded"`` and ``"not joined"``.
     unanswered : list of int
         Machines with a job whose answer the step did not use.
     delays : dict of int to float
-        Machines that delayed the step, and for how many seconds. If all machines answered, only the
-        last one is listed, with its time after all others. If machines were lost, late or wrong,
-        these are listed: each with an equal share of the time from the last answer of the others to
-        the end of the step.
+        Seconds by which machines delayed the step. If all machines answered, it holds only the last
+        one, with its time after all others. Otherwise it holds the lost, late and wrong machines,
+        each with an equal share of the time from the last answer of the others to the end of the
+        step.
     waited_seconds : float
-        How long the master waited before the step, since too few machines were available.
+        Seconds for which the master waited before the step for more machines.
     assignment : list of list of int
-        Which rows of its shard each machine was to compute: the bounds of its intervals, one
-        after the other (``[0, 180, 240, 420]`` is 0..179 and 240..419), none for the preempted.
+        Rows of its shard that were assigned to each machine, as the bounds of intervals (``[0, 180,
+        240, 420]`` means 0..179 and 240..419); empty for unavailable machines.
     """
 
     step: Count
@@ -227,7 +227,7 @@ DEFAULTS: dict[str, Any] = {
     for field in fields(StepRecord)
     if not field.required
 }
-"""Defaults of fields that a line may omit; other omitted fields keep their last value."""
+"""Defaults of fields; omitted fields without a default keep their previous value."""
 
 PER_MACHINE = "rows", "seconds", "load_seconds", "load_bytes", "assignment"
 """Fields with an entry for each machine of the store."""
@@ -239,18 +239,18 @@ StepLine: Any = msgspec.defstruct(
     tag_field="kind",
     gc=False,
 )
-"""A step with the fields that its line says."""
+"""The line of a step: a `StepRecord` with omitted fields."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Bounds:
-    """An assignment: the bounds of the intervals of machines 1..N, one after the other.
+    """An assignment, as the concatenated bounds of the intervals of machines 1..N.
 
     Attributes
     ----------
     bounds : (B,) ndarray
     ends : (N,) ndarray
-        End of each machine's bounds.
+        Position after the last bound of each machine.
     """
 
     bounds: Ints
@@ -258,19 +258,19 @@ class Bounds:
 
     @classmethod
     def of(cls, assignment: Sequence[Sequence[int]]) -> Bounds:
-        """Return the bounds of the assignment of a step.
+        """Return the bounds of the recorded assignment of a step.
 
         Raises
         ------
         ValueError
-            Bounds of a machine are not ascending, or not even in number.
+            The bounds of a machine are not ascending, or their number is odd.
         """
         ends = np.cumsum(np.fromiter(map(len, assignment), np.int64, len(assignment)))
         count = int(ends[-1]) if len(ends) else 0
         bounds = np.fromiter(chain.from_iterable(assignment), np.int64, count)
-        rises = bounds[1:] > bounds[:-1]
-        rises[ends[(ends > 0) & (ends < count)] - 1] = True  # where another machine begins
-        if not rises.all() or (ends % 2).any():
+        is_ascending = bounds[1:] > bounds[:-1]
+        is_ascending[ends[(ends > 0) & (ends < count)] - 1] = True  # between two machines
+        if not is_ascending.all() or (ends % 2).any():
             raise ValueError("Expected ascending bounds of intervals - at `$.assignment`")
         return cls(bounds, ends)
 
@@ -282,23 +282,23 @@ class Bounds:
     __hash__ = None  # type: ignore[assignment]
 
     def lists(self) -> list[list[int]]:
-        """Return them as they are recorded."""
+        """Return the bounds as a list for each machine, as in records."""
         bounds, ends = self.bounds.tolist(), self.ends.tolist()
         return [bounds[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
     def loads(self) -> Ints:
-        """Return the rows of each machine."""
+        """Return the number of rows of each machine."""
         sums = np.concatenate(([0], np.cumsum(self.bounds[1::2] - self.bounds[::2])))
         return np.diff(sums[self.ends // 2], prepend=0)
 
     @property
     def rows(self) -> int:
-        """The largest bound."""
+        """Largest bound."""
         return int(self.bounds.max(initial=0))
 
 
 def check_events(events: Sequence[Event]) -> None:
-    """Raise ValueError if the first key of an event is not its kind."""
+    """Raise ValueError if the first key of an event is not a kind of event."""
     for event in events:
         kind = kind_and_machine(event)[0] if event else ""
         if kind not in KIND_OF:
@@ -306,7 +306,7 @@ def check_events(events: Sequence[Event]) -> None:
 
 
 def parse_timestamp(text: str) -> float:
-    """Return a time of ISO 8601 in seconds since the epoch.
+    """Convert a time in ISO 8601 to seconds since the epoch.
 
     Examples
     --------
@@ -316,11 +316,11 @@ def parse_timestamp(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError(f"Expected a time of ISO 8601, got {shorten(text)}") from None
+        raise ValueError(f"Expected a time in ISO 8601, got {shorten(text)}") from None
 
 
 def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: AbsenceTable) -> None:
-    """Raise ValueError if the fields of a step are not of the same machines.
+    """Raise ValueError if the fields of a step do not describe the same machines.
 
     Parameters
     ----------
@@ -333,10 +333,10 @@ def check_machines(lengths: Mapping[str, int], available: ArrayLike, away: Absen
     if machines < 1 or max(lengths.values()) > min(machines, MAX_MACHINES):
         name = max(lengths, key=lambda name: abs(lengths[name] - machines))
         raise ValueError(
-            f"Expected one for each of {machines} machines, got {lengths[name]} - at `$.{name}`"
+            f"Expected {machines} entries (one per machine), got {lengths[name]} - at `$.{name}`"
         )
     numbers = np.asarray(available, np.int64)
     if np.bincount(numbers, minlength=1).max(initial=0) > 1 or numbers.max(initial=0) > machines:
-        raise ValueError(f"Expected different machines of 1..{machines} - at `$.available`")
-    if any(machine > machines for those in away.values() for machine in those):
+        raise ValueError(f"Expected distinct machines of 1..{machines} - at `$.available`")
+    if any(machine > machines for since in away.values() for machine in since):
         raise ValueError(f"Expected machines of 1..{machines} - at `$.away`")

@@ -194,7 +194,7 @@ def test_the_most_machines_from_a_tick_on(data, repeat):
     availability = from_counts(data, 5, repeat)
     for tick in range(2 * len(data) + 1):
         later = [len(availability.at(t)) for t in range(tick, tick + 2 * len(data))]
-        assert availability.most_from(tick) == max(later)
+        assert availability.max_available(tick) == max(later)
 
 
 # --- the random model ---------------------------------------------------------------------
@@ -288,22 +288,22 @@ def test_what_a_command_may_print(tmp_path, printed, expected):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("echo one", "printed 'one', expected numbers"),
-        ("echo 3-1", "printed '3-1', expected numbers"),
-        ("echo 1-99999999999", "expected numbers"),
-        ("echo 1.5", "printed '1.5', expected numbers"),
-        ("echo [1,true]", "expected numbers"),
-        ("echo [1", "expected numbers"),
-        ("echo [[1]]", "expected numbers"),
-        ("echo {}", "expected numbers"),
+        ("echo one", "printed 'one', expected machine numbers"),
+        ("echo 3-1", "printed '3-1', expected machine numbers"),
+        ("echo 1-99999999999", "expected machine numbers"),
+        ("echo 1.5", "printed '1.5', expected machine numbers"),
+        ("echo [1,true]", "expected machine numbers"),
+        ("echo [1", "expected machine numbers"),
+        ("echo [[1]]", "expected machine numbers"),
+        ("echo {}", "expected machine numbers"),
         ("echo 1 7", r"printed '1 7': it has machine 7, expected numbers from 1\.\.6"),
         ("echo 0", r"has machine 0, expected numbers from 1\.\.6"),
-        ("echo -1", "expected numbers of machines"),
+        ("echo -1", "expected machine numbers"),
         ("yes 1", "printed more than 1048576 bytes: expected machine numbers"),
         ("false", "failed with exit code 1 and printed nothing"),
         ("sh -c 'echo 1; echo no luck >&2; exit 3'", "code 3 and printed 'no luck'"),
         ("sh -c 'kill $$'", "failed with exit code -15"),
-        ("head -c 10000 /dev/zero", r"\.\.\.', expected numbers"),
+        ("head -c 10000 /dev/zero", r"\.\.\.', expected machine numbers"),
         ("no-such-program 1", "cannot be started: .*No such file"),
         ("/", "cannot be started: .*Permission denied"),
         ("sh -c 'sleep 30 & sleep 30'", "has not ended after 0.3 seconds"),
@@ -333,15 +333,15 @@ def test_a_command_gets_the_tick_and_starts_no_shell():
 def test_an_answer_holds_for_its_seconds_whatever_the_tick(tmp_path):
     path = tmp_path / "asked"
     command = f"sh -c 'echo >> \"{path}\"; echo $CEC_TICK'"
-    held = from_command(command, 6, every=3600).among([1, 2, 3])
+    held = from_command(command, 6, every=3600).restrict_to([1, 2, 3])
     assert [held.at(tick) for tick in (2, 3, 4, 2)] == [(2,)] * 4
     assert path.read_text() == "\n"
-    again = from_command(command, 6, every=1e-9).among([1, 2, 3])
+    again = from_command(command, 6, every=1e-9).restrict_to([1, 2, 3])
     assert [again.at(tick) for tick in (2, 3, 4)] == [(2,), (3,), ()]
     assert path.read_text() == "\n" * 4
 
 
 def test_machines_that_take_no_part_are_never_available():
-    availability = from_command("echo 1 2 3 4", 4).among([2, 3])
+    availability = from_command("echo 1 2 3 4", 4).restrict_to([2, 3])
     assert availability.at(0) == (2, 3)
-    assert availability.most_from(0) == 2
+    assert availability.max_available(0) == 2

@@ -111,9 +111,12 @@ def test_a_trace_can_be_repeated(tmp_path):
             (f"{unit},event,node\n0,add,a", "in milliseconds, or a header seconds")
             for unit in ("unixtime", "epoch", "usec", "timestamp_us", "ns", "time_µs", "time [s]")
         ),
-        ("1795000000,add,a", "line 1 .* looks like seconds since 1970, expected .* milliseconds"),
-        ("time,event,node\n1795000000,add,a", "line 2 .* looks like seconds since 1970"),
-        ("1795000000000000,add,a", "line 1 .* looks like micro- or nanoseconds since 1970"),
+        (
+            "1795000000,add,a",
+            "line 1 .* seems to be in seconds since 1970, expected .* milliseconds",
+        ),
+        ("time,event,node\n1795000000,add,a", "line 2 .* seems to be in seconds since 1970"),
+        ("1795000000000000,add,a", "line 1 .* seems to be in micro- or nanoseconds since 1970"),
         ("minutes,event,node\n0,add,a", "in milliseconds, or a header seconds"),
         ("time in seconds,event,node\n0,add,a", "in milliseconds, or a header seconds"),
         ("0,add,a\n1,add", "line 2 is '1,add', expected a time, add or remove, and a node"),
@@ -125,7 +128,7 @@ def test_a_trace_can_be_repeated(tmp_path):
         ("5,add,a\n1,add,b", "line 2 .* earlier than the line before"),
         ("0,add,a\n1,add,a", "line 2 .* but a is already up"),
         ("0,add,a\n1,remove,b", "line 2 .* but b is not up"),
-        ("0,add,a\n1e30,add,b", "lasts for more than"),
+        ("0,add,a\n1e30,add,b", "covers more than"),
     ],
 )
 def test_events_that_make_no_sense(tmp_path, text, says):
@@ -195,11 +198,11 @@ def test_offsets_from_utc_count(tmp_path):
         ),
         (
             JOBS + "1|2026-01-05T10:00:00Z|2026-01-05T11:00:00|X|n1\n",
-            "line 2 .* others have an offset from UTC: expected one for all times, or for none",
+            "line 2 .* earlier times have an offset from UTC: expected offsets for all",
         ),
         (
             JOBS + "1|2026-01-05T10:00:00|Unknown|X|n1\n2|2026-01-05T10:00:00+0100|Unknown|X|n2\n",
-            "line 3 .* others have no offset from UTC",
+            "line 3 .* earlier times have no offset from UTC",
         ),
     ],
 )
@@ -214,7 +217,11 @@ def test_jobs_that_cannot_be_read(tmp_path, text, says):
 def test_the_seconds_between_ticks_are_kept(tmp_path):
     sets = read(tmp_path, '{"gap_seconds": 600, "available": [[1]]}', 2)
     counts = read(tmp_path, '{"metadata": {"gap_seconds": 195}, "data": [1, 2]}', 2)
-    assert (sets.gap_seconds, counts.gap_seconds, counts.among([1]).gap_seconds) == (600, 195, 195)
+    assert (sets.gap_seconds, counts.gap_seconds, counts.restrict_to([1]).gap_seconds) == (
+        600,
+        195,
+        195,
+    )
     assert read(tmp_path, "1,1\n", 2).gap_seconds is None
 
 

@@ -19,7 +19,7 @@ NUMBERS = st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=60)
 def taken(numbers):
     running = RunningMedian()
     for number in numbers:
-        running.take(number)
+        running.add(number)
     return running
 
 
@@ -38,7 +38,7 @@ def test_what_no_run_has_is_counted_too(number):
     running = taken([*[1.0] * MANY, number])
     assert running.value == pytest.approx(1.0, rel=3e-3)
     for _ in range(MANY):
-        running.take(number)
+        running.add(number)
     assert running.value < 1e-11 or running.value > 1e11
 
 
