@@ -29,7 +29,7 @@ from cec_mpi.simulation.computers import (
     machine_speeds,
 )
 from cec_mpi.simulation.replay import WAIT_EVENT, Coded, TimeModel, replay
-from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario
+from cec_mpi.simulation.scenario import RATE, Costs, Outcome, Scenario, Source
 from cec_mpi.simulation.simulate import simulate
 from cec_mpi.text import format_bytes, format_count, format_duration, join_names, plural
 
@@ -617,7 +617,7 @@ def _step_seconds(
     seconds = []
     for seed in range(min(_STARTS, question.seeds)):
         scenario = _scenario_from(question, choice, seed)
-        costs = replace(question.costs, disk=math.inf)
+        costs = replace(question.costs, source=Source(math.inf))
         scenario = replace(scenario, steps=steps, costs=costs)
         model = TimeModel(scenario)
         outcome = simulate(scenario) if is_simulated else replay(model, Coded(model))

@@ -32,24 +32,20 @@ class _UncodedScheme:
 
 
 class EqualShares(_UncodedScheme):
-    """Equal shares of X without a code, redistributed over the network when machines change.
+    """Equal shares of X without a code: when machines change, they read the rows that they lack.
 
-    As few rows move as equal shares allow.
+    As few rows are read as equal shares allow.
     """
 
     def reconfigure(
         self, before: Machines, left: Machines, now: Machines, rows: Floats
     ) -> Reconfiguration:
-        """Read all shares at first, later move the rows that machines lack."""
-        model, costs = self._model, self._costs
-        share = model.size / len(now)
-        if not before:
-            return Reconfiguration(share / costs.disk, model.size)
-        share_before = model.size / len(before)
-        bytes_moved = sum(
-            max(0.0, share - (share_before if n in before - left else 0.0)) for n in now
-        )
-        return Reconfiguration(costs.latency + bytes_moved / costs.bandwidth, event="moved")
+        """Read the rows that machines lack."""
+        share = self._model.size / len(now)
+        share_before = self._model.size / max(len(before), 1)
+        sizes = [max(0.0, share - (share_before if n in before - left else 0.0)) for n in now]
+        event = "moved" if before else ""
+        return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes), event=event)
 
     def rows(self, rates: Floats) -> Floats:
         """Return equal shares."""
@@ -74,9 +70,8 @@ class FastestMachines(_UncodedScheme):
         new_machines = {n for n, count in zip(sorted(now), rows, strict=True) if count} - self._read
         self._read |= new_machines
         shard = self._model.size / self.answers_per_row
-        return Reconfiguration(
-            shard / self._costs.disk if new_machines else 0.0, shard * len(new_machines)
-        )
+        sizes = [shard] * len(new_machines)
+        return Reconfiguration(self._costs.source.seconds(sizes), sum(sizes))
 
     def rows(self, rates: Floats) -> Floats:
         """Return whole shards for the fastest machines."""
@@ -99,7 +94,7 @@ class RestartOnChange(_UncodedScheme):
     ) -> Reconfiguration:
         """Start with these machines."""
         size = self._model.size
-        seconds = float(rows.max()) * self._model.row_bytes / self._costs.disk
+        seconds = self._costs.source.seconds((rows * self._model.row_bytes).tolist())
         if not before:
             return Reconfiguration(seconds, size)
         return Reconfiguration(self._costs.start + seconds, size, bool(left), "restarted")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cec_mpi.core.elastic.events import Change, Left
@@ -73,6 +74,7 @@ class SimulatedHub(LocalHub):
         self.presence: deque[tuple[float, frozenset[int]]] = deque()
         self._waits_for_joins = waits
         self._send_end = self._received = 0.0  # end of the master's last message in each direction
+        self._read_end = 0.0  # end of the last read from a shared source
         first_events: dict[int, MachineEvent] = {}
         for event in sorted(machine_events, key=lambda event: event.seconds):
             first_events.setdefault(event.machine, event)
@@ -129,6 +131,10 @@ class SimulatedHub(LocalHub):
             if "leave" in kinds:
                 job.report_fields = job.report_fields._replace(leaving=True)
             report = job.report_fields
+            if self.costs.source.is_shared and report.load_bytes:  # one machine after the other
+                self._read_end = max(begins, self._read_end) + report.load_seconds
+                report = report._replace(load_seconds=self._read_end - begins)
+                job.report_fields = report
             seconds = 0.0 if report.failed else report.load_seconds + report.seconds
             self.timeline.schedule(begins + seconds, partial(self._send_answer, rank, job))
 
@@ -261,6 +267,10 @@ class SimulatedEnd(LocalMasterEnd):
         """Compute on all machines, and return when the last answer has arrived."""
         leaving = self._faults()
         answers = super().collect()
+        if self._costs.source.is_shared:  # one machine after the other
+            ends = np.cumsum(answers.load_seconds)
+            loads = np.where(answers.load_seconds > 0, ends, 0.0)
+            answers = replace(answers, load_seconds=loads)
         self.hub.clock.sleep(float((answers.load_seconds + answers.seconds).max()))
         scale = self._store.column_scale if self._product.adjoint else self._store.row_scale
         size = scale * answers.values.nbytes

@@ -10,7 +10,7 @@ from cec_mpi.runtime.options import values
 from cec_mpi.runtime.options.option import option
 
 if TYPE_CHECKING:
-    from cec_mpi.simulation.scenario import MachineEvent
+    from cec_mpi.simulation.scenario import MachineEvent, Source
 
 _X, _MODEL, _EVENTS = "X and its machines", "cost model", "machines that join and leave"
 STEPS = 100
@@ -44,6 +44,23 @@ def _time_and_machine(text: str) -> tuple[float, int]:
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected TIME:MACHINE, such as 90s:3"
+        ) from None
+
+
+def _source(text: str) -> Source:
+    """Parse ``local``, ``server:1GB`` or ``each:200MB``."""
+    from cec_mpi.simulation.scenario import Source
+
+    kind, _, rate = text.partition(":")
+    try:
+        if text == "local":
+            return Source(is_shared=False)
+        if kind not in ("server", "each"):
+            raise argparse.ArgumentTypeError
+        return Source(values.size(rate), is_shared=kind == "server")
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected local, server:RATE or each:RATE, with bytes per second such as 1GB"
         ) from None
 
 
@@ -173,11 +190,13 @@ class SimulateOptions:
         values.size,
         section=_MODEL,
     )
-    disk: int | None = option(
+    source: Source | None = option(
         None,
-        "--disk SIZE",
-        "bytes per second that a machine reads from shards (default: 1e9)",
-        values.size,
+        "--source SOURCE",
+        "where machines read what they lack: local (the disk of each, 1 GB/s), server:RATE (one "
+        "for all, such as server:10G), or each:RATE (an object store, a rate for each machine); "
+        "default: server:1GB",
+        _source,
         section=_MODEL,
     )
     decode: float | None = option(

@@ -15,7 +15,7 @@ from cec_mpi.runtime.records.directory import STEPS
 from cec_mpi.runtime.records.reading import Lines, read_lines
 from cec_mpi.runtime.records.step import StepRecord
 from cec_mpi.simulation.replay import step_traffic
-from cec_mpi.simulation.scenario import Costs, Scenario
+from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.text import plural
 
 _LONG_MESSAGES = 10**6  # bytes of a step from which bandwidth dominates latency
@@ -105,14 +105,14 @@ def recorded_rates(directory: Path) -> tuple[float, Costs]:
     read = sum(sum(rates_of_machine.load_bytes) for rates_of_machine in records.steps)
     if read:
         seconds = sum(sum(rates_of_machine.load_seconds) for rates_of_machine in records.steps)
-        costs = replace(costs, disk=read / max(seconds, _SHORTEST))
+        costs = replace(costs, source=Source(read / max(seconds, _SHORTEST), is_shared=False))
     if rows >= _MANY_ROWS:
         seconds = max(
             median(rates_of_machine.decode_seconds for rates_of_machine in steps), _SHORTEST
         )
         costs = replace(costs, decode=seconds / Costs(decode=1.0).decoding(rows, recovery))
     rate = row_bytes * median(rates)
-    for name, value in ("rate", rate), *asdict(costs).items():
+    for name, value in (asdict(costs) | {"rate": rate, "source": costs.source.rate}).items():
         if value and not values.MIN_VALUE <= value <= values.MAX_VALUE:
             raise InputError(f"{directory}: found an impossible {name} of {value:g}")
     return rate, costs

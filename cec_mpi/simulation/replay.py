@@ -196,7 +196,7 @@ class Coded:
     ) -> Reconfiguration:
         """Read all rows of the machines that join."""
         sizes = self.bytes_held[[n - 1 for n in now - (before - left)]]
-        seconds = float(sizes.max(initial=0.0)) / self._model.scenario.costs.disk
+        seconds = float(self._model.scenario.costs.source.seconds(sizes))
         return Reconfiguration(seconds, float(sizes.sum()))
 
 

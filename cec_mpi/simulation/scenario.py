@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cec_mpi.core.code.mds import MDSCode
 from cec_mpi.core.replicas.holders import Holders
@@ -14,6 +15,31 @@ from cec_mpi.store.format.manifest import Manifest
 
 RATE = 5e9  # bytes per second that a core multiplies, approximately
 _READ_AND_WRITE = 25  # time to read and write a number, in multiplications
+
+
+class Source(NamedTuple):
+    """Where machines read rows of X, or of shards, that they lack.
+
+    Attributes
+    ----------
+    rate : float
+        Bytes per second.
+    is_shared : bool
+        Whether one server has this rate for all machines together; otherwise each machine has it,
+        from its own disk or from an object store.
+
+    Examples
+    --------
+    >>> Source(1e9).seconds([2e9, 1e9]), Source(1e9, is_shared=False).seconds([2e9, 1e9])
+    (3.0, 2.0)
+    """
+
+    rate: float = 1e9
+    is_shared: bool = True
+
+    def seconds(self, sizes: Iterable[float]) -> float:
+        """Return the seconds until all machines have read, given the bytes of each."""
+        return (sum(sizes) if self.is_shared else max(sizes, default=0.0)) / self.rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +52,8 @@ class Costs:
         Seconds of a short message.
     bandwidth : float
         Bytes per second that the master sends to all machines, and receives from them.
-    disk : float
-        Bytes per second that each machine reads from its shard.
+    source : Source
+        Where machines read.
     call : float
         Fixed seconds of each product on a machine.
     fixed, per_machine : float
@@ -48,7 +74,7 @@ class Costs:
 
     latency: float = 1e-4
     bandwidth: float = 1e9
-    disk: float = 1e9
+    source: Source = field(default_factory=Source)
     call: float = 0.0
     fixed: float = 2.5e-4
     per_machine: float = 1e-5

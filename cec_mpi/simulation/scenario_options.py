@@ -27,7 +27,7 @@ from cec_mpi.store.files.paths import as_path, node_directory
 from cec_mpi.store.reader import open_store
 from cec_mpi.text import plural
 
-_COSTS = ("latency", "bandwidth", "disk", "decode")
+_COSTS = ("latency", "bandwidth", "source", "decode")
 
 
 def build_scenario(given: SimulateOptions, options: SessionOptions) -> Scenario:

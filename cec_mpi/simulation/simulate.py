@@ -214,8 +214,8 @@ def _events_from_availability(
 
 def simulated_store(scenario: Scenario) -> SimulatedStore:
     """Return a small store in memory that represents the store of a scenario."""
-    shape, disk = (scenario.rows, scenario.columns), scenario.costs.disk
-    given, seed = (scenario.dtype, disk), scenario.options.seed
+    shape, rate = (scenario.rows, scenario.columns), scenario.costs.source.rate
+    given, seed = (scenario.dtype, rate), scenario.options.seed
     if not 0 < scenario.density <= 1:
         raise InputError(f"density {scenario.density}: expected a number above 0 and at most 1")
     if scenario.recovery is not None:

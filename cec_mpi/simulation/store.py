@@ -66,7 +66,7 @@ class SimulatedShard(Shard):
     rows : (R, r) ndarray
     row_bytes : float
         Bytes that each row represents.
-    disk : float
+    read_rate : float
         Bytes per second.
     held : (R,) ndarray of bool, optional
         In a store of copies, where `rows` are all of X, the rows that the machine holds.
@@ -77,11 +77,11 @@ class SimulatedShard(Shard):
         path: Path,
         rows: NDArray[np.float64],
         row_bytes: float,
-        disk: float,
+        read_rate: float,
         held: NDArray[np.bool_] | None = None,
     ) -> None:
         self.path, self.count = path, len(rows)
-        self._rows, self._row_bytes, self._disk, self._held = rows, row_bytes, disk, held
+        self._rows, self._row_bytes, self._read_rate, self._held = rows, row_bytes, read_rate, held
         self._read = np.zeros(len(rows), dtype=bool)
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
@@ -119,7 +119,7 @@ class SimulatedShard(Shard):
             new_rows += is_read.size - int(np.count_nonzero(is_read))
             is_read[:] = True
         size = round(new_rows * self._row_bytes)
-        return Loaded(size / self._disk, size) if new_rows else Loaded()
+        return Loaded(size / self._read_rate, size) if new_rows else Loaded()
 
 
 class SimulatedStore(Store):
@@ -137,7 +137,7 @@ class SimulatedStore(Store):
         Rows of X that a row stands for.
     row_bytes : float
         Bytes of a row of a shard of X.
-    disk : float
+    read_rate : float
         Bytes per second that a machine reads from its shard.
     parts : (Parts, ReplicaPlacement), optional
         The parts of a store of copies, and their holders.
@@ -161,7 +161,7 @@ class SimulatedStore(Store):
         shape: tuple[int, int],
         row_scale: float,
         row_bytes: float,
-        disk: float,
+        read_rate: float,
         parts: tuple[Parts, ReplicaPlacement] | None = None,
         seed: int = 0,
     ) -> None:
@@ -172,7 +172,7 @@ class SimulatedStore(Store):
             float(shape[1]),
             row_bytes,
         )
-        self._disk, self._parts = disk, parts
+        self._read_rate, self._parts = read_rate, parts
         rng = np.random.default_rng(seed)
         self.X = rng.standard_normal((manifest.rows, manifest.columns))
         self._shards = [self.X]
@@ -193,7 +193,7 @@ class SimulatedStore(Store):
     ) -> Shard:
         """Return a shard with no rows read yet."""
         path = self.path / self.manifest.shards[machine - 1].file
-        given = self.row_bytes * self.row_scale, self._disk
+        given = self.row_bytes * self.row_scale, self._read_rate
         if self._parts is not None:
             held = np.zeros(self.manifest.rows, dtype=bool)
             for start, stop in self.manifest.rows_of_machine(machine):
@@ -215,7 +215,7 @@ def coded_store(
     machines: int,
     recovery: int,
     dtype: str,
-    disk: float,
+    read_rate: float,
     code: MDSCode | None = None,
     most_rows: int = MOST_ROWS,
     seed: int = 0,
@@ -229,7 +229,7 @@ def coded_store(
     machines, recovery : int
         N and L.
     dtype : str
-    disk : float
+    read_rate : float
         Bytes per second.
     code : MDSCode, optional
         By default a random orthonormal code.
@@ -260,7 +260,7 @@ def coded_store(
         row_exponents=None,
     )
     manifest = replace(manifest, shards=tuple(replace(s, bytes=size) for s in manifest.shards))
-    given = shape, real / few, float(columns * itemsize), disk
+    given = shape, real / few, float(columns * itemsize), read_rate
     return SimulatedStore(Path("simulated"), manifest, *given, seed=seed)
 
 
@@ -270,7 +270,7 @@ def copies_store(
     copies: int,
     nonzeros: int,
     dtype: str,
-    disk: float,
+    read_rate: float,
     speeds: Sequence[float] | None = None,
     holders: Holders | None = None,
     seed: int = 0,
@@ -279,7 +279,7 @@ def copies_store(
 
     Parameters
     ----------
-    shape, machines, dtype, disk, seed
+    shape, machines, dtype, read_rate, seed
         See `coded_store`.
     copies : int
         Machines that hold each row, J.
@@ -336,7 +336,7 @@ def copies_store(
         cells=ArrayEntry("cells"),
         cell_count=few,
     )
-    given = shape, row_scale, row_bytes, disk
+    given = shape, row_scale, row_bytes, read_rate
     return SimulatedStore(Path("simulated"), manifest, *given, (parts, manifest.placement), seed)
 
 

@@ -11,10 +11,17 @@ from cec_mpi.report.headline import key_figures, machine_table
 from cec_mpi.report.recorded_run import Run
 from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
-from cec_mpi.simulation.scenario import Costs, Scenario
+from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.simulation.simulate import simulate
 
-FREE = Costs(latency=0, bandwidth=math.inf, disk=math.inf, fixed=0, per_machine=0, decode=0)
+FREE = Costs(
+    latency=0,
+    bandwidth=math.inf,
+    source=Source(math.inf, is_shared=False),
+    fixed=0,
+    per_machine=0,
+    decode=0,
+)
 ROWS, BASE = 60_000, 1000.0
 RUNS = [((2.0, 2.0, 3.0, 3.0, 4.0, 4.0), 3, 6, 10, 50), ((1.0, 1.0, 2.0, 2.0, 3.0), 2, 3, 5, 40)]
 

@@ -13,10 +13,18 @@ from cec_mpi.core.code.mds import make_code
 from cec_mpi.errors import InfeasibleError, InputError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.simulation.advise import AdviceRequest, MachineGroup, advise, dominates, mean_interval
-from cec_mpi.simulation.scenario import Costs
+from cec_mpi.simulation.scenario import Costs, Source
 
 GB = 10**9
-FREE = Costs(latency=0, bandwidth=1e15, disk=1e15, fixed=0, per_machine=0, decode=0, start=0)
+FREE = Costs(
+    latency=0,
+    bandwidth=1e15,
+    source=Source(1e15, is_shared=False),
+    fixed=0,
+    per_machine=0,
+    decode=0,
+    start=0,
+)
 # X has 8 GB, of which a machine of speed 1 multiplies one in a second.
 X = {"rows": 1_000_000, "columns": 1000, "rate": 1e9, "costs": FREE, "steps": 1000}
 

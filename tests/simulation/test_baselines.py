@@ -11,10 +11,18 @@ from cec_mpi.errors import InputError
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.baselines import BASELINES, fastest, replay_equal_shares, restarting
 from cec_mpi.simulation.replay import Coded, TimeModel, replay
-from cec_mpi.simulation.scenario import Costs, Scenario
+from cec_mpi.simulation.scenario import Costs, Scenario, Source
 
 # 1200 rows of 1000 bytes; a machine of speed 1 computes 1000 rows in a second and reads 10,000.
-FREE = Costs(latency=0, bandwidth=math.inf, disk=1e7, fixed=0, per_machine=0, decode=0, start=3)
+FREE = Costs(
+    latency=0,
+    bandwidth=math.inf,
+    source=Source(1e7, is_shared=False),
+    fixed=0,
+    per_machine=0,
+    decode=0,
+    start=3,
+)
 X = {"rows": 1200, "columns": 125, "rate": 1e6, "costs": FREE}
 
 
@@ -35,12 +43,11 @@ def test_equal_shares_are_as_slow_as_the_slowest_machine():
 
 
 def test_equal_shares_move_as_few_bytes_as_they_can():
-    slow = replace(FREE, bandwidth=1e5)
+    slow = replace(FREE, source=Source(1e5))  # a server for all
     ticks = [{1, 2, 3, 4}, {1, 2, 3}, {1, 2, 3, 4}]  # 300,000 bytes move at each event
     changing = replay_equal_shares(scenario(ticks, steps=3, costs=slow))
     alone = [replay_equal_shares(scenario([up], costs=slow)).seconds for up in ticks]
-    reading = [0.03, 0.04, 0.03]
-    assert changing.seconds == pytest.approx(sum(alone) - sum(reading) + 0.03 + 2 * 3.0)
+    assert changing.seconds == pytest.approx(sum(alone) - 3 * 12.0 + 12.0 + 2 * 3.0)
     assert changing.events == {"moved": 2}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cec_mpi.errors import InputError
@@ -36,3 +38,20 @@ def test_baselines_refuse_what_they_cannot_replay(given):
         assert isinstance(found[name], InputError)
         assert "support availability only" in str(found[name])
     assert isinstance(found["heterogeneous"], Outcome)
+
+
+def test_what_is_read_comes_from_the_source(call, tmp_path):
+    """Restarting reads X at once, 8 MB: from a server of 1 MB/s, or from four disks of 1 MB/s."""
+    words = "simulate --shape 10000,100 --machines 4 --recovery 2 --steps 1 --compare --json"
+    times = {}
+    for source in ("server:1MB", "each:1MB", "local"):
+        code, out, _ = call([*words.split(), "--source", source], tmp_path)
+        assert code == 0
+        times[source] = {name: each["seconds"] for name, each in json.loads(out).items()}
+    assert times["server:1MB"]["restarting"] == pytest.approx(8, rel=0.01)
+    assert times["each:1MB"]["restarting"] == pytest.approx(2, rel=0.01)
+    assert times["server:1MB"]["fastest"] == pytest.approx(8, rel=0.01)  # two shards of 4 MB
+    assert times["each:1MB"]["fastest"] == pytest.approx(4, rel=0.01)
+    assert times["local"]["restarting"] < 0.01
+    assert call([*words.split(), "--source", "server"], tmp_path)[0] == 2
+    assert call([*words.split(), "--source", "each:fast"], tmp_path)[0] == 2

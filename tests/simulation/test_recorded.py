@@ -12,7 +12,7 @@ import cec_mpi
 from cec_mpi.errors import InputError
 from cec_mpi.records import Recorder
 from cec_mpi.simulation.recorded import recorded_rates
-from cec_mpi.simulation.scenario import Costs
+from cec_mpi.simulation.scenario import Costs, Source
 
 ROWS, COLUMNS = 120_000, 2
 RATES = (1e6, 2e6, 4e6)  # rows per second of three machines
@@ -67,7 +67,7 @@ def step_of(announce=0.0, share=0.0, collect=0.0, decode=0.0):
 def test_products_reads_and_decoding(write):
     rate, costs = recorded_rates(write(**step_of(decode=0.012)))
     assert rate == pytest.approx(2e6 * COLUMNS * 8)  # of the median machine
-    assert costs.disk == pytest.approx(6000)
+    assert costs.source == (pytest.approx(6000), False)
     assert costs.decoding(ROWS, 2) == pytest.approx(0.012)
     assert (costs.latency, costs.bandwidth) == (Costs.latency, Costs.bandwidth)
 
@@ -88,7 +88,7 @@ def test_messages_of_machines_of_their_own(write):
 def test_what_a_short_run_does_not_show_has_its_default(write):
     given = {**step_of(decode=1.0), "load_bytes": [0, 0, 0]}
     _, costs = recorded_rates(write({"rows": 99}, **given))
-    assert (costs.disk, costs.decode) == (Costs.disk, Costs.decode)
+    assert (costs.source, costs.decode) == (Source(), Costs.decode)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,10 @@ def test_commands_take_rates_and_options_come_first(call, write, tmp_path, comma
         return json.loads(out)
 
     rate, costs = recorded_rates(tmp_path)
-    same = "--rate", math.floor(rate), "--disk", round(costs.disk), "--decode", costs.decode
+    source = f"each:{round(costs.source.rate)}"
+    same = "--rate", math.floor(rate), "--source", source, "--decode", costs.decode
     assert run("--rates-of", ".") == run(*same)
-    assert run("--rates-of", ".", "--disk", "1GB") != run("--rates-of", ".")
+    assert run("--rates-of", ".", "--source", "server:1GB") != run("--rates-of", ".")
 
 
 def test_a_run_without_records_is_refused(call, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.simulation.replay import Coded, TimeModel, replay, step_traffic
-from cec_mpi.simulation.scenario import Costs, Scenario
+from cec_mpi.simulation.scenario import Costs, Scenario, Source
 from cec_mpi.simulation.simulate import simulate
 
 SPEEDS = (1.0, 1.0, 2.0, 2.0, 3.0, 3.0)
@@ -33,7 +33,9 @@ def test_times_are_those_of_a_simulation(shape, elastic):
         elastic=elastic,
     )
     given = {"machines": 6, "rows": 3_000_000, "columns": 1000, "steps": 150, "adjoint": False}
-    scenario = Scenario(**given, **SHAPES[shape], options=options, costs=Costs(disk=1e12))
+    scenario = Scenario(
+        **given, **SHAPES[shape], options=options, costs=Costs(source=Source(1e12, is_shared=False))
+    )
     model = TimeModel(scenario)
     replayed = replay(model, Coded(model))
     simulated = simulate(scenario)
@@ -50,7 +52,9 @@ def test_times_are_those_of_a_simulation(shape, elastic):
 def test_adjoint_steps_take_as_long_as_in_a_simulation(recovery, elastic):
     options = SessionOptions(emulate_speeds=SPEEDS, speeds=SPEEDS, elastic=elastic)
     given = {"machines": 6, "recovery": recovery, "rows": 600, "columns": 2_000_000, "steps": 20}
-    costs = Costs(disk=1e12, bandwidth=1e8, decode=1e-7)  # columns take most of the time
+    costs = Costs(
+        source=Source(1e12, is_shared=False), bandwidth=1e8, decode=1e-7
+    )  # columns take most of the time
     scenario = Scenario(**given, options=options, costs=costs, rate=1e13)
     scheme = Coded(TimeModel(scenario))
     both = [

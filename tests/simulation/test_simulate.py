@@ -15,11 +15,19 @@ from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.machine.emulation import SpeedChange
 from cec_mpi.runtime.options.session import SessionOptions
 from cec_mpi.runtime.records.recorder import read_steps
-from cec_mpi.simulation.scenario import Costs, MachineEvent, Scenario
+from cec_mpi.simulation.scenario import Costs, MachineEvent, Scenario, Source
 from cec_mpi.simulation.simulate import open_simulation, simulate
 
 SPEEDS = (2.0, 2.0, 3.0, 3.0, 4.0, 4.0)
-FREE = Costs(latency=0, bandwidth=1e30, disk=1e30, fixed=0, per_machine=0, decode=0, start=0)
+FREE = Costs(
+    latency=0,
+    bandwidth=1e30,
+    source=Source(1e30, is_shared=False),
+    fixed=0,
+    per_machine=0,
+    decode=0,
+    start=0,
+)
 
 
 def scenario(
@@ -63,9 +71,31 @@ def test_cyclic_assignments_take_longer():
     assert outcome.seconds == pytest.approx(3 * 210 / 2, rel=1e-2)
 
 
+@pytest.mark.parametrize("elastic", [False, True])
+def test_machines_read_from_one_server_one_after_the_other(elastic):
+    """At equal speeds each of 6 machines reads half of its shard, a sixth of X."""
+    size = 6000 * 800
+    options = SessionOptions(emulate_base=1e9, elastic=elastic)
+    shape = {"machines": 6, "recovery": 3, "rows": 6000, "columns": 100, "steps": 1}
+    for source, seconds in (
+        (Source(1e6), size / 1e6),
+        (Source(1e6, is_shared=False), size / 6 / 1e6),
+    ):
+        took = simulate(Scenario(**shape, options=options, costs=replace(FREE, source=source)))
+        assert took.seconds == pytest.approx(seconds, rel=1e-3)
+        assert took.bytes_read == size
+
+
 def test_everything_else_takes_its_time():
     costs = Costs(
-        latency=1, bandwidth=1e9, disk=8e9, call=5, fixed=7, per_machine=0, decode=1, start=0
+        latency=1,
+        bandwidth=1e9,
+        source=Source(8e9, is_shared=False),
+        call=5,
+        fixed=7,
+        per_machine=0,
+        decode=1,
+        start=0,
     )
     took = simulate(scenario(costs, steps=1)).seconds
     # Announce with a short w along a tree of depth 3, answer, call, master, and decode q numbers.

@@ -81,7 +81,7 @@ def add_advise(p: Parser) -> None:
         values.number,
         default=0.0,
     )
-    for name in ("rates_of", "rate", "latency", "bandwidth", "disk", "decode"):
+    for name in ("rates_of", "rate", "latency", "bandwidth", "source", "decode"):
         add_option(p, SimulateOptions, name)
     add_flag(p, "--seeds K", "number of replayed runs of each choice (default: 8)", values.positive)
     add_json(p)

@@ -121,9 +121,10 @@ def _table(outcomes: Mapping[str, Outcome | Exception], price: float | None) -> 
 def _rates_note(scenario: Scenario) -> str:
     """Return the rates that were estimated from a recorded run, as options."""
     costs = scenario.costs
-    given = {"rate": scenario.rate, "disk": costs.disk, "latency": costs.latency}
-    given |= {"bandwidth": costs.bandwidth, "decode": costs.decode}
-    return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in given.items())])
+    given = {"rate": scenario.rate, "latency": costs.latency, "bandwidth": costs.bandwidth}
+    given["decode"] = costs.decode
+    source = f"--source {'server' if costs.source.is_shared else 'each'}:{costs.source.rate:.3g}"
+    return " ".join(["rates:", *(f"--{name} {value:.3g}" for name, value in given.items()), source])
 
 
 def _as_dict(outcomes: Outcome | Exception, price: float | None) -> dict[str, Any]:

@@ -25,6 +25,8 @@ _REPLACEMENTS = {
     # options of one command
     "simulate --doctor": _COSTS,
     "advise --doctor": _COSTS,
+    "simulate --disk": "use --source each:RATE",
+    "advise --disk": "use --source each:RATE",
     "advise --figure": "the table lists all choices, also with --json",
     "plan --draw": "use --figure FILE, a picture of the assignment",
     "report --figures": _TABLE,
