@@ -1,0 +1,193 @@
+"""Manifests for Kubernetes: published schemas accept them, and what their pods run works."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import socket
+from urllib.request import urlopen
+
+import kubernetes_validate
+import numpy as np
+import pytest
+import yaml
+
+from cec_mpi.runtime.processes.notices import ADDRESS_VARIABLE
+from cec_mpi.runtime.wire.sockets.connection_file import KEY_VARIABLE
+from helpers import ROOT, metadata
+from helpers.joined import error_of
+from helpers.waiting import wait_for_file, wait_until
+
+pytestmark = pytest.mark.any_mpi
+
+MANIFESTS = {
+    f"{path.stem}/{found['kind']}": found
+    for path in sorted((ROOT / "containers" / "kubernetes").glob("*.yaml"))
+    for found in yaml.safe_load_all(path.read_text())
+}
+JOBSET = MANIFESTS["jobset/JobSet"]
+JOBS = {
+    "master": MANIFESTS["master/Job"],
+    "machines": MANIFESTS["machines/Job"],
+    **{
+        f"{job['name']} of the JobSet": {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": job["name"]},
+            **job["template"],
+        }
+        for job in JOBSET["spec"]["replicatedJobs"]
+    },
+}
+
+
+@pytest.mark.parametrize("name", [*MANIFESTS, *JOBS])
+@pytest.mark.parametrize("version", ["1.33", kubernetes_validate.latest_version()])
+def test_the_published_schemas_accept_the_manifests(name, version):
+    """Of a JobSet, which extends Kubernetes, they know the jobs."""
+    found = {**MANIFESTS, **JOBS}[name]
+    if found is not JOBSET:
+        kubernetes_validate.validate(found, version, strict=True)
+        wrong = {**found, "spec": {"replicas": 1}}
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(wrong, version, strict=True)
+
+
+def test_a_jobset_has_the_same_jobs():
+    text = json.dumps([job["template"] for job in JOBSET["spec"]["replicatedJobs"]])
+    name = "{name}-master-0-0.{name}".format(**JOBSET["metadata"])
+    master, machines = json.loads(
+        text.replace(name, MANIFESTS["master/Service"]["metadata"]["name"])
+    )
+    assert master["spec"].pop("completions") == master["spec"].pop("parallelism") == 1
+    assert master["spec"] == JOBS["master"]["spec"]
+    assert machines["spec"] == JOBS["machines"]["spec"]
+    assert JOBSET["spec"]["successPolicy"]["targetReplicatedJobs"] == ["master"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_jobs_get_the_key_from_the_secret_alone(name):
+    job = JOBS[name]
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == KEY_VARIABLE
+    secret = MANIFESTS["secret/Secret"]
+    of = variable["valueFrom"]["secretKeyRef"]
+    assert of["name"] == secret["metadata"]["name"]
+    assert of["key"] in secret["stringData"]
+    assert secret["stringData"][of["key"]] not in json.dumps(job)
+    claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in pod["volumes"]}
+    assert (
+        claims["data"]["claimName"] == MANIFESTS["volume/PersistentVolumeClaim"]["metadata"]["name"]
+    )
+    assert {mount["name"] for mount in container["volumeMounts"]} == claims.keys()
+
+
+def test_the_service_leads_to_the_master():
+    service, template = MANIFESTS["master/Service"], JOBS["master"]["spec"]["template"]
+    assert service["spec"]["selector"] == template["metadata"]["labels"]
+    (container,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    (port,) = service["spec"]["ports"]
+    assert port["port"] == ports[port["name"]]
+    assert f"--listen=:{port['port']}" in container["args"]
+    assert f"--metrics=:{ports['metrics']}" in container["args"]
+    (machine,) = JOBS["machines"]["spec"]["template"]["spec"]["containers"]
+    assert machine["args"][1] == f"{service['metadata']['name']}:{port['port']}"
+
+
+def test_the_key_of_the_manifest_is_refused(call, tmp_path, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, MANIFESTS["secret/Secret"]["stringData"]["key"])
+    code, _, stderr = call(["join", "127.0.0.1:5555"], tmp_path)
+    assert code == 2
+    assert f"{KEY_VARIABLE} has 10 characters: expected at least 16" in stderr
+
+
+class Pods:
+    """Processes with the commands and environments of pods, and directories as their volumes."""
+
+    def __init__(self, start, directory, ports, key):
+        self._start, self._directory, self._key = start, directory, key
+        self._replaced = {str(port): str(free) for port, free in ports.items()}
+        self._replaced |= {"cec-mpi-master": "127.0.0.1", "/data": str(directory)}
+        self._made = 0
+
+    def start(self, name, *more, **variables):
+        pod = JOBS[name]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        self._made += 1
+        scratch = self._directory / f"pod-{self._made}"
+        for mount in ("cache", "tmp"):
+            (scratch / mount).mkdir(parents=True)
+        words = ["cec-mpi", *container["args"], *more]
+        replaced = {**self._replaced, "/cache": str(scratch / "cache")}
+        for before, after in replaced.items():
+            words = [word.replace(before, after) for word in words]
+        variables |= {each["name"]: self._key for each in container["env"]}
+        variables |= {"TMPDIR": str(scratch / "tmp")}
+        return self._start(words, variables=variables)
+
+
+def end(process, name):
+    """End a pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
+    process.send_signal(signal.SIGTERM)
+    grace = JOBS[name]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    return process.wait(grace)
+
+
+def action(name, code):
+    """What a Job does when a pod has ended with this exit code."""
+    for rule in JOBS[name]["spec"]["podFailurePolicy"]["rules"]:
+        if code in rule.get("onExitCodes", {}).get("values", ()):
+            return rule["action"]
+    return "Count"
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_what_pods_run_survives_ends_of_pods(start, make_store, tmp_path):
+    X = np.random.default_rng(8).standard_normal((600, 200))
+    made = make_store(X, 6, 3)
+    (tmp_path / "store").symlink_to(made.path)
+    ports = {port: free_port() for port in (5555, 9400)}
+    pods = Pods(start, tmp_path, ports, secrets.token_urlsafe(32))
+    nowhere = {ADDRESS_VARIABLE: f"127.0.0.1:{free_port()}"}
+    steps, summary = tmp_path / "results" / "steps.jsonl", tmp_path / "results" / "summary.json"
+
+    def shown():
+        with urlopen(f"http://127.0.0.1:{ports[9400]}/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
+    slow = "--emulate-speeds", ",".join("1" * 6), "--emulate-base", "100"
+    with metadata.serve("gcp") as service:
+        master = pods.start("master", *slow)
+        spot = pods.start("machines", **{ADDRESS_VARIABLE: service.address})
+        machines = [pods.start("machines", **nowhere) for _ in range(5)]
+        wait_for_file(steps, '"step"', master)
+        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in shown(), master)
+        told = machines.pop()
+        assert action("machines", end(told, "machines")) == "Ignore"
+        killed = machines.pop()
+        killed.kill()
+        assert action("machines", killed.wait()) == "Count"
+        service.is_preempted.set()
+        wait_until(lambda: spot.poll() is not None)
+        assert action("machines", spot.returncode) == "Ignore"
+        machines += [pods.start("machines", **nowhere) for _ in range(3)]
+        wait_until(lambda: 'cec_mpi_events_total{kind="lost"} 1' in shown(), master)
+        wait_until(lambda: 'cec_mpi_events_total{kind="left"} 2' in shown(), master)
+        wait_until(lambda: 'cec_mpi_machines{state="available"} 6' in shown(), master)
+        assert not summary.exists()
+        assert action("master", end(master, "master")) == "Count"
+        again = pods.start("master")
+        assert again.wait(200) == 0, error_of(again)
+    assert [machine.wait(200) for machine in machines] == [0] * 6
+    values = np.load(tmp_path / "results" / "result.npy")
+    np.testing.assert_allclose(values, np.linalg.svd(X, compute_uv=False)[:3])
+    assert summary.exists()
