@@ -86,7 +86,7 @@ def test_a_host_that_goes_dark_without_a_word_is_missed(hosts, made, end, tmp_pa
 @pytest.mark.any_mpi
 @pytest.mark.usefixtures("nothing_is_left")
 def test_the_loop_of_the_page_starts_machines_on_each_host(hosts, made, tmp_path):
-    page = (ROOT / "docs" / "howto" / "preemption.md").read_text("utf-8")
+    page = (ROOT / "docs" / "howto" / "joining.md").read_text("utf-8")
     (loop,) = re.findall(r"\n    (for host in .*?\n    done\n    wait\n)", page, re.DOTALL)
     assert "desk laptop attic" in loop
     assert "~/conn" in loop
