@@ -7,9 +7,9 @@ this order:
    excludes a host that cannot open its shard or sends an answer of the wrong length. If a machine
    is unresponsive, `core.elastic.step` first stops waiting for it (late), then gives it up. It also
    excludes machines that report a failure or return wrong numbers.
-2. The roster changes the states of all machines of the host, and reports each change: `Lost`,
-   `GivenUp`, `Left` or `Excluded`. It alone determines which machines are available. The hub
-   assigns the vacant machines to spares.
+2. The roster changes the states of all machines of the host, and reports each change:
+   `MachineLost`, `MachineGivenUp`, `MachineLeft` or `MachineExcluded`. It alone determines which
+   machines are available. The hub assigns the vacant machines to spares.
 3. `master.elastic` records the change and passes it to `core.elastic.step`, which reassigns the
    rows that the machine has not answered. `core.elastic.losses` has a table of all such cases.
 4. `master.schedule` and `master.planning` plan the next step for the available machines.
@@ -27,7 +27,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cec_mpi.core.elastic.events import Change, GivenUp, Joined, Lost, MachineUnavailable
+from cec_mpi.core.elastic.events import (
+    MachineGivenUp,
+    MachineJoined,
+    MachineLost,
+    MachineUnavailable,
+    RosterChange,
+)
 
 if TYPE_CHECKING:
     from cec_mpi.runtime.records.step import AbsenceReason
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     ShortageCallback = Callable[[int, Iterable[int], Mapping[int, AbsenceReason]], None]
     """Called while a step waits for machines: see `Recorder.waiting`."""
 
-LEAVE_REASON = "it received a shutdown signal"  # reason of `Left`
+LEAVE_REASON = "it received a shutdown signal"  # reason of `MachineLeft`
 
 
 class State(Enum):
@@ -167,7 +173,7 @@ class Roster:
         Known names of the hosts of machines. A change replaces the mapping.
     """
 
-    def __init__(self, on_change: Callable[[Change], None]) -> None:
+    def __init__(self, on_change: Callable[[RosterChange], None]) -> None:
         self._on_change = on_change
         self._by_rank: dict[int, Host] = {}
         self._serving_hosts: dict[int, Host] = {}
@@ -299,7 +305,7 @@ class Roster:
         for machine, state in host.machines.items():
             if state in _SERVING_STATES and state is not State.GIVEN_UP:
                 host.machines[machine] = State.GIVEN_UP
-                self._mark_gone(GivenUp(machine, reason))
+                self._mark_gone(MachineGivenUp(machine, reason))
 
     def hand_over(self, machine: int) -> None:
         """Make a machine vacant that was given up, or that a slow host is opening."""
@@ -323,7 +329,9 @@ class Roster:
         """Remove one machine from a host."""
         self._remove(self[rank], change)
 
-    def exclude(self, rank: int, reason: str, change: type[MachineUnavailable] = Lost) -> None:
+    def exclude(
+        self, rank: int, reason: str, change: type[MachineUnavailable] = MachineLost
+    ) -> None:
         """Exclude a host from further jobs, and report a change for each of its machines."""
         host = self[rank]
         host.is_excluded = True
@@ -334,7 +342,7 @@ class Roster:
         """Remove a host and its rank; its machines are lost."""
         host = self._by_rank.pop(rank)
         for machine in list(host.machines):
-            self._remove(host, Lost(machine, reason))
+            self._remove(host, MachineLost(machine, reason))
 
     def _change(self, rank: int, machine: int, state: State, allowed: State) -> None:
         host = self[rank]
@@ -351,7 +359,9 @@ class Roster:
         if host.name and self.host_names.get(machine) != host.name:
             self.host_names = {**self.host_names, machine: host.name}
         if not silent:
-            self._on_change(Joined(machine, host.rank, host.name, host.devices.get(machine, "")))
+            self._on_change(
+                MachineJoined(machine, host.rank, host.name, host.devices.get(machine, ""))
+            )
 
     def _remove(self, host: Host, change: MachineUnavailable) -> None:
         """Remove a machine from a host; it is gone unless another host serves it."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Change, Left
+from cec_mpi.core.elastic.events import MachineLeft, RosterChange
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
@@ -184,14 +184,14 @@ class SimulatedHub(LocalHub):
         if self.roster[rank].is_excluded:
             return
         if job.report_fields.leaving:
-            self.roster.exclude(rank, LEAVE_REASON, Left)
+            self.roster.exclude(rank, LEAVE_REASON, MachineLeft)
         else:
             self.roster.mark_answered(rank, job.machine)
         self._assign_spares()
 
     # Processes.
 
-    def _record_change(self, change: Change) -> None:
+    def _record_change(self, change: RosterChange) -> None:
         self._events.append(change)
         self.presence.append((self.clock.monotonic(), frozenset(self.roster.available)))
 

@@ -1,6 +1,6 @@
 """An elastic step as a state machine: events go in, instructions come out.
 
-It decides which machines compute what, and what happens when one is late, lost or wrong. It knows
-numbers of machines, intervals of rows and moments that it is given, and nothing else: no network,
-no clock, no log and no products. `master.elastic` connects it with a hub and with NumPy.
+It decides which machines compute which rows, and what happens when a machine is late, lost or
+faulty. Its data are machine numbers, intervals of rows and times passed as arguments. It has no
+network, no clock, no log and no arrays: `master.elastic` connects it with a hub and with NumPy.
 """

@@ -1,10 +1,9 @@
-"""The ledgers of X' V: which terms of the sum are missing, and which machines have the probe.
+"""The ledgers of X' V: terms of the sum, and products with the probe.
 
-The plan gives each machine one term, ``shard[rows]' u`` with coefficients u. All are needed. A term
-that is missing is the sum of terms of L other machines m, ``shard_m[rows]' (c_m u)``
-(see `Recombination`), or for copies of rows of terms of their holders. Terms that replace another
-one can be replaced in turn, again and again. The first complete replacement counts, or the term
-itself if its machine was only late.
+The plan assigns one term to each machine, ``shard[rows]' u`` with coefficients u, and the sum needs
+all of them. A missing term is the sum of terms of L other machines m, ``shard_m[rows]' (c_m u)``
+(see `Recombination`), or of terms of the holders of copies. Replacements can be replaced in turn.
+The first complete replacement counts, or the term itself if its machine was only late.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from cec_mpi.core.elastic.events import (
     RowsAgree,
     RowsDisagree,
 )
-from cec_mpi.core.elastic.terms import AnswerStatus, Term
+from cec_mpi.core.elastic.terms import Term, TermStatus
 from cec_mpi.core.plan.assignment import Intervals
 
 Span = tuple[int, int, tuple[int, ...]]
-"""Rows ``start <= row < stop``, and the machines that hold them."""
+"""``(start, stop, holders)``: rows ``start <= row < stop`` and the machines that hold them."""
 
 
 class TermLedger:
-    """Which terms are expected of whom, answered and replaced.
+    """The terms of X' V: assigned, answered and replaced ones.
 
     Parameters
     ----------
@@ -37,32 +36,32 @@ class TermLedger:
     speeds : (N,) sequence of float
         The fastest machines replace a term.
     spans : callable, optional
-        For copies: the given rows, cut where other machines hold them.
+        For copies of rows: splits intervals of rows into spans with the same holders.
 
     Attributes
     ----------
-    is_lacking : bool
-        Whether terms may be missing that nobody is asked for.
+    has_unassigned : bool
+        Whether missing terms may be assigned to no machine.
 
     Examples
     --------
-    Any two of three machines are enough. Machine 2 is lost, and the others replace it:
+    Any two of three machines suffice. Machine 2 is lost, and the others replace it:
 
     >>> ledger = TermLedger(2, (1.0, 1.0, 1.0))
     >>> ledger.plan({1: ((0, 4),), 2: ((0, 2),), 3: ((2, 4),)})
     >>> first = [ledger.next_request(n) for n in (1, 2, 3)]
     >>> for request in (first[0], first[2]):
-    ...     ledger.answered(request)
+    ...     ledger.record_answer(request)
     >>> ledger.release(2)
     >>> ledger.reassign({1, 3}, idle={1, 3})
-    >>> ledger.is_lacking
+    >>> ledger.has_unassigned
     False
     >>> again = [ledger.next_request(n) for n in (1, 3)]
     >>> [(request.machine, request.intervals) for request in again]
     [(1, ((0, 2),)), (3, ((0, 2),))]
     >>> for request in again:
-    ...     ledger.answered(request)
-    >>> ledger.is_done, [term.machine for term in ledger.counted()]
+    ...     ledger.record_answer(request)
+    >>> ledger.is_done, [term.machine for term in ledger.answered_terms()]
     (True, [1, 1, 3, 3])
     """
 
@@ -74,10 +73,10 @@ class TermLedger:
     ) -> None:
         self._recovery, self._speeds, self._spans = recovery, speeds, spans
         self._terms: list[Term] = []  # of the plan
-        self._open: list[Term] = []  # of these, without some that are known
+        self._open: list[Term] = []  # the terms of the plan without known ones at the end
         self._pending: dict[int, Term] = {}  # by machine
-        self._assigned: dict[int, list[Term]] = defaultdict(list)  # not asked for yet
-        self.is_lacking = False
+        self._assigned: dict[int, list[Term]] = defaultdict(list)  # not requested yet
+        self.has_unassigned = False
 
     @property
     def is_done(self) -> bool:
@@ -86,14 +85,14 @@ class TermLedger:
             self._open.pop()
         return not self._open
 
-    def counted(self) -> list[Term]:
-        """Return the terms of the sum, in the order of the plan."""
-        return [each for term in self._terms for each in term.counted()]
+    def answered_terms(self) -> list[Term]:
+        """Return the answered terms that add up to X' V, in the order of the plan."""
+        return [answered for term in self._terms for answered in term.answered_terms()]
 
-    # Who is asked.
+    # Assignment.
 
     def plan(self, rows: Mapping[int, Intervals]) -> None:
-        """Expect the terms of a plan, by machine."""
+        """Assign one term to each machine with rows in a plan."""
         for machine, intervals in rows.items():
             if intervals:
                 self._terms.append(Term(machine, intervals))
@@ -102,20 +101,20 @@ class TermLedger:
 
     @property
     def assigned(self) -> Collection[int]:
-        """Machines that are to be asked for terms."""
+        """Machines with assigned terms that were not requested yet."""
         return self._assigned.keys()
 
     def next_request(self, machine: int) -> Request | None:
-        """Return the request for the next term of a machine that is still wanted."""
+        """Return a request for the next assigned term of a machine that is still needed."""
         terms = self._assigned.pop(machine, [])
         while terms:
             term = terms.pop(0)
-            if term.is_wanted:
+            if term.is_needed:
                 self._pending[machine] = term
                 if terms:
                     self._assigned[machine] = terms
                 return Request(machine, term.intervals, term)
-            term.prospect = AnswerStatus.NONE
+            term.status = TermStatus.NONE
         return None
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
@@ -124,193 +123,192 @@ class TermLedger:
         Parameters
         ----------
         helpers : collection of int
-            Machines that can be asked, now or after their answers.
+            Machines that can get a request, now or after they answer.
         idle : collection of int
-            Those that can be asked now. A machine that is back computes its own terms.
+            Helpers that can get a request now. A machine that returns computes its own terms.
         """
-        self.is_lacking = False
-        for term in [each for planned in self._terms for each in planned.missing()]:
+        self.has_unassigned = False
+        for term in [missing for planned in self._terms for missing in planned.missing_terms()]:
             if term.machine in idle:
-                term.prospect = AnswerStatus.EXPECTED
+                term.status = TermStatus.EXPECTED
                 self._assigned[term.machine].append(term)
                 continue
-            able = set(helpers) - {term.machine}
+            others = set(helpers) - {term.machine}
             term.replacements = (
-                self._replace_by_code(term, able)
+                self._replace_by_code(term, others)
                 if self._spans is None
-                else self._replace_by_copies(term, able)
+                else self._replace_by_copies(term, others)
             )
-            self.is_lacking |= not term.replacements
+            self.has_unassigned |= not term.replacements
             for other in term.replacements:
                 self._assigned[other.machine].append(other)
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Get the unanswered terms of a machine from others.
+        """Replace the unanswered terms of a machine.
 
-        A term of a machine that `may_answer` counts if it is answered first.
+        If the machine `may_answer`, its term counts if it is answered first.
         """
-        self.is_lacking = True
-        if (asked := self._pending.get(machine)) is not None:
-            asked.prospect = AnswerStatus.LATE if may_answer else AnswerStatus.NONE
+        self.has_unassigned = True
+        if (pending := self._pending.get(machine)) is not None:
+            pending.status = TermStatus.LATE if may_answer else TermStatus.NONE
             if not may_answer:
                 del self._pending[machine]
         for term in self._assigned.pop(machine, ()):
-            term.prospect = AnswerStatus.NONE
+            term.status = TermStatus.NONE
 
     def drop(self, machine: int) -> None:
-        """Get all terms of a machine from others, also those that it has answered."""
+        """Replace all terms of a machine, including answered ones."""
         self.release(machine)
         self._open = list(self._terms)
-        for term in [each for planned in self._terms for each in planned.family()]:
+        for term in [member for planned in self._terms for member in planned.descendants()]:
             if term.machine == machine:
-                for each in (term, *term.summed):
-                    each.is_answered, each.prospect = False, AnswerStatus.NONE
+                for dropped in (term, *term.sum_terms):
+                    dropped.is_answered, dropped.status = False, TermStatus.NONE
 
     # Answers.
 
-    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
-        """Note an answer, also a late one, and of which terms it is the sum."""
+    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
+        """Record an answer: the sum of the requested term and `sum_terms`."""
         term = self._pending.pop(request.machine)
-        term.is_answered, term.prospect, term.summed = True, AnswerStatus.NONE, tuple(summed)
+        term.is_answered, term.status, term.sum_terms = True, TermStatus.NONE, tuple(sum_terms)
 
-    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
+    def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
         """Do nothing: terms are checked one by one."""
 
     def instructions(self) -> list[IdentifyFaulty]:
-        """Return nothing: terms are not compared."""
+        """Return no instructions: terms are checked one by one."""
         return []
 
     def conclude(self) -> None:
-        """Return nothing: terms are not compared."""
+        """Return None: terms are checked one by one."""
 
-    # What replaces a term.
+    # Replacement.
 
-    def _replace_by_code(self, term: Term, able: set[int]) -> list[Term]:
-        """Return the terms of the L fastest machines; none if they are fewer."""
-        fastest = sorted(able, key=lambda n: (-self._speeds[n - 1], n))
+    def _replace_by_code(self, term: Term, machines: set[int]) -> list[Term]:
+        """Return terms of the L fastest of these machines; none if there are fewer than L."""
+        fastest = sorted(machines, key=lambda n: (-self._speeds[n - 1], n))
         basis = tuple(sorted(fastest[: self._recovery]))
         if len(basis) < self._recovery:
             return []
         return [Term(machine, term.intervals, term, basis) for machine in basis]
 
-    def _replace_by_copies(self, term: Term, able: set[int]) -> list[Term]:
-        """Return terms of machines that hold the rows; none if rows have no holder."""
+    def _replace_by_copies(self, term: Term, machines: set[int]) -> list[Term]:
+        """Return terms of machines that hold the rows; none if some rows have no holder."""
         assert self._spans is not None
         rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        given: dict[int, int] = defaultdict(int)
+        loads: dict[int, int] = defaultdict(int)
         for start, stop, holders in self._spans(term.intervals):
-            holding = able.intersection(holders)
-            if not holding:
+            candidates = machines.intersection(holders)
+            if not candidates:
                 return []
             size = stop - start
-            machine = min(holding, key=lambda n: ((given[n] + size) / self._speeds[n - 1], n))
-            given[machine] += size
+            machine = min(candidates, key=lambda n: ((loads[n] + size) / self._speeds[n - 1], n))
+            loads[machine] += size
             rows[machine].append((start, stop))
-        return [Term(machine, tuple(each), term) for machine, each in rows.items()]
+        return [Term(machine, tuple(intervals), term) for machine, intervals in rows.items()]
 
 
 class ProbeLedger:
-    """Which machines have answered the probe, and whether their answers agree.
+    """The products of shards with the probe, which later check terms of X' V.
 
-    All rows of the shards of new machines are multiplied with one vector, the probe. Terms of X' V
-    are checked with these products later (see `core.checks.terms`). They are compared when no
-    answer is expected any more, with those that are known.
+    New machines multiply all rows of their shards with one vector, the probe (see
+    `core.checks.terms`). When no answer is pending any more, their products are compared with each
+    other and with verified products.
 
     Parameters
     ----------
     recovery : int
-        L: more products of a row are needed to compare them.
+        L. A comparison of a row needs more products than that.
     spans : sequence of (int, int, tuple of int)
-        All rows, cut where other machines hold them.
-    known : collection of int
-        Machines whose products are known.
+        All rows, split where the holders change.
+    verified : collection of int
+        Machines with verified products.
 
     Attributes
     ----------
     answered_by : set of int
-        New machines whose products are there.
-    is_lacking : bool
-        Whether new machines may be there that have not been asked.
+        New machines that have answered.
+    has_unassigned : bool
+        Whether new machines may be available that got no request.
     """
 
-    def __init__(self, recovery: int, spans: Sequence[Span], known: Collection[int]) -> None:
+    def __init__(self, recovery: int, spans: Sequence[Span], verified: Collection[int]) -> None:
         self._recovery, self._spans = recovery, spans
-        self._verified = set(known)
+        self._verified = set(verified)
         self._expected: set[int] = set()
         self._assigned: set[int] = set()
         self._agreeing_machines: dict[tuple[int, int], tuple[int, ...]] = {}
         self._dispute: FaultUndetermined | None = None
         self.answered_by: set[int] = set()
-        self.is_lacking = True
+        self.has_unassigned = True
 
     @property
     def is_done(self) -> bool:
-        """Whether all that have been asked have answered, and agree."""
-        return not (self.is_lacking or self._expected or self._uncompared_spans())
+        """Whether all requests are answered, and all products agree."""
+        return not (self.has_unassigned or self._expected or self._uncompared_spans())
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
-        """Ask these machines, unless their products are known or expected."""
-        self.is_lacking = False
+        """Assign the probe to machines without verified, answered or expected products."""
+        self.has_unassigned = False
         new = set(helpers) - self._verified - self.answered_by - self._expected
         self._assigned |= new
         self._expected |= new
 
     @property
     def assigned(self) -> Collection[int]:
-        """Machines that are to be asked for products."""
+        """Machines that the probe was assigned but not sent to."""
         return self._assigned
 
     def next_request(self, machine: int) -> Request | None:
-        """Return the request for the rows that a machine holds."""
+        """Return a request for all rows of a machine."""
         if machine not in self._assigned:
             return None
         self._assigned.discard(machine)
-        return Request(
-            machine, tuple((start, stop) for start, stop, who in self._spans if machine in who)
-        )
+        intervals = [(start, stop) for start, stop, holders in self._spans if machine in holders]
+        return Request(machine, tuple(intervals))
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Expect no answer of a machine."""
+        """Expect no answer from a machine."""
         self._expected.discard(machine)
         self._assigned.discard(machine)
 
     def drop(self, machine: int) -> None:
-        """Do not use the answer of a machine."""
+        """Discard the answer of a machine."""
         self.release(machine)
         self.answered_by.discard(machine)
         self._verified.discard(machine)
         self._dispute = None
 
-    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
-        """Note an answer."""
+    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
+        """Record an answer."""
         self._expected.discard(request.machine)
         self.answered_by.add(request.machine)
         self._dispute = None
 
-    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
-        """Take the outcome of a comparison."""
+    def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
+        """Record the outcome of a comparison."""
         if isinstance(event, RowsAgree):
             self._agreeing_machines[event.start, event.stop] = event.machines
         elif isinstance(event, FaultUndetermined):
             self._dispute = event
 
     def instructions(self) -> list[IdentifyFaulty]:
-        """Return the products that are to be compared."""
+        """Return instructions to compare products."""
         if self._expected or self._dispute is not None:
             return []
-        rows = self._uncompared_spans()
-        return [IdentifyFaulty(*each) for each in rows if len(each[2]) > self._recovery]
+        spans = self._uncompared_spans()
+        return [IdentifyFaulty(*span) for span in spans if len(span[2]) > self._recovery]
 
     def conclude(self) -> Disagreement | None:
-        """Return the rows whose products disagree, if the wrong machine is not certain."""
+        """Return the unresolved disagreement, if there is one."""
         return None if self._dispute is None else Disagreement(self._dispute)
 
     def _uncompared_spans(self) -> list[Span]:
-        """Return the rows whose products have not been compared, and their machines."""
-        found = []
+        """Return the spans whose products were not compared, with the machines to compare."""
+        spans = []
         for start, stop, holders in self._spans:
             machines = tuple(sorted((self._verified | self.answered_by).intersection(holders)))
             is_new = not self.answered_by.isdisjoint(machines)
             if is_new and self._agreeing_machines.get((start, stop)) != machines:
-                found.append((start, stop, machines))
-        return found
+                spans.append((start, stop, machines))
+        return spans

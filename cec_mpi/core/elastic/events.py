@@ -1,4 +1,4 @@
-"""The events that an elastic step takes, and the instructions that it gives."""
+"""The events that an elastic step handles, and the instructions that it returns."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ class MachineUnavailable:
 
     machine: int
     reason: str
-    word: ClassVar[Literal["lost", "given up", "left", "excluded"]]  # in records
-    message_text: ClassVar[str]  # in messages
+    record_word: ClassVar[Literal["lost", "given up", "left", "excluded"]]
+    message_text: ClassVar[str]
 
     def __str__(self) -> str:
         return f"machine {self.machine} {self.message_text}: {self.reason}"
 
 
-class Lost(MachineUnavailable):
-    """The process of a machine has ended, or cannot be reached."""
+class MachineLost(MachineUnavailable):
+    """The process of a machine has ended, or is unreachable."""
 
-    word, message_text = "lost", "is lost"
-
-
-class GivenUp(MachineUnavailable):
-    """A machine has not answered for so long that it counts as lost until it answers."""
-
-    word, message_text = "given up", "is given up"
+    record_word, message_text = "lost", "is lost"
 
 
-class Left(MachineUnavailable):
-    """A machine has left: it was warned, and gets no more requests."""
+class MachineGivenUp(MachineUnavailable):
+    """A machine has been silent for so long that it counts as lost until it answers."""
 
-    word, message_text = "left", "has left"
+    record_word, message_text = "given up", "is given up"
 
 
-class Excluded(MachineUnavailable):
-    """A machine gets no more requests, because its answers were wrong."""
+class MachineLeft(MachineUnavailable):
+    """A machine has left after a shutdown notice, and gets no more requests."""
 
-    word, message_text = "excluded", "is excluded"
+    record_word, message_text = "left", "has left"
+
+
+class MachineExcluded(MachineUnavailable):
+    """A machine was excluded for wrong answers, and gets no more requests."""
+
+    record_word, message_text = "excluded", "is excluded"
 
 
 @dataclass(frozen=True)
-class Joined:
+class MachineJoined:
     """A process has become this machine, or a machine that was given up has answered."""
 
     machine: int
     rank: int = 0
-    host: str = ""  # empty if it is not known
+    host: str = ""  # empty if unknown
     device: str = ""  # empty for the processor
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class MachineLate:
-    """A step does not wait for a machine any longer."""
+    """A machine has missed its deadline, and the step no longer waits for it."""
 
     machine: int
 
@@ -76,36 +76,36 @@ class MachineLate:
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A machine has answered wrong numbers."""
+    """A machine has sent a wrong answer."""
 
     machine: int
-    reason: str = ""  # if the answer was not finite
+    reason: str = ""  # given if the answer was not finite
 
     def __str__(self) -> str:
         return f"machine {self.machine} {self.reason or 'answered wrong numbers'}"
 
 
-Change = MachineUnavailable | Joined
-"""What the roster reports of a machine."""
+RosterChange = MachineUnavailable | MachineJoined
+"""Changes of a machine that the roster reports."""
 
-MachineEvent = Change | MachineLate | WrongAnswer
-"""What happens to a machine, as it is recorded."""
+MachineEvent = RosterChange | MachineLate | WrongAnswer
+"""Events of a machine that are recorded."""
 
 
 @dataclass(frozen=True)
 class PendingMachines:
-    """Which machines are about to be available; an event whenever that has changed.
+    """The machines that may become available have changed.
 
     Attributes
     ----------
     opening : frozenset of int
-        Machines whose processes open their shards. A spare that replaces a lost machine is here as
-        soon as the loss is reported.
+        Machines whose processes are opening their shards. A spare that replaces a lost machine is
+        included as soon as the loss is reported.
     vacant : frozenset of int
-        Machines without a process, if the run waits for processes; others may join at any time.
+        Machines without a process, if the run waits for processes to join.
     adoptable : frozenset of int
-        Machines that a living host could carry, because they have no process or it is slow to open
-        its shard.
+        Machines that a running host could adopt, because they have no process, or because their
+        process is slow to open its shard.
     """
 
     opening: frozenset[int] = frozenset()
@@ -115,12 +115,12 @@ class PendingMachines:
 
 @dataclass(frozen=True)
 class AvailabilityTick:
-    """Which machines the availability lists before a step begins.
+    """The availability has changed before the start of a step.
 
     Attributes
     ----------
     listed : frozenset of int
-        Lost ones too.
+        The listed machines, including lost ones.
     """
 
     listed: frozenset[int]
@@ -131,7 +131,7 @@ class AvailabilityTick:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Request:
-    """An instruction: ask a machine for rows of its shard, or for a term of X' V.
+    """An instruction: request rows of X W, or a term of X' V, from a machine.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Request:
     intervals : tuple of (int, int)
         Rows of its shard, ascending.
     term : Term or None
-        The term of X' V, whose coefficients are sent.
+        The term of X' V; its coefficients are sent with the request.
     """
 
     machine: int
@@ -148,25 +148,25 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """Requests were sent; their time begins."""
+class RequestsSent:
+    """Requests were sent, and their deadlines start."""
 
     requests: Sequence[Request]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A request was answered, with finite numbers.
+class RequestAnswered:
+    """A request was answered, and the answer is finite.
 
     Attributes
     ----------
     request : Request
-    summed : tuple of Term
-        The terms of X' V whose sum was answered, with that of the request.
+    sum_terms : tuple of Term
+        Further terms of X' V that the answer includes in a sum with the requested term.
     """
 
     request: Request
-    summed: tuple[Term, ...] = ()
+    sum_terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class BusyMachineAnswered:
 
 @dataclass(frozen=True)
 class ComputationFailed:
-    """A machine reports that it could not compute."""
+    """A machine reports that its computation failed."""
 
     request: Request
 
@@ -190,12 +190,12 @@ class AnswerRejected:
     Attributes
     ----------
     request : Request
-    found : NonfiniteAnswer or None
-        The number that is not finite; `found.other` is one of another machine in the same place.
+    nonfinite : NonfiniteAnswer or None
+        The entry that is not finite. None if a check has failed.
     """
 
     request: Request
-    found: NonfiniteAnswer | None = None
+    nonfinite: NonfiniteAnswer | None = None
 
 
 # --- events of comparisons ----------------------------------------------------------------
@@ -203,7 +203,7 @@ class AnswerRejected:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows ``start <= row < stop``, and machines that have answered them, ascending."""
+    """Rows ``start <= row < stop``, and machines with answers to them, ascending."""
 
     start: int
     stop: int
@@ -220,37 +220,37 @@ class RowsDisagree(Rows):
 
 @dataclass(frozen=True)
 class FaultUndetermined(Rows):
-    """Of the machines whose answers disagree it is not certain which one is wrong.
+    """The answers of these machines disagree, and the faulty machine is not certain.
 
     Attributes
     ----------
     candidates : tuple of tuple of int
-        Machines each of which may be the wrong one, or pairs of them; empty if more are wrong.
+        Machines, or pairs of machines, that may be faulty. Empty if more than two are faulty.
     """
 
     candidates: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Named:
-    """These machines have certainly answered wrong numbers."""
+class FaultyIdentified:
+    """These machines have certainly sent wrong answers."""
 
     machines: tuple[int, ...]
 
 
 Event = (
-    Change
+    RosterChange
     | PendingMachines
     | AvailabilityTick
-    | Sent
-    | Answered
+    | RequestsSent
+    | RequestAnswered
     | BusyMachineAnswered
     | ComputationFailed
     | AnswerRejected
     | RowsAgree
     | RowsDisagree
     | FaultUndetermined
-    | Named
+    | FaultyIdentified
 )
 
 # --- instructions -------------------------------------------------------------------------
@@ -258,7 +258,7 @@ Event = (
 
 @dataclass(frozen=True)
 class StartStep:
-    """Plan the step for these machines, and begin it."""
+    """Plan the step for these machines, and start it."""
 
     machines: tuple[int, ...]
 
@@ -268,7 +268,7 @@ class Compare(Rows):
 
 
 class IdentifyFaulty(Rows):
-    """Find out which of these machines have answered these rows wrongly."""
+    """Identify the faulty machines among those with answers to these rows."""
 
 
 class Decode(Rows):
@@ -277,14 +277,14 @@ class Decode(Rows):
 
 @dataclass(frozen=True)
 class MarkLate:
-    """Have others compute the rows of this machine too; its answer is used if it is the first."""
+    """Record that a machine is late; others compute its rows, and the first answer counts."""
 
     machine: int
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Count a machine as lost, which has not answered for so many seconds."""
+    """Count a machine as lost, because it has been silent for this many seconds."""
 
     machine: int
     seconds: float
@@ -292,70 +292,70 @@ class GiveUp:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Give a machine no more requests: it could not compute, or its answers were wrong."""
+    """Send a machine no more requests, because its computation failed or its answers were wrong."""
 
     machine: int
-    kind: type[Lost | Excluded]
+    event: type[MachineLost | MachineExcluded]
 
 
 @dataclass(frozen=True)
 class Adopt:
-    """Have a living host carry this machine, which has no host."""
+    """Let a running host adopt this machine, which has no host."""
 
     machine: int
 
 
 @dataclass(frozen=True)
 class WaitUntil:
-    """Wait for an event, but not beyond this moment."""
+    """Wait for an event, at most until this time of the clock."""
 
     moment: float
 
 
 @dataclass(frozen=True)
 class Done:
-    """The result is complete; of these machines no answer is needed any more."""
+    """The result is complete; the answers of these machines are no longer needed."""
 
     unanswered: tuple[int, ...]
 
 
-# Why a step fails.
+# --- causes of failure --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TooFewMachines:
-    """Too few machines are left: these."""
+    """Only these machines remain, which are too few."""
 
     machines: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Answers to rows disagree, and no other machine can tell which is wrong.
+    """Answers to rows disagree, and no further machine can identify the faulty one.
 
     Attributes
     ----------
-    found : FaultUndetermined
+    rows : FaultUndetermined
         The rows with the most answers.
     others : int
-        Number of other places where answers disagree.
+        Number of other intervals of rows with disagreements.
     """
 
-    found: FaultUndetermined
+    rows: FaultUndetermined
     others: int = 0
 
 
 @dataclass(frozen=True)
 class StepFailed:
-    """The step cannot end.
+    """The step cannot be completed.
 
     Attributes
     ----------
-    cause : TooFewMachines, Disagreement, Unusable or Named
-        With an `NonfiniteAnswer` or `Named`, no machine can replace the faulty one.
+    cause : TooFewMachines, Disagreement, NonfiniteAnswer or FaultyIdentified
+        For a `NonfiniteAnswer` or `FaultyIdentified`, no machine can replace the faulty one.
     """
 
-    cause: TooFewMachines | Disagreement | NonfiniteAnswer | Named
+    cause: TooFewMachines | Disagreement | NonfiniteAnswer | FaultyIdentified
 
 
 Instruction = (

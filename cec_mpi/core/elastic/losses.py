@@ -1,16 +1,15 @@
-"""What happens when a machine answers, is late, is lost or is wrong.
+"""States of machines in an elastic step, their transitions, and time limits.
 
-The state of a machine says what the step can expect of it:
+The states of a machine are:
 
-- absent: it has no process that can be asked.
+- absent: it has no process that can get requests.
 - busy: it computes for an earlier step.
-- idle: it can be asked.
+- idle: it can get a request.
 - computing: it has a request of this step.
-- late: it has a request of this step, and others compute the same rows. Its answer still counts if
-  it is the first, and the machine gets no other rows until it has answered.
+- late: it has a request of this step, and other machines compute the same rows. Its answer still
+  counts if it is the first. The machine gets no other rows until it has answered.
 
-These states last for one step. `cec_mpi.runtime.roster.State` is that of a process; records have
-events.
+These states last for one step. `cec_mpi.runtime.roster.State` is the state of a process.
 
 An event changes the state, and has a consequence for the step:
 
@@ -40,15 +39,15 @@ excluded              any              absent     reassign rows
 joined                any              idle       offer rows
 ====================  ===============  =========  ==============
 
-- use answer: it counts; the machine gets the next request.
-- offer rows: the machine may compute what others miss, if it is available.
-- share rows: others compute them too, and the first answer counts.
-- reassign rows: others compute what the machine has not answered. Its answers are kept.
-- drop answers: as `reassign rows`, and its answers are not used; it is excluded.
-- exclude: as `reassign rows`, and it is excluded.
-- nothing: among others, the answer to a request that was reassigned because its machine was lost.
+- use answer: the answer counts, and the machine gets the next request.
+- offer rows: the machine may get missing rows, if it is listed.
+- share rows: other machines also compute its rows, and the first answer counts.
+- reassign rows: other machines compute its unanswered rows. Its answers are kept.
+- drop answers: all its rows are reassigned, its answers are discarded, and it is excluded.
+- exclude: its unanswered rows are reassigned, and it is excluded.
+- nothing: for example, an answer to a request that was reassigned after the loss of its machine.
 
-A machine that has not answered for so long causes an event by itself (`TIME_LIMITS`):
+A time limit without an answer causes an event (`TIME_LIMITS`):
 
 =====================  ========================  ===============
 state                  seconds                   event
@@ -57,11 +56,11 @@ computing              `seconds_until_late`      deadline passed
 computing, late, busy  `seconds_until_given_up`  given up
 =====================  ========================  ===============
 
-If the machines that are left, with those that open their shards, have been too few for as long as
-`--adopt` says, one of their hosts carries a missing machine as well. It joins like any other.
+If the remaining machines, and those that open their shards, have been too few for the time of
+`--adopt`, one of the hosts adopts a missing machine. The machine joins like any other.
 
-After `exclude` and `drop answers` the roster reports `lost` or `excluded`; the machine is absent
-already. It may be joined by another process, which can be asked like any other.
+After `exclude` and `drop answers` the roster reports `lost` or `excluded`, although the machine is
+already absent. Another process may later join as this machine.
 """
 
 from __future__ import annotations
@@ -70,17 +69,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-MIN_DEADLINE = 0.1  # the shortest deadline that is a factor: processes on shared cores are late
-MIN_LOSS_TIMEOUT = 5.0  # without an answer, at least, for a machine to be taken for lost
-LOSS_TIMEOUT_FACTOR = 10.0  # or this many deadlines
-DISPUTE_SECONDS = 10.0  # for a machine to come that can tell which of several answers is wrong
-RESOLUTION = 1e-6  # after which a clock shows that a moment has passed
+MIN_DEADLINE = 0.1  # seconds; lower limit of a factor, because processes on shared cores stall
+MIN_LOSS_TIMEOUT = 5.0  # seconds without an answer before a machine counts as lost, at least
+LOSS_TIMEOUT_FACTOR = 10.0  # deadlines without an answer before a machine counts as lost
+DISPUTE_SECONDS = 10.0  # wait for another machine that can identify a faulty one
+RESOLUTION = 1e-6  # seconds after a time limit at which a clock shows that it has passed
 
 
 class State(Enum):
-    """What a step can expect of a machine."""
+    """The state of a machine in a step."""
 
-    __hash__ = object.__hash__  # that of Enum is slow, and each event looks into tables
+    __hash__ = object.__hash__  # faster than that of Enum; every event reads tables
 
     ABSENT = "absent"
     BUSY = "busy"
@@ -90,7 +89,7 @@ class State(Enum):
 
 
 class Cause(Enum):
-    """What changes the state of a machine."""
+    """The cause of a change of state."""
 
     __hash__ = object.__hash__
 
@@ -108,7 +107,7 @@ class Cause(Enum):
 
 
 class Consequence(Enum):
-    """What follows for the step."""
+    """The consequence of a change of state for the step."""
 
     NOTHING = "nothing"
     USE = "use answer"
@@ -119,15 +118,15 @@ class Consequence(Enum):
     EXCLUDE = "exclude"
 
 
-ASKED = State.COMPUTING, State.LATE
+PENDING_STATES = State.COMPUTING, State.LATE
 TIME_LIMITS = {
     State.COMPUTING: (Cause.DEADLINE, Cause.GIVEN_UP),
     State.LATE: (Cause.GIVEN_UP,),
     State.BUSY: (Cause.GIVEN_UP,),
 }
-"""What happens to a machine that does not answer in time."""
+"""Causes that follow if a machine in this state does not answer in time."""
 
-# For a cause that is not in `_IN_ANY_STATE` either: the state stays, and nothing follows.
+# A pair that is missing here and in `_IN_ANY_STATE` keeps the state, without consequence.
 _BY_STATE = {
     (Cause.ANSWERED, State.COMPUTING): (State.IDLE, Consequence.USE),
     (Cause.ANSWERED, State.LATE): (State.IDLE, Consequence.USE),
@@ -149,7 +148,7 @@ _IN_ANY_STATE = {
 
 
 def react(cause: Cause, state: State) -> tuple[State, Consequence]:
-    """Return the new state of a machine, and what follows for the step.
+    """Return the new state of a machine, and the consequence for the step.
 
     Examples
     --------
@@ -170,60 +169,61 @@ class Deadline:
     seconds : float or None
     factor : float
         Multiple of the expected time, used if `seconds` is None.
-    least : float
+    min_seconds : float
         Lower limit, in seconds, of a limit given by `factor`.
     """
 
     seconds: float | None = None
     factor: float = 1.0
-    least: float = MIN_DEADLINE
+    min_seconds: float = MIN_DEADLINE
 
-    def allowed(self, expected: float | None) -> float | None:
-        """Return the time limit in seconds for an answer; None if no time is expected yet.
+    def time_limit(self, expected: float | None) -> float | None:
+        """Return the time limit of an answer in seconds; None if the expected time is unknown.
 
         Examples
         --------
-        >>> Deadline(factor=1.5).allowed(2.0), Deadline(seconds=5.0).allowed(None)
+        >>> Deadline(factor=1.5).time_limit(2.0), Deadline(seconds=5.0).time_limit(None)
         (3.0, 5.0)
         """
         if self.seconds is not None:
             return self.seconds
-        return None if expected is None else max(self.least, self.factor * expected)
+        return None if expected is None else max(self.min_seconds, self.factor * expected)
 
 
 def seconds_until_late(
-    deadline: Deadline | None, answered: Sequence[float], predicted: float | None
+    deadline: Deadline | None, answer_seconds: Sequence[float], predicted: float | None
 ) -> float | None:
-    """Return the seconds that a machine has for its answer; None if that is not limited yet.
+    """Return the time limit of an answer in seconds; None if there is no limit yet.
 
     Parameters
     ----------
     deadline : Deadline or None
-    answered : sequence of float
+    answer_seconds : sequence of float
         Seconds after which other machines have answered, ascending.
     predicted : float or None
-        Seconds that were predicted for the plan.
+        Predicted seconds of the plan.
     """
     if deadline is None:
         return None
-    middle = len(answered) // 2
-    expected = [(answered[middle] + answered[~middle]) / 2] if answered else []  # their median
+    expected = []
+    if answer_seconds:
+        middle = len(answer_seconds) // 2
+        expected.append((answer_seconds[middle] + answer_seconds[~middle]) / 2)  # the median
     if predicted is not None:
         expected.append(predicted)
-    return deadline.allowed(max(expected, default=None))
+    return deadline.time_limit(max(expected, default=None))
 
 
-def seconds_until_given_up(deadline: Deadline | None, allowed: float | None) -> float:
+def seconds_until_given_up(deadline: Deadline | None, time_limit: float | None) -> float:
     """Return the seconds without an answer after which a machine counts as lost.
 
     Parameters
     ----------
     deadline : Deadline or None
-        Without one, no machine is given up.
-    allowed : float or None
-        Seconds that machines have for their answers, in this step or the one before. Nothing is
-        expected of the very first answers.
+        If None, no machine is given up.
+    time_limit : float or None
+        Time limit of answers in this step or the previous one. None before the first answers.
     """
-    if deadline is None or not (seconds := deadline.seconds or allowed):
+    if deadline is None or not (seconds := deadline.seconds or time_limit):
         return float("inf")
     return max(MIN_LOSS_TIMEOUT, LOSS_TIMEOUT_FACTOR * seconds)

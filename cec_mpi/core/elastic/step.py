@@ -2,14 +2,13 @@
 
 ::
 
-    waiting --Begin--> running --Done--> ended
-       |                  |
-       +----- Failed -----+
+    waiting --StartStep--> running --Done--> ended
+       |                      |
+       +----- StepFailed -----+
 
-A driver tells it what has happened (`ElasticStep.take`), and then follows its instructions
-(`ElasticStep.instructions`) until one of them ends the step or says how long to wait. What an
-exception interrupts is forgotten with the object: the next step begins with what the roster says.
-A step that is cancelled is forgotten likewise.
+A driver reports events (`ElasticStep.handle`) and follows the instructions
+(`ElasticStep.instructions`) until one of them ends the step or requires a wait. After an exception
+or a cancellation the object is discarded, and the next step starts from the state of the roster.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Protocol
 from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
     Adopt,
-    Answered,
     AnswerRejected,
     AvailabilityTick,
     BusyMachineAnswered,
@@ -32,31 +30,32 @@ from cec_mpi.core.elastic.events import (
     Done,
     Event,
     Exclude,
-    Excluded,
     FaultUndetermined,
-    GivenUp,
+    FaultyIdentified,
     GiveUp,
     IdentifyFaulty,
     Instruction,
-    Joined,
-    Left,
-    Lost,
+    MachineExcluded,
+    MachineGivenUp,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
     MachineUnavailable,
     MarkLate,
-    Named,
     PendingMachines,
     Request,
+    RequestAnswered,
+    RequestsSent,
     RowsAgree,
     RowsDisagree,
-    Sent,
     StartStep,
     StepFailed,
     TooFewMachines,
     WaitUntil,
 )
 from cec_mpi.core.elastic.losses import (
-    ASKED,
     DISPUTE_SECONDS,
+    PENDING_STATES,
     RESOLUTION,
     TIME_LIMITS,
     Cause,
@@ -70,18 +69,18 @@ from cec_mpi.core.elastic.losses import (
 from cec_mpi.core.elastic.terms import Term
 
 _CAUSES = {
-    Lost: Cause.LOST,
-    GivenUp: Cause.GIVEN_UP,
-    Left: Cause.LEFT,
-    Excluded: Cause.EXCLUDED,
-    Joined: Cause.JOINED,
+    MachineLost: Cause.LOST,
+    MachineGivenUp: Cause.GIVEN_UP,
+    MachineLeft: Cause.LEFT,
+    MachineExcluded: Cause.EXCLUDED,
+    MachineJoined: Cause.JOINED,
 }
 
 
 class Ledger(Protocol):
-    """What a step still needs: `RowLedger`, `TermLedger` or `ProbeLedger`."""
+    """The missing answers of a step: `RowLedger`, `TermLedger` or `ProbeLedger`."""
 
-    is_lacking: bool
+    has_unassigned: bool
 
     @property
     def is_done(self) -> bool:
@@ -89,77 +88,77 @@ class Ledger(Protocol):
 
     @property
     def assigned(self) -> Collection[int]:
-        """Machines that are to be asked for something."""
+        """Machines with assigned work that was not requested yet."""
 
     def next_request(self, machine: int) -> Request | None:
         """Return the next request for an idle machine."""
 
     def reassign(self, helpers: Collection[int], idle: Collection[int]) -> None:
-        """Assign what is missing to helpers, some of them idle; sets `is_lacking`."""
+        """Assign missing answers to helpers, and update `has_unassigned`."""
 
     def release(self, machine: int, may_answer: bool = False) -> None:
-        """Do not rely on a machine, whose answer may be used if it is the first."""
+        """Expect no answer from a machine; a later answer may still count."""
 
     def drop(self, machine: int) -> None:
-        """Expect nothing more of a machine, and do not use its answers."""
+        """Expect no answer from a machine, and discard those that it sent."""
 
-    def answered(self, request: Request, summed: Sequence[Term] = ()) -> None:
-        """Note an answer; that to a term may be the sum of several."""
+    def record_answer(self, request: Request, sum_terms: Sequence[Term] = ()) -> None:
+        """Record an answer; `sum_terms` are further terms in its sum."""
 
-    def judged(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
-        """Take the outcome of a comparison."""
+    def record_comparison(self, event: RowsAgree | RowsDisagree | FaultUndetermined) -> None:
+        """Record the outcome of a comparison."""
 
     def instructions(self) -> Collection[Compare | IdentifyFaulty | Decode]:
-        """Return what is to be compared or decoded."""
+        """Return instructions to compare or decode answers."""
 
     def conclude(self) -> IdentifyFaulty | Disagreement | None:
-        """Return what is left to do, or wrong, if nobody else can be asked."""
+        """Return the last instruction or the disagreement if no further machine can answer."""
 
 
 class ElasticStep:
-    """A step whose machines are asked one by one, and may be late, lost or wrong.
+    """A step whose machines may be late, lost or faulty.
 
     Parameters
     ----------
     machines : mapping of int to State
         States of machines before the step: absent, busy or idle.
-    begun : mapping of int to float
-        When each busy machine was asked.
-    missing : callable
-        Returns how many machines a step needs beside these.
+    request_times : mapping of int to float
+        Time of the pending request of each busy machine.
+    count_missing : callable
+        Returns how many more machines than these a step needs.
     deadline : Deadline or None
-        None: no machine is late.
-    allowed : float or None
-        Seconds that the step before allowed for an answer.
+        If None, no machine is late.
+    time_limit : float or None
+        Time limit of answers in the previous step, in seconds.
     waits_for_vacant : bool
-        Whether a running step waits for processes that may still become machines.
+        Whether a running step waits for processes that may still join.
     adopt_after : float
-        Seconds for which machines may be too few before hosts carry missing ones.
+        Seconds of a shortage of machines after which hosts adopt missing ones.
 
     Attributes
     ----------
-    allowed : float or None
-        Seconds that this step allows for an answer, once it is known.
+    time_limit : float or None
+        Time limit of answers in this step, in seconds; at first that of the previous step.
     """
 
     def __init__(
         self,
         machines: Mapping[int, State],
-        begun: Mapping[int, float],
-        missing: Callable[[Sequence[int]], int],
+        request_times: Mapping[int, float],
+        count_missing: Callable[[Sequence[int]], int],
         deadline: Deadline | None = None,
-        allowed: float | None = None,
+        time_limit: float | None = None,
         waits_for_vacant: bool = True,
         adopt_after: float = float("inf"),
     ) -> None:
         self._states = dict(machines)
-        self._request_times = dict(begun)  # when each machine was asked that has not answered
-        self._count_missing = missing
-        self._deadline, self.allowed = deadline, allowed
+        self._request_times = dict(request_times)  # of pending requests, by machine
+        self._count_missing = count_missing
+        self._deadline, self.time_limit = deadline, time_limit
         self._waits_for_vacant, self._adopt_after = waits_for_vacant, adopt_after
-        self._limits: dict[Cause, float] = {}  # seconds that machines have now
-        self._seconds: dict[State, float] = {}  # the least of these in each state
-        self._shortage_start = float("inf")  # when too few machines were left
+        self._limits: dict[Cause, float] = {}  # current time limits in seconds
+        self._seconds: dict[State, float] = {}  # the shortest time limit in each state
+        self._shortage_start = float("inf")  # infinite while there are enough machines
         self._awaited = PendingMachines()
         self._ledger: Ledger | None = None
         self._listed: frozenset[int] = frozenset()
@@ -167,27 +166,28 @@ class ElasticStep:
         self._start = 0.0
         self._answer_seconds: list[float] = []  # ascending
         self._pending: dict[int, Request] = {}
-        self._to_exclude: dict[int, type[Lost | Excluded]] = {}
+        self._to_exclude: dict[int, type[MachineLost | MachineExcluded]] = {}
         self._failed: StepFailed | None = None
         self._has_new_helper = False
         self._disputed_since: float | None = None
-        self._responders: set[int] = set()  # machines whose processes have answered
-        self._nonfinite_answers: list[NonfiniteAnswer] = []  # answers that are not finite
-        self._faulty_machines: list[int] = []  # machines that have answered other wrong numbers
+        self._responders: set[int] = set()  # machines whose current process has answered
+        self._nonfinite_answers: list[NonfiniteAnswer] = []
+        self._faulty_machines: list[int] = []  # machines with other wrong answers
 
     def begin(
         self, ledger: Ledger, listed: Collection[int], predicted: float | None, now: float
     ) -> None:
-        """Begin the step, after `StartStep`.
+        """Start the step, after the instruction `StartStep`.
 
         Parameters
         ----------
         ledger : Ledger
         listed : collection of int
-            Machines that may be asked, whenever they are there.
+            Machines that may get requests while they are available.
         predicted : float or None
-            Seconds that the plan is predicted to take.
+            Predicted seconds of the plan.
         now : float
+            Time of the clock, in seconds.
         """
         self._ledger, self._listed = ledger, frozenset(listed)
         self._predicted, self._start = predicted, now
@@ -196,82 +196,82 @@ class ElasticStep:
             ledger.release(machine)
 
     @property
-    def adopts(self) -> bool:
-        """Whether hosts may carry missing machines."""
+    def can_adopt_machines(self) -> bool:
+        """Whether hosts may adopt missing machines."""
         return self._adopt_after < float("inf")
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Machines that have not answered a request of this step."""
+        """Machines with a pending request of this step."""
         return tuple(sorted(self._pending))
 
     def is_pending(self, request: Request) -> bool:
-        """Whether the answer to a request would be used."""
+        """Return whether a request is pending, so that its answer would be used."""
         return self._pending.get(request.machine) is request
 
     # Events.
 
-    def take(self, event: Event, now: float) -> None:
-        """Take note of what has happened.
+    def handle(self, event: Event, now: float) -> None:
+        """Handle an event.
 
         Parameters
         ----------
         event : Event
         now : float
-            The time of the clock, in seconds.
+            Time of the clock, in seconds.
         """
         match event:
             case PendingMachines():
                 self._awaited = event
             case AvailabilityTick():
                 self._listed = event.listed
-            case Sent(requests):
+            case RequestsSent(requests):
                 self._request_times |= {request.machine: now for request in requests}
-            case Answered() | ComputationFailed() | AnswerRejected():
+            case RequestAnswered() | ComputationFailed() | AnswerRejected():
                 if self.is_pending(event.request):
                     insort(self._answer_seconds, now - self._start)
                     self._handle_answer(event)
             case BusyMachineAnswered(machine):
                 self._apply(machine, Cause.FREED)
-            case MachineUnavailable() | Joined():
+            case MachineUnavailable() | MachineJoined():
                 self._apply(event.machine, _CAUSES[type(event)])
-            case Named(machines):
+            case FaultyIdentified(machines):
                 for machine in machines:
                     self._faulty_machines.append(machine)
                     self._apply(machine, Cause.NAMED)
             case RowsAgree() | RowsDisagree() | FaultUndetermined():
                 if self._ledger is not None:
-                    self._ledger.judged(event)
+                    self._ledger.record_comparison(event)
 
-    def _handle_answer(self, event: Answered | ComputationFailed | AnswerRejected) -> None:
+    def _handle_answer(self, event: RequestAnswered | ComputationFailed | AnswerRejected) -> None:
         machine = event.request.machine
-        if isinstance(event, Answered):
+        if isinstance(event, RequestAnswered):
             assert self._ledger is not None
-            self._ledger.answered(event.request, event.summed)
+            self._ledger.record_answer(event.request, event.sum_terms)
             self._responders.add(machine)
             self._apply(machine, Cause.ANSWERED)
         elif isinstance(event, ComputationFailed):
             self._apply(machine, Cause.FAILED)
-        elif event.found is not None and event.found.other is not None:
-            self._failed = StepFailed(event.found)
+        elif event.nonfinite is not None and event.nonfinite.other is not None:
+            self._failed = StepFailed(event.nonfinite)
         else:
-            if event.found is not None:
-                self._nonfinite_answers.append(event.found)
+            if event.nonfinite is not None:
+                self._nonfinite_answers.append(event.nonfinite)
             else:
                 self._faulty_machines.append(machine)
             self._responders.add(machine)
             self._apply(machine, Cause.WRONG)
 
     def _apply(self, machine: int, cause: Cause) -> None:
-        """Change the state of a machine, and do what follows."""
+        """Change the state of a machine, and apply the consequence."""
         before = self._states.get(machine, State.ABSENT)
         state, consequence = react(cause, before)
         self._states[machine] = state
-        if before in ASKED and state not in ASKED:
+        if before in PENDING_STATES and state not in PENDING_STATES:
             self._pending.pop(machine, None)
         if state in (State.IDLE, State.ABSENT):
             self._request_times.pop(machine, None)
-        is_known = machine in self._responders
+        has_answered = machine in self._responders
         if state is State.ABSENT:
             self._responders.discard(machine)
         if self._ledger is None:
@@ -285,41 +285,41 @@ class ElasticStep:
         elif consequence is Consequence.DROP:
             self._ledger.drop(machine)
         if consequence is Consequence.REASSIGN:
-            self._to_exclude.pop(machine, None)  # it has gone by itself
+            self._to_exclude.pop(machine, None)  # the roster already knows
         elif consequence is Consequence.EXCLUDE:
-            self._to_exclude[machine] = Lost
-        elif consequence is Consequence.DROP and is_known:  # not another process of the machine
-            self._to_exclude[machine] = Excluded
+            self._to_exclude[machine] = MachineLost
+        elif consequence is Consequence.DROP and has_answered:  # not a new process of the machine
+            self._to_exclude[machine] = MachineExcluded
 
     # Instructions.
 
     def instructions(self, now: float) -> list[Instruction]:
-        """Return what is to be done now, in this order.
+        """Return the current instructions, in order.
 
-        The last call at this moment returns a `Done`, `StepFailed`, `StartStep` or
-        `WaitUntil`. What changes the ledger after `is_done` is read must also give an instruction.
+        Call again until the result has a `Done`, `StepFailed`, `StartStep` or `WaitUntil`.
         """
         if self._failed is not None:
             return [self._failed]
         if self._ledger is None:
             return self._begin_or_wait(now)
-        queue: list[Instruction] = [Exclude(n, kind) for n, kind in self._to_exclude.items()]
+        # A change of the ledger after `is_done` must add an instruction, so that this is repeated.
+        queue: list[Instruction] = [Exclude(n, event) for n, event in self._to_exclude.items()]
         self._to_exclude = {}
         queue += self._ledger.instructions()
         if self._ledger.is_done:
             return queue or [Done(self.pending)]
         queue += self._check_timeouts(now)
         queue += self._make_requests(self._ledger)
-        queue += self._adopt(self._ledger.is_lacking, now)
+        queue += self._adopt(self._ledger.has_unassigned, now)
         return queue or [self._wait_or_fail(self._ledger, now)]
 
     def _begin_or_wait(self, now: float) -> list[Instruction]:
         silent = self._check_timeouts(now)
         if silent:
             return [*silent, WaitUntil(now)]
-        able = self._idle_machines(self._listed)
-        if able and not self._count_missing(able):
-            return [StartStep(able)]
+        idle = self._idle_machines(self._listed)
+        if idle and not self._count_missing(idle):
+            return [StartStep(idle)]
         adopted = self._adopt(True, now)
         if adopted:
             return adopted
@@ -330,33 +330,33 @@ class ElasticStep:
             or self._can_adopt
         ):
             return [WaitUntil(self._next_timeout())]
-        return [StepFailed(TooFewMachines(able))]
+        return [StepFailed(TooFewMachines(idle))]
 
     def _make_requests(self, ledger: Ledger) -> list[Instruction]:
-        """Return requests for idle machines, after missing work is reassigned."""
-        if ledger.is_lacking or self._has_new_helper:
+        """Reassign missing answers, and return requests for idle machines."""
+        if ledger.has_unassigned or self._has_new_helper:
             self._has_new_helper = False
             ledger.reassign(self._helpers(), self._idle_machines(self._listed))
-        found: list[Instruction] = []
+        requests: list[Instruction] = []
         for machine in self._idle_machines(self._listed) if ledger.assigned else ():
             request = ledger.next_request(machine)
             if request is not None:
                 self._states[machine] = State.COMPUTING
                 self._pending[machine] = request
-                found.append(request)
-        return found
+                requests.append(request)
+        return requests
 
     def _wait_or_fail(self, ledger: Ledger, now: float) -> Instruction:
-        """Return how long to wait; or why that is useless, or what to do instead."""
+        """Return an instruction to wait, or to resolve a dispute, or the failure of the step."""
         if self._pending or (self._awaited.opening | self._busy_machines()) & self._listed:
             return WaitUntil(self._next_timeout())
-        left = ledger.conclude()
-        if isinstance(left, IdentifyFaulty):
-            return left
+        conclusion = ledger.conclude()
+        if isinstance(conclusion, IdentifyFaulty):
+            return conclusion
         if self._can_adopt:
             return WaitUntil(self._next_timeout())
         if self._waits_for_vacant and self._awaited.vacant & self._listed:
-            if left is None:
+            if conclusion is None:
                 return WaitUntil(self._next_timeout())
             if self._disputed_since is None:
                 self._disputed_since = now
@@ -365,10 +365,10 @@ class ElasticStep:
                 return WaitUntil(due)
         if self._nonfinite_answers:
             return StepFailed(self._nonfinite_answers[0])
-        if left is not None:
-            return StepFailed(left)
+        if conclusion is not None:
+            return StepFailed(conclusion)
         if self._faulty_machines:
-            return StepFailed(Named(tuple(self._faulty_machines)))
+            return StepFailed(FaultyIdentified(tuple(self._faulty_machines)))
         return StepFailed(TooFewMachines(self._helpers()))
 
     # Machines.
@@ -382,25 +382,25 @@ class ElasticStep:
         return {n for n, state in self._states.items() if state is State.BUSY}
 
     def _helpers(self) -> tuple[int, ...]:
-        """Return the machines that may compute what others do not answer."""
+        """Return the machines that may compute missing answers of others."""
         computing = {n for n, state in self._states.items() if state is State.COMPUTING}
         return tuple(sorted(computing.union(self._idle_machines(self._listed))))
 
     def _remaining_machines(self) -> set[int]:
-        """Return the machines that have not gone, and those that will have opened soon."""
-        there = {n for n, state in self._states.items() if state is not State.ABSENT}
+        """Return the listed machines that are present or will soon have opened their shards."""
+        present = {n for n, state in self._states.items() if state is not State.ABSENT}
         soon = self._awaited.opening - self._awaited.adoptable
-        return (there | soon).intersection(self._listed)
+        return (present | soon).intersection(self._listed)
 
     # The clock.
 
     def _check_timeouts(self, now: float) -> list[Instruction]:
-        """Return the machines that are late, or silent for so long that they are given up."""
-        allowed = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
-        self.allowed = allowed or self.allowed
+        """Apply passed time limits, and return instructions for late and silent machines."""
+        limit = seconds_until_late(self._deadline, self._answer_seconds, self._predicted)
+        self.time_limit = limit or self.time_limit
         limits = {
-            Cause.DEADLINE: float("inf") if allowed is None else allowed,
-            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.allowed),
+            Cause.DEADLINE: float("inf") if limit is None else limit,
+            Cause.GIVEN_UP: seconds_until_given_up(self._deadline, self.time_limit),
         }
         if limits != self._limits:
             self._limits = limits
@@ -408,42 +408,44 @@ class ElasticStep:
                 state: min(limits[cause] for cause in causes)
                 for state, causes in TIME_LIMITS.items()
             }
-        found: list[Instruction] = []
+        expired: list[Instruction] = []
         if now <= min(self._request_times.values(), default=now) + min(self._limits.values()):
-            return found
-        for machine, begun in sorted(self._request_times.items()):
+            return expired
+        for machine, since in sorted(self._request_times.items()):
             for cause in TIME_LIMITS.get(self._states[machine], ()):
-                if now - begun > self._limits[cause]:
+                if now - since > self._limits[cause]:
                     self._apply(machine, cause)
-                    late = cause is Cause.DEADLINE
-                    found.append(MarkLate(machine) if late else GiveUp(machine, now - begun))
-        return found
+                    is_late = cause is Cause.DEADLINE
+                    expired.append(MarkLate(machine) if is_late else GiveUp(machine, now - since))
+        return expired
 
-    def _adopt(self, is_lacking: bool, now: float) -> list[Instruction]:
-        """Return which machine a host is to carry, if too few have been left for long enough."""
-        if not is_lacking or not self._count_missing(sorted(left := self._remaining_machines())):
+    def _adopt(self, has_unassigned: bool, now: float) -> list[Instruction]:
+        """Return an instruction to adopt a machine, if there is a long enough shortage."""
+        remaining = self._remaining_machines()
+        if not has_unassigned or not self._count_missing(sorted(remaining)):
             self._shortage_start = float("inf")
             return []
         self._shortage_start = min(self._shortage_start, now)
         if now < self._adoption_due():
             return []
-        possible = self._awaited.adoptable & self._listed
-        return [Adopt(min(possible, key=lambda n: (self._count_missing(sorted(left | {n})), n)))]
+        candidates = self._awaited.adoptable & self._listed
+        missing_with = {n: self._count_missing(sorted(remaining | {n})) for n in candidates}
+        return [Adopt(min(candidates, key=lambda n: (missing_with[n], n)))]
 
     @property
     def _can_adopt(self) -> bool:
         return self._adoption_due() < float("inf")
 
     def _adoption_due(self) -> float:
-        """Return when a host is to carry a machine, unless others join before."""
+        """Return the time at which a host adopts a machine unless others join before."""
         is_possible = self._awaited.adoptable & self._listed
         return self._shortage_start + self._adopt_after if is_possible else float("inf")
 
     def _next_timeout(self) -> float:
-        """Return when the clock gives the next instruction."""
+        """Return the time of the next instruction that needs no event."""
         never = float("inf")
         limits = [
-            begun + self._seconds.get(self._states[machine], never)
-            for machine, begun in self._request_times.items()
+            since + self._seconds.get(self._states[machine], never)
+            for machine, since in self._request_times.items()
         ]
         return min(self._adoption_due(), min(limits, default=never)) + RESOLUTION

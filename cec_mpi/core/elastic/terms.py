@@ -1,4 +1,4 @@
-"""A term of X' V: rows of a shard with coefficients, and the terms that replace it."""
+"""Terms of X' V, and the terms that replace them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from enum import Enum
 from cec_mpi.core.plan.assignment import Intervals
 
 
-class AnswerStatus(Enum):
-    """Whether a term will be answered."""
+class TermStatus(Enum):
+    """Whether an answer of a term is expected."""
 
     EXPECTED = "expected"
-    LATE = "late"  # perhaps, and others compute what it is for
+    LATE = "late"  # it may still come, but other machines compute a replacement
     NONE = "none"
 
 
 @dataclass(eq=False)
 class Term:
-    """Some rows of a machine's shard, each times its coefficients.
+    """The sum of some rows of a machine's shard, weighted by coefficients.
 
     Attributes
     ----------
@@ -28,11 +28,11 @@ class Term:
     replaces : Term or None
         None for a term of the plan.
     basis : tuple of int
-        The L machines whose terms, with weights, replace that term; empty if rows are copies.
+        The L machines whose weighted terms replace that term; empty for copies of rows.
     replacements : list of Term
-        Terms whose sum is this one.
-    summed : tuple of Term
-        The terms, all for the same purpose, whose sum was answered.
+        Terms that add up to this term.
+    sum_terms : tuple of Term
+        Further terms that the answer includes in a sum.
     """
 
     machine: int
@@ -40,50 +40,47 @@ class Term:
     replaces: Term | None = None
     basis: tuple[int, ...] = ()
     replacements: list[Term] = field(default_factory=list)
-    summed: tuple[Term, ...] = ()
-    prospect: AnswerStatus = AnswerStatus.EXPECTED
+    sum_terms: tuple[Term, ...] = ()
+    status: TermStatus = TermStatus.EXPECTED
     is_answered: bool = False
 
     @property
     def is_known(self) -> bool:
-        """Whether it, or all that replaces it, is answered."""
+        """Whether the term or all its replacements are answered."""
         return self.is_answered or (
             bool(self.replacements) and all(term.is_known for term in self.replacements)
         )
 
     @property
-    def is_wanted(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether neither the term nor the one that it replaces is known."""
-        return not self.is_known and (self.replaces is None or self.replaces.is_wanted)
+        return not self.is_known and (self.replaces is None or self.replaces.is_needed)
 
-    def counted(self) -> Iterator[Term]:
-        """Yield the terms whose answers count."""
+    def answered_terms(self) -> Iterator[Term]:
+        """Yield the term if it is answered, else the answered terms of its replacements."""
         if self.is_answered:
             yield self
         else:
             for term in self.replacements:
-                yield from term.counted()
+                yield from term.answered_terms()
 
-    def missing(self) -> Iterator[Term]:
-        """Yield the terms that others must replace before this one is known.
+    def missing_terms(self) -> Iterator[Term]:
+        """Yield the terms that must be replaced before this term is known.
 
-        A late term that only helps to replace another late one is not replaced: that would not
-        help.
+        A late term that replaces another late term is not replaced itself.
         """
-        if self.prospect is AnswerStatus.EXPECTED or self.is_known:
+        if self.status is TermStatus.EXPECTED or self.is_known:
             return
         for term in self.replacements:
-            yield from term.missing()
-        above = self.replaces
+            yield from term.missing_terms()
+        parent = self.replaces
         if not self.replacements and (
-            self.prospect is AnswerStatus.NONE
-            or above is None
-            or above.prospect is AnswerStatus.NONE
+            self.status is TermStatus.NONE or parent is None or parent.status is TermStatus.NONE
         ):
             yield self
 
-    def family(self) -> Iterator[Term]:
-        """Yield the term and all that replaces it."""
+    def descendants(self) -> Iterator[Term]:
+        """Yield the term and all its direct and indirect replacements."""
         yield self
         for term in self.replacements:
-            yield from term.family()
+            yield from term.descendants()

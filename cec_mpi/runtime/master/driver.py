@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.events import (
     Adopt,
-    Answered,
     AnswerRejected,
     BusyMachineAnswered,
     Compare,
@@ -17,16 +16,17 @@ from cec_mpi.core.elastic.events import (
     Decode,
     Done,
     Exclude,
+    FaultyIdentified,
     GiveUp,
     IdentifyFaulty,
     Instruction,
     MachineEvent,
     MachineLate,
     MarkLate,
-    Named,
     PendingMachines,
     Request,
-    Sent,
+    RequestAnswered,
+    RequestsSent,
     StartStep,
     StepFailed,
     WaitUntil,
@@ -133,7 +133,7 @@ class StepDriver:
                     log.warning("%s", event)
                     self._has_changed = True
                     self._note(event)
-                    self._state.take(event, self._clock.monotonic())
+                    self._state.handle(event, self._clock.monotonic())
         return bool(events)
 
     def follow_instructions(self) -> Outcome:
@@ -157,12 +157,12 @@ class StepDriver:
         """Tell the step which machines are about to be available."""
         opening = self._hub.roster.opening
         vacant = self._hub.expected_machines() - opening
-        adoptable = self._hub.roster.adoptable if self._state.adopts else ()
+        adoptable = self._hub.roster.adoptable if self._state.can_adopt_machines else ()
         found = PendingMachines(frozenset(opening), frozenset(vacant), frozenset(adoptable))
         self._has_changed = found != _NOBODY
         if found != self._expected:
             self._expected = found
-            self._state.take(found, self._clock.monotonic())
+            self._state.handle(found, self._clock.monotonic())
 
     def run(
         self,
@@ -220,12 +220,12 @@ class StepDriver:
             machine = job.machine
             if not self._state.is_pending(job.request):
                 if self._busy.get(machine) is job:
-                    self._state.take(BusyMachineAnswered(machine), now)
+                    self._state.handle(BusyMachineAnswered(machine), now)
             elif job.failed:
                 if job.report_fields.damaged == 1:
                     self._on_damage(machine)
                 self._reasons[machine] = self._hub.last_error(machine)
-                self._state.take(ComputationFailed(job.request), now)
+                self._state.handle(ComputationFailed(job.request), now)
             else:
                 done.append(job)
         if done and done[0].product.adjoint:
@@ -245,14 +245,14 @@ class StepDriver:
             if isinstance(kept, NonfiniteAnswer):
                 if kept.other is None:
                     self._note_wrong(job.machine, self._step.describe(kept))
-                self._state.take(AnswerRejected(job.request, kept), now)
+                self._state.handle(AnswerRejected(job.request, kept), now)
                 continue
             self.measured.count(job, now)
             if kept:
-                self._state.take(Answered(job.request, terms), now)
+                self._state.handle(RequestAnswered(job.request, terms), now)
             else:
                 self._note_wrong(job.machine)
-                self._state.take(AnswerRejected(job.request), now)
+                self._state.handle(AnswerRejected(job.request), now)
 
     def _note_wrong(self, machine: int, reason: str = "") -> None:
         event = WrongAnswer(machine, reason)
@@ -269,11 +269,11 @@ class StepDriver:
             case Compare() | IdentifyFaulty() | Decode():
                 with self._step.timed("code"):
                     outcome = self._products.execute(instruction)
-                if isinstance(outcome, Named):
+                if isinstance(outcome, FaultyIdentified):
                     for machine in outcome.machines:
                         self._note_wrong(machine)
                 if outcome is not None:
-                    self._state.take(outcome, self._clock.monotonic())
+                    self._state.handle(outcome, self._clock.monotonic())
             case MarkLate(machine):
                 log.warning("machine %d is late in step %d", machine, self._step.number)
                 self._note(MachineLate(machine))
@@ -298,4 +298,4 @@ class StepDriver:
             share += sum([vector.nbytes for vector in vectors])
             announce += sum([16 * len(job.intervals) for job in jobs])
         step.count(share=share, announce=announce)
-        self._state.take(Sent(requests), self._clock.monotonic())
+        self._state.handle(RequestsSent(requests), self._clock.monotonic())

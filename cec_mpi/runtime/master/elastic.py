@@ -17,8 +17,8 @@ from cec_mpi.core.elastic.events import (
     AvailabilityTick,
     Decode,
     Disagreement,
-    Lost,
-    Named,
+    FaultyIdentified,
+    MachineLost,
     StartStep,
     StepFailed,
     WaitUntil,
@@ -128,14 +128,14 @@ class ElasticExecutor:
         while True:
             driver.poll_hub(moment)
             busy, error = self._hub.busy(), None
-            can_adopt = state.adopts and self._hub.roster.adoptable
+            can_adopt = state.can_adopt_machines and self._hub.roster.adoptable
             try:
                 step = self._steps.next(
                     self._spare, bool(busy or self._hub.expected_machines() or can_adopt)
                 )
             except InfeasibleError as found:
                 error = found
-            state.take(AvailabilityTick(schedule.listed_last), clock.monotonic())
+            state.handle(AvailabilityTick(schedule.listed_last), clock.monotonic())
             outcome = driver.follow_instructions()
             if isinstance(outcome, StartStep):
                 step.available, step.events = outcome.machines, driver.events
@@ -187,7 +187,9 @@ class ElasticExecutor:
         generator = self._manifest.code.generator
         products = AdjointProducts(step.product, buffers.coded, rows, generator, self._checks)
         measured = self._run(step, ledger, products, self._counts(step), able)
-        values = products.sum(ledger.counted(), self._manifest.columns * step.product.columns)
+        values = products.sum(
+            ledger.answered_terms(), self._manifest.columns * step.product.columns
+        )
         return self._make_result(step, measured, values, buffers.codec.condition)
 
     def _probe(self, step: Step, checker: ParityChecker, checks: TermChecker) -> None:
@@ -238,7 +240,7 @@ class ElasticExecutor:
         steps.begin(step)
         state.begin(ledger, listed, predicted, clock.monotonic())
         outcome = driver.run(step, products, steps, refine)
-        self._allowed = state.allowed
+        self._allowed = state.time_limit
         if isinstance(outcome, StepFailed):
             raise self._error_of(step, outcome, not products.product.adjoint)
         return driver.measured
@@ -295,7 +297,7 @@ class ElasticExecutor:
             )
         if isinstance(cause, Disagreement):
             return self._disagreement(step, cause)
-        if isinstance(cause, Named):
+        if isinstance(cause, FaultyIdentified):
             numbers = ", ".join(map(str, sorted(set(cause.machines))))
             return MachineError(
                 f"step {step.number} has failed: machine {numbers} answered wrong numbers, and "
@@ -303,7 +305,7 @@ class ElasticExecutor:
             )
         left = cause.machines
         needed = self._manifest.code.recovery + (self._spare if is_compared else 0)
-        losses = [event for event in step.events if isinstance(event, Lost)]
+        losses = [event for event in step.events if isinstance(event, MachineLost)]
         last = f"; lost last: machine {losses[-1].machine}, {losses[-1].reason}" if losses else ""
         return StepInfeasibleError(
             f"step {step.number} cannot end: {len(left)} of its machines are left "
@@ -313,7 +315,7 @@ class ElasticExecutor:
 
     def _disagreement(self, step: Step, cause: Disagreement) -> MachineError:
         """Return the error for answers that disagree, if the wrong machine cannot be identified."""
-        found, recovery = cause.found, self._manifest.code.recovery
+        found, recovery = cause.rows, self._manifest.code.recovery
         enough = recovery + 3
         hint = f" ({enough} answers would identify it)" if len(found.machines) < enough else ""
         if hint and (option := self._manifest.placement.option_for(enough)):

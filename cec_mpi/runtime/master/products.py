@@ -17,8 +17,8 @@ from cec_mpi.core.elastic.events import (
     Compare,
     Decode,
     FaultUndetermined,
+    FaultyIdentified,
     IdentifyFaulty,
-    Named,
     Request,
     RowsAgree,
     RowsDisagree,
@@ -30,7 +30,7 @@ from cec_mpi.runtime.product import Product
 
 Floats = NDArray[np.float64]
 _ALIGNMENT = 64  # bytes
-Outcome = RowsAgree | RowsDisagree | FaultUndetermined | Named
+Outcome = RowsAgree | RowsDisagree | FaultUndetermined | FaultyIdentified
 
 
 class Products(Protocol):
@@ -312,4 +312,8 @@ def _outcome(rows: tuple[int, int, tuple[int, ...]], verdict: Comparison) -> Out
     """Return the event that follows from comparing answers to rows."""
     if verdict.agree:
         return RowsAgree(*rows)
-    return Named(verdict.faulty) if verdict.faulty else FaultUndetermined(*rows, verdict.candidates)
+    return (
+        FaultyIdentified(verdict.faulty)
+        if verdict.faulty
+        else FaultUndetermined(*rows, verdict.candidates)
+    )

@@ -218,7 +218,7 @@ class Schedule:
         """Return why a machine is not available."""
         if self.roster is not None and machine not in self.roster.available:
             gone = self.roster.gone.get(machine)
-            return "not joined" if gone is None else gone.word
+            return "not joined" if gone is None else gone.record_word
         return "late" if is_listed else "preempted"
 
     def _at(self, tick: int, machines: int) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def as_adopt_seconds(value: object) -> float | None:
         raise InputError(f"adopt {shorten(value)}: expected a time, such as 2 (seconds)") from None
 
 
-_DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, least=MIN_DEADLINE_SECONDS)
+_DEFAULT_DEADLINE = Deadline(factor=DEFAULT_DEADLINE_FACTOR, min_seconds=MIN_DEADLINE_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True)

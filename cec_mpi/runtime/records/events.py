@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from msgspec import Meta
 
-from cec_mpi.core.elastic.events import Joined, MachineEvent, MachineLate, MachineUnavailable
+from cec_mpi.core.elastic.events import MachineEvent, MachineJoined, MachineLate, MachineUnavailable
 
 MAX_COUNT = 2**53
 """Limit of integers: floats represent all smaller integers exactly."""
@@ -89,10 +89,10 @@ def event_record(event: MachineEvent) -> Event:
 
     Examples
     --------
-    >>> event_record(MachineLate(3)), event_record(Joined(2, rank=7))
+    >>> event_record(MachineLate(3)), event_record(MachineJoined(2, rank=7))
     ({'late': 3}, {'joined': 2, 'rank': 7})
     """
-    if isinstance(event, Joined):
+    if isinstance(event, MachineJoined):
         record: Event = {"joined": event.machine, "rank": event.rank}
         if event.host:
             record["host"] = event.host
@@ -100,7 +100,7 @@ def event_record(event: MachineEvent) -> Event:
             record["device"] = event.device
         return record
     if isinstance(event, MachineUnavailable):
-        return {event.word: event.machine, "reason": event.reason}  # type: ignore[misc]
+        return {event.record_word: event.machine, "reason": event.reason}  # type: ignore[misc]
     if isinstance(event, MachineLate):
         return {"late": event.machine}
     return {"wrong": event.machine, **({"reason": event.reason} if event.reason else {})}

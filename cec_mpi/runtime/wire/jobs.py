@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Change, MachineUnavailable, Request
+from cec_mpi.core.elastic.events import MachineUnavailable, Request, RosterChange
 from cec_mpi.core.elastic.terms import Term
 from cec_mpi.core.plan.assignment import Intervals, count_rows
 from cec_mpi.runtime.processes.waiting import Clock
@@ -90,7 +90,7 @@ class JobsAnswered:
     jobs: tuple[Job, ...]
 
 
-Event = JobsAnswered | Change
+Event = JobsAnswered | RosterChange
 
 
 class ElasticHub(Protocol):

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from cec_mpi.core.elastic.events import Left
+from cec_mpi.core.elastic.events import MachineLeft
 from cec_mpi.core.plan.assignment import Assignment
 from cec_mpi.errors import CecError
 from cec_mpi.runtime.machine.emulation import Emulation
@@ -152,7 +152,7 @@ class StaticHub:
         for machine in answers.leaving:
             host = self.roster.serving_host(machine)
             if host is not None:
-                self.roster.exclude(host.rank, LEAVE_REASON, Left)
+                self.roster.exclude(host.rank, LEAVE_REASON, MachineLeft)
         return answers
 
 

@@ -56,7 +56,7 @@ class Step:
         values = np.concatenate([row[start * k : stop * k] for start, stop in request.intervals])
         values[-1:] += wrong
         self.answers.take(request.machine, request.intervals, values)
-        self.ledger.answered(request)
+        self.ledger.record_answer(request)
         self.follow()
 
     def give(self, machine, start, stop, wrong=0.0):
@@ -70,7 +70,9 @@ class Step:
                     self.answers.decode(*rows)
                 elif isinstance(each, Compare):
                     differ = self.answers.has_disagreement(*rows)
-                    self.ledger.judged(RowsDisagree(*rows) if differ else RowsAgree(*rows))
+                    self.ledger.record_comparison(
+                        RowsDisagree(*rows) if differ else RowsAgree(*rows)
+                    )
                 else:
                     self.judge(each)
 
@@ -81,7 +83,7 @@ class Step:
             self.named.add(machine)
             self.ledger.drop(machine)
         if not verdict.faulty:
-            self.ledger.judged(FaultUndetermined(*rows, verdict.candidates))
+            self.ledger.record_comparison(FaultUndetermined(*rows, verdict.candidates))
 
     def improve(self):
         """Decode some rows again, if that makes them more exact."""

@@ -46,12 +46,12 @@ def test_the_table_has_all_causes_and_what_it_lacks_changes_nothing():
 
 
 def test_a_machine_is_late_after_the_longer_of_what_others_took_and_what_was_predicted():
-    deadline = Deadline(factor=2.0, least=0.0)
+    deadline = Deadline(factor=2.0, min_seconds=0.0)
     assert seconds_until_late(None, [1.0], 1.0) is None
     assert seconds_until_late(deadline, [], None) is None
     assert seconds_until_late(deadline, [1.0, 2.0, 9.0], None) == 4.0
     assert seconds_until_late(deadline, [1.0], 3.0) == 6.0
-    assert seconds_until_late(Deadline(factor=2.0, least=9.0), [1.0], None) == 9.0
+    assert seconds_until_late(Deadline(factor=2.0, min_seconds=9.0), [1.0], None) == 9.0
     assert seconds_until_late(Deadline(seconds=0.5), [], None) == 0.5
 
 

@@ -17,7 +17,6 @@ from cec_mpi.core.checks.finite import NonfiniteAnswer
 from cec_mpi.core.elastic.adjoint import ProbeLedger, TermLedger
 from cec_mpi.core.elastic.events import (
     Adopt,
-    Answered,
     AnswerRejected,
     AvailabilityTick,
     BusyMachineAnswered,
@@ -27,21 +26,22 @@ from cec_mpi.core.elastic.events import (
     Disagreement,
     Done,
     Exclude,
-    Excluded,
     FaultUndetermined,
-    GivenUp,
+    FaultyIdentified,
     GiveUp,
     IdentifyFaulty,
-    Joined,
-    Left,
-    Lost,
+    MachineExcluded,
+    MachineGivenUp,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
     MarkLate,
-    Named,
     PendingMachines,
     Request,
+    RequestAnswered,
+    RequestsSent,
     RowsAgree,
     RowsDisagree,
-    Sent,
     StartStep,
     StepFailed,
     TooFewMachines,
@@ -101,7 +101,7 @@ class World(RuleBasedStateMachine):
         self.opening = {}  # machines, and which host opens their shards
         self.vacant = draw(st.booleans(), "waits for vacant machines")
         self.capacity = draw(st.integers(1, 5), "machines of a host")
-        self.adopts = draw(st.booleans(), "adopts")
+        self.can_adopt_machines = draw(st.booleans(), "adopts")
         self.now, self.predicted = 100.0, draw(st.sampled_from([None, 1.0]), "predicted")
         self.code = make_code(self.count, self.recovery)
         self.speeds = [draw(st.sampled_from([1.0, 2.0, 0.1])) for _ in everyone]
@@ -123,7 +123,7 @@ class World(RuleBasedStateMachine):
         self.usable = defaultdict(set)  # rows, by machine
         self.decoded, self.outcome, self.begun, self.moment = set(), None, False, math.inf
         self.short_since = math.inf
-        self.adopt_after = 2.0 if self.adopts and not self.compares else math.inf
+        self.adopt_after = 2.0 if self.can_adopt_machines and not self.compares else math.inf
         states = {
             n: State.BUSY if p.is_busy else State.IDLE
             for n, p in self.processes.items()
@@ -138,7 +138,7 @@ class World(RuleBasedStateMachine):
             self.vacant,
             self.adopt_after,
         )
-        self.step.take(AvailabilityTick(frozenset(self.listed)), self.now)
+        self.step.handle(AvailabilityTick(frozenset(self.listed)), self.now)
         self.follow()
 
     def plan(self, machines):
@@ -169,7 +169,7 @@ class World(RuleBasedStateMachine):
     def tell(self, *events):
         self.note_shortage()
         for event in events:
-            self.step.take(event, self.now)
+            self.step.handle(event, self.now)
         self.follow()
 
     def computing(self):
@@ -200,21 +200,21 @@ class World(RuleBasedStateMachine):
         request, process.request = process.request, None
         if process.is_given_up:
             process.is_given_up = False
-            self.tell(Answered(request), Joined(machine))
+            self.tell(RequestAnswered(request), MachineJoined(machine))
         elif self.kind == "terms" and process.is_liar:
             self.tell(AnswerRejected(request))
         elif self.kind == "terms":
             others = self.sent_with(process, request)
             for other in others:
                 self.processes[other.machine].request = None
-            summed = tuple(each.term for each in (request, *others))
-            self.tell(*(Answered(each, summed) for each in (request, *others)))
+            sum_terms = tuple(each.term for each in (request, *others))
+            self.tell(*(RequestAnswered(each, sum_terms) for each in (request, *others)))
         else:
             if self.step.is_pending(request):
                 for row in rows_of(request.intervals):
                     self.answers[machine][row] = not (process.is_liar and self.compares)
                     self.usable[machine].add(row)
-            self.tell(Answered(request))
+            self.tell(RequestAnswered(request))
 
     def sent_with(self, process, request):
         """The requests of other machines that a host answers with the same sum."""
@@ -248,10 +248,10 @@ class World(RuleBasedStateMachine):
             return
         request, process.request = process.request, None
         self.remove(machine)
-        events = [AnswerRejected(request), Lost(machine, "its process ended")]
+        events = [AnswerRejected(request), MachineLost(machine, "its process ended")]
         if is_replaced:
             self.processes[machine] = Process(next(self.hosts))
-            events.append(Joined(machine))
+            events.append(MachineJoined(machine))
         self.usable[machine].clear()
         self.tell(*events)
 
@@ -265,14 +265,14 @@ class World(RuleBasedStateMachine):
             self.tell(ComputationFailed(request))
 
     @precondition(lambda self: self.is_running and self.processes)
-    @rule(place=PLACES, event=st.sampled_from([Lost, Left]))
+    @rule(place=PLACES, event=st.sampled_from([MachineLost, MachineLeft]))
     def lose(self, place, event):
         machine = pick(self.alive(), place)
         self.remove(machine)
         self.tell(event(machine, "it happens"))
 
     @precondition(lambda self: self.is_running and self.processes)
-    @rule(place=PLACES, event=st.sampled_from([Lost, Left]))
+    @rule(place=PLACES, event=st.sampled_from([MachineLost, MachineLeft]))
     def lose_host(self, place, event):
         host = self.processes[pick(self.alive(), place)].host
         machines = [n for n in self.alive() if self.processes[n].host == host]
@@ -294,7 +294,7 @@ class World(RuleBasedStateMachine):
         machine = pick(self.alive(), place)
         self.remove(machine)
         self.opening[machine] = next(self.hosts)
-        self.tell(Left(machine, "it is given back"))
+        self.tell(MachineLeft(machine, "it is given back"))
 
     @precondition(lambda self: self.is_running and self.opening)
     @rule(place=PLACES, joins=st.sampled_from([True, True, False]), is_liar=st.booleans())
@@ -303,7 +303,7 @@ class World(RuleBasedStateMachine):
         host = self.opening.pop(machine)
         if joins:
             self.processes[machine] = Process(host, is_liar)
-            self.tell(Joined(machine))
+            self.tell(MachineJoined(machine))
         else:
             self.follow()
 
@@ -315,7 +315,7 @@ class World(RuleBasedStateMachine):
         process.is_busy = False
         if process.is_given_up:
             process.is_given_up = False
-            self.tell(Joined(machine))
+            self.tell(MachineJoined(machine))
         else:
             self.tell(BusyMachineAnswered(machine))
 
@@ -326,7 +326,7 @@ class World(RuleBasedStateMachine):
         self.follow()
 
     @precondition(lambda self: self.is_running and self.stale)
-    @rule(place=PLACES, event=st.sampled_from([Answered, AnswerRejected, ComputationFailed]))
+    @rule(place=PLACES, event=st.sampled_from([RequestAnswered, AnswerRejected, ComputationFailed]))
     def tell_of_a_request_that_was_dropped(self, place, event):
         self.tell(event(pick(self.stale, place)))
 
@@ -335,7 +335,7 @@ class World(RuleBasedStateMachine):
     def repeat_what_is_known(self, place):
         gone = sorted(set(range(1, self.count + 1)) - set(self.processes))
         if gone:
-            self.tell(Lost(pick(gone, place), "again"))
+            self.tell(MachineLost(pick(gone, place), "again"))
 
     @precondition(lambda self: not self.is_running)
     @rule(kind=KINDS, preempted=st.sets(st.integers(1, 8), max_size=1))
@@ -351,12 +351,12 @@ class World(RuleBasedStateMachine):
 
     def follow(self):
         for _ in range(1000):
-            self.step.take(
+            self.step.handle(
                 PendingMachines(frozenset(self.opening), self.without_process(), self.adoptable()),
                 self.now,
             )
             for event in self.expected_events:
-                self.step.take(event, self.now)
+                self.step.handle(event, self.now)
             self.expected_events = []
             self.note_shortage()
             self.turn += 1
@@ -403,14 +403,14 @@ class World(RuleBasedStateMachine):
                 process.request = instruction
                 replaced = instruction.term and instruction.term.replaces
                 process.message = process.host, self.turn, replaced
-                self.step.take(Sent([instruction]), self.now)
+                self.step.handle(RequestsSent([instruction]), self.now)
             case Compare(start, stop, machines):
                 rows = start, stop, machines
-                self.step.take(
+                self.step.handle(
                     RowsAgree(*rows) if self.are_right(*rows) else RowsDisagree(*rows), self.now
                 )
             case IdentifyFaulty(start, stop, machines):
-                self.step.take(self.verdict(start, stop, machines), self.now)
+                self.step.handle(self.verdict(start, stop, machines), self.now)
             case Decode(start, stop, machines):
                 assert len(set(machines)) == self.recovery
                 assert self.are_right(start, stop, machines)
@@ -424,7 +424,7 @@ class World(RuleBasedStateMachine):
                 if process.request is not None:
                     self.stale.append(process.request)
                 process.is_given_up = True
-                self.expected_events.append(GivenUp(machine, "silent"))
+                self.expected_events.append(MachineGivenUp(machine, "silent"))
             case Adopt(machine):
                 assert machine in self.adoptable() & self.listed
                 assert self.now >= self.short_since + self.adopt_after
@@ -433,7 +433,7 @@ class World(RuleBasedStateMachine):
                 self.remove(machine)
                 reason = kind(machine, "by the step")
                 self.expected_events.append(reason)
-                if kind is Excluded:
+                if kind is MachineExcluded:
                     self.usable[machine].clear()
 
     def check_reason(self, request):
@@ -444,7 +444,7 @@ class World(RuleBasedStateMachine):
                 assert row not in self.usable[machine], "it has answered this row"
                 assert row not in self.decoded, "this row is decoded"
         elif self.kind == "terms":
-            assert request.term.is_wanted
+            assert request.term.is_needed
 
     def are_right(self, start, stop, machines):
         """Whether the answers of machines, which must be there, are right."""
@@ -458,7 +458,7 @@ class World(RuleBasedStateMachine):
         if len(machines) >= self.recovery + 3 and len(wrong) <= len(machines) - self.recovery - 1:
             for n in wrong:
                 self.usable[n].clear()
-            return Named(wrong)
+            return FaultyIdentified(wrong)
         return FaultUndetermined(start, stop, machines, ())
 
     # --- the end --------------------------------------------------------------------------
@@ -494,8 +494,8 @@ class World(RuleBasedStateMachine):
         if self.kind in ("rows", "compared rows"):
             assert self.decoded == set(range(ROWS))
         elif self.kind == "terms":
-            counted = self.step._ledger.counted()
-            assert all({*term.summed} <= {*counted} for term in counted)
+            counted = self.step._ledger.answered_terms()
+            assert all({*term.sum_terms} <= {*counted} for term in counted)
             total = sum(self.value(term) for term in counted)
             np.testing.assert_allclose(total, self.sum, atol=1e-6)
         else:
@@ -520,7 +520,7 @@ class World(RuleBasedStateMachine):
                 needed += 1  # and the machine whose term is missing
             assert able < needed
         elif isinstance(cause, Disagreement):
-            found = cause.found
+            found = cause.rows
             assert not self.are_right(found.start, found.stop, found.machines)
             assert set(found.machines) >= available or len(found.machines) < self.recovery + 3
 

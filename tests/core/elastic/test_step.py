@@ -9,7 +9,6 @@ import pytest
 from cec_mpi import make_code
 from cec_mpi.core.elastic.events import (
     Adopt,
-    Answered,
     AnswerRejected,
     AvailabilityTick,
     BusyMachineAnswered,
@@ -18,17 +17,18 @@ from cec_mpi.core.elastic.events import (
     Disagreement,
     Done,
     Exclude,
-    Excluded,
     FaultUndetermined,
     GiveUp,
     IdentifyFaulty,
-    Joined,
-    Lost,
+    MachineExcluded,
+    MachineJoined,
+    MachineLost,
     MarkLate,
     PendingMachines,
     Request,
+    RequestAnswered,
+    RequestsSent,
     RowsDisagree,
-    Sent,
     StartStep,
     StepFailed,
     TooFewMachines,
@@ -56,35 +56,35 @@ def step_of(machines, planned, *, compares=False, deadline=None, predicted=None,
     step.begin(ledger, MACHINES, predicted, 0.0)
     requests = step.instructions(0.0)
     assert [type(each) for each in requests] == [Request] * len(planned)
-    step.take(Sent(requests), 0.0)
+    step.handle(RequestsSent(requests), 0.0)
     return step, requests
 
 
 def test_it_begins_when_enough_machines_are_idle():
     states = {1: State.IDLE, 2: State.BUSY}
     step = ElasticStep(states, {2: 0.0}, missing_of_two)
-    step.take(AvailabilityTick(frozenset({1, 2})), 0.0)
+    step.handle(AvailabilityTick(frozenset({1, 2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
-    step.take(BusyMachineAnswered(2), 1.0)
+    step.handle(BusyMachineAnswered(2), 1.0)
     assert step.instructions(1.0) == [StartStep((1, 2))]
 
 
 def test_it_does_not_begin_with_machines_that_never_come():
     step = ElasticStep({1: State.IDLE}, {}, missing_of_two)
-    step.take(AvailabilityTick(frozenset({1})), 0.0)
+    step.handle(AvailabilityTick(frozenset({1})), 0.0)
     assert step.instructions(0.0) == [StepFailed(TooFewMachines((1,)))]
-    step.take(PendingMachines(opening=frozenset({2})), 0.0)
+    step.handle(PendingMachines(opening=frozenset({2})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(math.inf)]
 
 
 def test_rows_of_a_late_machine_are_shared_and_its_answer_counts_if_it_is_first():
     step, (first, second) = step_of((1, 2, 3), (1, 2), deadline=Deadline(seconds=1.0))
-    step.take(Answered(first), 0.5)
+    step.handle(RequestAnswered(first), 0.5)
     assert step.instructions(0.5) == [WaitUntil(pytest.approx(1.0, abs=1e-3))]
     late, other = step.instructions(1.1)
     assert (late, other.machine, other.intervals) == (MarkLate(2), 3, ALL)
-    step.take(Sent([other]), 1.1)
-    step.take(Answered(second), 1.2)
+    step.handle(RequestsSent([other]), 1.1)
+    step.handle(RequestAnswered(second), 1.2)
     assert step.instructions(1.2) == [Decode(0, ROWS, (1, 2))]
     assert step.instructions(1.2) == [Done((other.machine,))]
 
@@ -100,28 +100,28 @@ def test_a_silent_machine_is_given_up_after_ten_deadlines():
 @pytest.mark.parametrize("waits", [False, True])
 def test_lost_rows_wait_for_a_machine_that_may_join(waits):
     step, (first, _) = step_of((1, 2), (1, 2), waits_for_vacant=waits)
-    step.take(Answered(first), 0.1)
-    step.take(Lost(2, "gone"), 0.2)
-    step.take(PendingMachines(vacant=frozenset({2})), 0.2)
+    step.handle(RequestAnswered(first), 0.1)
+    step.handle(MachineLost(2, "gone"), 0.2)
+    step.handle(PendingMachines(vacant=frozenset({2})), 0.2)
     assert step.instructions(0.2) == [
         WaitUntil(math.inf) if waits else StepFailed(TooFewMachines((1,)))
     ]
     if waits:
-        step.take(Joined(2), 0.3)
+        step.handle(MachineJoined(2), 0.3)
         (again,) = step.instructions(0.3)
         assert (again.machine, again.intervals) == (2, ALL)
 
 
 def test_a_disagreement_waits_ten_seconds_for_machines_that_may_never_join():
     step, requests = step_of((1, 2, 3), (1, 2, 3), compares=True)
-    step.take(PendingMachines(vacant=frozenset({4})), 0.1)
+    step.handle(PendingMachines(vacant=frozenset({4})), 0.1)
     for request in requests:
-        step.take(Answered(request), 0.1)
+        step.handle(RequestAnswered(request), 0.1)
     assert step.instructions(0.1) == [Compare(0, ROWS, (1, 2, 3))]
-    step.take(RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
+    step.handle(RowsDisagree(0, ROWS, (1, 2, 3)), 0.1)
     assert step.instructions(0.1) == [IdentifyFaulty(0, ROWS, (1, 2, 3))]
     found = FaultUndetermined(0, ROWS, (1, 2, 3), ((1,), (2,), (3,)))
-    step.take(found, 0.1)
+    step.handle(found, 0.1)
     assert step.instructions(0.1) == [WaitUntil(pytest.approx(10.1))]
     assert step.instructions(10.2) == [StepFailed(Disagreement(found))]
 
@@ -129,49 +129,51 @@ def test_a_disagreement_waits_ten_seconds_for_machines_that_may_never_join():
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_process_that_has_replaced_a_wrong_one_is_not_excluded(is_replaced):
     step, (first, second) = step_of((1, 2, 3), (1, 2))
-    step.take(Answered(first), 0.1)
-    step.take(AnswerRejected(second), 0.1)
+    step.handle(RequestAnswered(first), 0.1)
+    step.handle(AnswerRejected(second), 0.1)
     if is_replaced:
-        step.take(Lost(2, "gone"), 0.1)
-        step.take(Joined(2), 0.1)
+        step.handle(MachineLost(2, "gone"), 0.1)
+        step.handle(MachineJoined(2), 0.1)
     found = step.instructions(0.1)
-    assert (Exclude(2, Excluded) in found) == (not is_replaced)
+    assert (Exclude(2, MachineExcluded) in found) == (not is_replaced)
     assert {each.machine for each in found if isinstance(each, Request)} <= {2, 3}
     assert sum(isinstance(each, Request) for each in found) >= 1
 
 
 def test_hosts_carry_missing_machines_once_too_few_were_left_for_this_long():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.take(Answered(first), 0.1)
-    step.take(Lost(2, "gone"), 0.2)
-    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.2)
+    step.handle(RequestAnswered(first), 0.1)
+    step.handle(MachineLost(2, "gone"), 0.2)
+    step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [Adopt(2)]
-    step.take(PendingMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
+    step.handle(PendingMachines(opening=frozenset({2}), adoptable=frozenset({3, 4})), 2.3)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]  # that is enough
-    step.take(Joined(2), 2.4)
-    step.take(PendingMachines(adoptable=frozenset({3, 4})), 2.4)
+    step.handle(MachineJoined(2), 2.4)
+    step.handle(PendingMachines(adoptable=frozenset({3, 4})), 2.4)
     (again,) = step.instructions(2.4)
     assert (again.machine, again.intervals) == (2, ALL)
 
 
 def test_no_host_carries_another_machine_if_one_joins_in_time_or_is_opening():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.take(Answered(first), 0.1)
-    step.take(Lost(2, "gone"), 0.2)
-    step.take(PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
+    step.handle(RequestAnswered(first), 0.1)
+    step.handle(MachineLost(2, "gone"), 0.2)
+    step.handle(PendingMachines(opening=frozenset({3}), adoptable=frozenset({2, 4})), 0.2)
     assert step.instructions(2.3) == [WaitUntil(math.inf)]
-    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 2.3)  # machine 3 could not be opened
+    step.handle(
+        PendingMachines(adoptable=frozenset({2, 3, 4})), 2.3
+    )  # machine 3 could not be opened
     assert step.instructions(2.3) == [WaitUntil(pytest.approx(4.3))]
-    step.take(Joined(2), 4.0)
+    step.handle(MachineJoined(2), 4.0)
     assert [type(each) for each in step.instructions(4.4)] == [Request]
 
 
 def test_a_machine_whose_host_is_slow_to_open_it_is_carried_by_another():
     step, (first, _) = step_of((1, 2), (1, 2), adopt_after=2.0)
-    step.take(Answered(first), 0.1)
-    step.take(Lost(2, "gone"), 0.2)
-    step.take(PendingMachines(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
+    step.handle(RequestAnswered(first), 0.1)
+    step.handle(MachineLost(2, "gone"), 0.2)
+    step.handle(PendingMachines(opening=frozenset({3}), adoptable=frozenset({3})), 0.2)
     assert step.instructions(0.2) == [WaitUntil(pytest.approx(2.2))]
     assert step.instructions(2.3) == [Adopt(3)]
 
@@ -183,9 +185,9 @@ def test_hosts_carry_only_listed_machines_and_those_that_help_first():
         return 2 - len(set(machines) - {3})
 
     step = ElasticStep(states, {}, missing, adopt_after=2.0)
-    step.take(AvailabilityTick(frozenset({1, 3, 4})), 0.0)
-    step.take(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.0)
+    step.handle(AvailabilityTick(frozenset({1, 3, 4})), 0.0)
+    step.handle(PendingMachines(adoptable=frozenset({2, 3, 4})), 0.0)
     assert step.instructions(0.0) == [WaitUntil(pytest.approx(2.0))]
     assert step.instructions(2.1) == [Adopt(4)]
-    step.take(PendingMachines(), 2.1)  # no host has memory for it
+    step.handle(PendingMachines(), 2.1)  # no host has memory for it
     assert step.instructions(2.1) == [StepFailed(TooFewMachines((1,)))]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.elastic.events import Excluded
+from cec_mpi.core.elastic.events import MachineExcluded
 from cec_mpi.errors import InfeasibleError, MachineError
 from cec_mpi.runtime.availability.models import ListedAvailability
 from cec_mpi.runtime.roster import State
@@ -287,7 +287,7 @@ def test_with_l_machines_there_is_nothing_to_compare(made):
     _, make, _ = made
     master, hub = make(check=True)
     for n in (4, 5):
-        hub.exclude(n, "gone", Excluded)
+        hub.exclude(n, "gone", MachineExcluded)
     for product, size in ((master.matvec, COLUMNS), (master.rmatvec, ROWS)):
         with pytest.raises(InfeasibleError, match="a step needs 4"):
             product(np.ones(size))
@@ -297,7 +297,7 @@ def test_where_l_machines_are_left_a_wrong_term_is_refused(made):
     X, make, _ = made
     master, hub = make(check=True)
     np.testing.assert_allclose(master.rmatvec(np.ones(ROWS)), X.sum(axis=0), atol=1e-12)
-    hub.exclude(5, "gone", Excluded)
+    hub.exclude(5, "gone", MachineExcluded)
     hub.kills = lambda job: job.machine == 4
     hub.spoils = wrong_by(1e-6, machine=2)
     with pytest.raises(MachineError, match=r"step 1 has failed: machine 2 answered wrong numbers"):

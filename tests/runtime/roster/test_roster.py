@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost
+from cec_mpi.core.elastic.events import (
+    MachineExcluded,
+    MachineGivenUp,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
+)
 from cec_mpi.runtime.roster import Roster, State
 
 ASKED = {State.COMPUTING, State.LATE, State.GIVEN_UP}
@@ -53,7 +59,7 @@ def test_who_has_memory_for_the_most_machines_more_carries_a_missing_one(changes
     roster.join(4, 6)  # a host opens one at a time
     assert [host.rank for host in roster.adoption_hosts(7)] == [3, 2]
     roster.mark_joined(4, 6)
-    roster.exclude(2, "wrong", Excluded)
+    roster.exclude(2, "wrong", MachineExcluded)
     roster.mark_computing(4)
     roster.give_up(3, "silent")
     assert roster.adoptable == {2, 3, 4, 7}
@@ -71,7 +77,7 @@ def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
     assert (host.rank, roster.spares(), roster.vacant) == (4, [host], [7])
     roster.join(4, 7)
     roster.mark_joined(4, 7)
-    assert changes == [Joined(7, 4, "node7")]
+    assert changes == [MachineJoined(7, 4, "node7")]
     assert roster.host_names == {7: "node7"}
     roster.lose(4, "gone")
     assert [each.rank for each in roster.processes] == [1, 2]
@@ -80,7 +86,7 @@ def test_a_host_that_comes_by_itself_takes_a_vacant_machine(roster, changes):
 
 def test_a_spare_takes_a_machine_that_is_lost(roster, changes):
     roster.lose(1, "gone")
-    assert changes == [Lost(1, "gone")]
+    assert changes == [MachineLost(1, "gone")]
     assert (roster.vacant, roster.state_of(1)) == ([1], None)
     (spare,) = roster.spares()
     roster.join(spare.rank, 1)
@@ -88,7 +94,7 @@ def test_a_spare_takes_a_machine_that_is_lost(roster, changes):
     assert roster.serving_host(1) is None
     assert roster.spares() == []
     roster.mark_joined(3, 1)
-    assert changes[1:] == [Joined(1, 3)]
+    assert changes[1:] == [MachineJoined(1, 3)]
     assert roster.serving_host(1) is spare is roster[3]
 
 
@@ -97,11 +103,11 @@ def test_a_host_loses_all_of_its_machines_at_once(changes):
     carry(roster, [1, 2], [3])
     roster.mark_computing(2)
     roster.lose(1, "gone")
-    assert changes == [Lost(1, "gone"), Lost(2, "gone")]
+    assert changes == [MachineLost(1, "gone"), MachineLost(2, "gone")]
     assert (roster.vacant, roster.available) == ([1, 2], {3})
 
 
-@pytest.mark.parametrize("change", [Left, Excluded])
+@pytest.mark.parametrize("change", [MachineLeft, MachineExcluded])
 def test_all_machines_of_a_host_end_like_it(change, changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2], [3])
@@ -113,8 +119,8 @@ def test_all_machines_of_a_host_end_like_it(change, changes):
 def test_one_machine_leaves_a_host_that_keeps_its_others(changes):
     roster = Roster(changes.append)
     carry(roster, [1, 2])
-    roster.release(1, Lost(2, "damaged"))
-    assert changes == [Lost(2, "damaged")]
+    roster.release(1, MachineLost(2, "damaged"))
+    assert changes == [MachineLost(2, "damaged")]
     assert (carried(roster), roster.vacant, roster[1].free) == ([[1]], [2], 1)
 
 
@@ -123,11 +129,11 @@ def test_all_machines_of_a_silent_host_are_given_up_and_are_back_when_it_answers
     carry(roster, [1, 2])
     roster.mark_computing(1)
     roster.give_up(1, "silent")
-    assert changes == [GivenUp(1, "silent"), GivenUp(2, "silent")]
+    assert changes == [MachineGivenUp(1, "silent"), MachineGivenUp(2, "silent")]
     assert roster.available == set()
     for machine in (1, 2):
         roster.mark_answered(1, machine)
-    assert changes[2:] == [Joined(1, 1), Joined(2, 1)]
+    assert changes[2:] == [MachineJoined(1, 1), MachineJoined(2, 1)]
     assert roster.machines(State.IDLE) == {1, 2}
 
 
@@ -139,10 +145,10 @@ def test_a_host_that_was_given_up_and_replaced_is_a_spare_when_it_answers(roster
     roster.join(3, 1)
     assert roster.spares() == []
     roster.mark_answered(1, 1)
-    assert changes == [GivenUp(1, "silent")]
+    assert changes == [MachineGivenUp(1, "silent")]
     assert roster.spares() == [roster[1]]
     roster.mark_joined(3, 1)
-    assert changes[1:] == [Joined(1, 3)]
+    assert changes[1:] == [MachineJoined(1, 3)]
 
 
 def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(roster, changes):
@@ -156,7 +162,7 @@ def test_an_adopted_machine_stays_where_it_is_until_another_host_has_opened_it(r
     roster.mark_answered(2, 1)
     roster.mark_joined(3, 1)
     assert (roster.serving_host(1), carried(roster)) == (roster[3], [[2], [1]])
-    assert changes == [Lost(1, "gone"), Joined(1, 2), Joined(1, 3)]
+    assert changes == [MachineLost(1, "gone"), MachineJoined(1, 2), MachineJoined(1, 3)]
 
 
 def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(roster, changes):
@@ -171,7 +177,7 @@ def test_a_host_that_dies_while_it_opens_an_adopted_machine_takes_nothing_away(r
     roster.join(4, 1)
     roster.lose(2, "gone")
     assert (changes, roster.vacant, roster.opening) == (
-        [Lost(2, "gone"), Lost(1, "gone")],
+        [MachineLost(2, "gone"), MachineLost(1, "gone")],
         [2],
         {1},
     )
@@ -235,7 +241,7 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
                 to_take = {*roster.vacant, *elsewhere} - roster.machines(State.JOINING)
                 possible += [("join", rank, n) for n in to_take - set(host.machines)]
             for machine, state in host.machines.items():
-                possible.append(("release", rank, Lost(machine, "why")))
+                possible.append(("release", rank, MachineLost(machine, "why")))
                 before = roster.serving_host(machine)
                 if state is State.JOINING and (before is None or machine in before.adopted):
                     possible.append(("mark_joined", rank, machine))
@@ -247,7 +253,7 @@ def test_whatever_happens_each_machine_has_one_host_or_none(data):
         change, *given = data.draw(st.sampled_from(possible))
         getattr(roster, change)(*given)
         for event in changes:
-            (absent.discard if isinstance(event, Joined) else absent.add)(event.machine)
+            (absent.discard if isinstance(event, MachineJoined) else absent.add)(event.machine)
         changes.clear()
         serving = [n for host in roster.processes for n, s in host.machines.items() if s in SERVING]
         assert len(serving) == len(set(serving))

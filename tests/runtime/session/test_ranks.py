@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from cec_mpi.core.elastic.events import Excluded
+from cec_mpi.core.elastic.events import MachineExcluded
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.session.machine import end_note
 from cec_mpi.runtime.wire.sockets.hub import SocketHub
@@ -170,7 +170,7 @@ def test_a_rank_whose_answers_were_wrong_leaves_and_is_no_failure(start, listen)
     hub.roster.expect([1])
     hub.roster.join(1, 1)
     hub.roster.mark_joined(1, 1)
-    hub.exclude(1, "wrong in 3 steps", Excluded)
+    hub.exclude(1, "wrong in 3 steps", MachineExcluded)
     assert ended(process) == (0, "")
 
 

@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from cec_mpi.core.elastic.events import Excluded, Left, Lost, MachineUnavailable
+from cec_mpi.core.elastic.events import (
+    MachineExcluded,
+    MachineLeft,
+    MachineLost,
+    MachineUnavailable,
+)
 from cec_mpi.errors import CecError, MachineError
 from cec_mpi.runtime.machine.emulation import Emulation
 from cec_mpi.runtime.processes.packing import Failure, pack_fields
@@ -123,7 +128,7 @@ class ShortageReporter:
         if missing == self._last_missing or now - self._since < SHORTAGE_SECONDS:
             return
         self._last_missing = missing
-        away = {n: gone.word for n, gone in self._roster.gone.items() if n not in here}
+        away = {n: gone.record_word for n, gone in self._roster.gone.items() if n not in here}
         self._roster.on_shortage(missing, here, away)
         more = plural(missing, "more machine")
         print_note(f"waiting for {more} ({plural(len(here), 'machine')} here)")
@@ -468,7 +473,7 @@ class SocketHub:
         host = self.roster.serving_host(machine)
         if host is None:
             return
-        if change is Lost:
+        if change is MachineLost:
             self._remove_machine(self._peer_of(host), machine, reason)
         else:
             self._exclude(self._peer_of(host), reason, change)
@@ -665,7 +670,7 @@ class SocketHub:
     def _lose(self, peer: Peer, how: str) -> None:
         """Note that a host is gone."""
         if peer.has_left and not peer.sent:
-            self.roster.exclude(peer.rank, LEAVE_REASON, Left)
+            self.roster.exclude(peer.rank, LEAVE_REASON, MachineLeft)
         else:
             log.error("rank %d on %s is lost: %s", peer.rank, peer.host.name, how)
             self._note_end(peer)
@@ -685,14 +690,16 @@ class SocketHub:
         key = peer.host.name, peer.hello.pid
         self._backoffs.setdefault(key, Backoff(MAX_BACKOFF_SECONDS)).note_end()
 
-    def _exclude(self, peer: Peer, reason: str, change: type[MachineUnavailable] = Lost) -> None:
+    def _exclude(
+        self, peer: Peer, reason: str, change: type[MachineUnavailable] = MachineLost
+    ) -> None:
         """Send a host no more jobs, and dismiss it unless it is already leaving."""
         self.roster.exclude(peer.rank, reason, change)
         peer.opening = 0
         if peer in self._openers:
             self._openers.remove(peer)
-        if change is not Left:
-            kind = DISMISSED if change is Excluded else FAILED
+        if change is not MachineLeft:
+            kind = DISMISSED if change is MachineExcluded else FAILED
             peer.send(kind, reason.encode(errors="backslashreplace"))
         self._fill_vacant()
 
@@ -704,7 +711,7 @@ class SocketHub:
             return
         if peer.host.machines[machine] is not State.JOINING:
             peer.order(Order(OrderKind.CLOSE, machine))
-        self.roster.release(peer.rank, Lost(machine, reason))
+        self.roster.release(peer.rank, MachineLost(machine, reason))
         self._fill_vacant()
 
     def _take_answer(self, peer: Peer) -> None:
@@ -730,7 +737,7 @@ class SocketHub:
         if host.is_excluded:
             return
         if is_leaving:
-            self._exclude(peer, LEAVE_REASON, Left)
+            self._exclude(peer, LEAVE_REASON, MachineLeft)
             return
         unanswered = {job.machine for job in peer.jobs}
         for machine in {*host.machines, *[job.machine for job in jobs]} - unanswered:

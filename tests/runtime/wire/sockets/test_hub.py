@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 import cec_mpi
-from cec_mpi.core.elastic.events import Excluded, GivenUp, Joined, Left, Lost, Request
+from cec_mpi.core.elastic.events import (
+    MachineExcluded,
+    MachineGivenUp,
+    MachineJoined,
+    MachineLeft,
+    MachineLost,
+    Request,
+)
 from cec_mpi.errors import DismissedError, InputError, MachineError
 from cec_mpi.runtime.machine.machine import Report
 from cec_mpi.runtime.options.machines import MachineOptions
@@ -303,9 +310,9 @@ def test_who_floods_the_master_is_excluded_and_delays_nobody(gathered):
     found = []
     until(lambda: found.extend(hub.events()) or any(isinstance(e, JobsAnswered) for e in found))
     assert numbers_of(job) == [1.0] * ROWS
-    until(lambda: found.extend(hub.events()) or any(isinstance(e, Lost) for e in found))
-    lost = next(event for event in found if isinstance(event, Lost))
-    assert lost == Lost(1, "it sends too many unsolicited messages")
+    until(lambda: found.extend(hub.events()) or any(isinstance(e, MachineLost) for e in found))
+    lost = next(event for event in found if isinstance(event, MachineLost))
+    assert lost == MachineLost(1, "it sends too many unsolicited messages")
     assert spare.opens() == 1
 
 
@@ -372,7 +379,9 @@ def test_a_machine_that_dies_while_it_opens_is_replaced_by_a_spare(make, come, m
     hub.admit(None)
     assert hub.roster.available == {1, 3}
     assert processes[3].opens() == 2
-    (joined,) = [event for event in happened(hub, Joined) if isinstance(event, Joined)]
+    (joined,) = [
+        event for event in happened(hub, MachineJoined) if isinstance(event, MachineJoined)
+    ]
     assert (joined.machine, joined.rank) == (2, 4)
 
 
@@ -395,7 +404,7 @@ def test_who_never_opens_is_replaced_and_is_a_spare_if_it_opens_at_last(
     spare, others = processes[3], {1, 2, 3}
     until(lambda: list(hub.events()) or hub.roster[4].machines)
     taken = spare.opens()
-    happened(hub, Joined)
+    happened(hub, MachineJoined)
     (slow,) = (process for process, n in zip(processes, (1, 2, 3), strict=False) if n == taken)
     assert hub.expected_machines() == others - {taken}  # nobody else can open them
     slow.say(STATUS, pack(OpenReport(shard="file")))
@@ -472,7 +481,7 @@ def test_who_comes_later_is_a_machine_that_nobody_is(gathered, come):
     late = come(rank=3)
     until(lambda: list(hub.events()) or not hub.roster.vacant)
     assert late.opens() == 3
-    (joined,) = happened(hub, Joined)
+    (joined,) = happened(hub, MachineJoined)
     assert (joined.machine, joined.host) == (3, detect_place().host)
     assert (hub.roster.available, hub.expected_machines()) == ({1, 2, 3}, set())
     ask(end, 3)
@@ -486,7 +495,7 @@ def test_a_run_that_does_not_wait_awaits_only_those_who_open(gathered, come):
     late = come(rank=3)
     until(lambda: list(hub.events()) or hub.expected_machines() == {3})
     late.opens()
-    happened(hub, Joined)
+    happened(hub, MachineJoined)
     assert hub.expected_machines() == set()
 
 
@@ -502,7 +511,7 @@ def test_an_answer_of_another_length_ends_a_machine(numbers, gathered):
         first.say(ANSWER, b"no whole report")
     else:
         first.answer(1, numbers)
-    assert happened(hub, Lost) == [Lost(1, "its answer has the wrong length")]
+    assert happened(hub, MachineLost) == [MachineLost(1, "its answer has the wrong length")]
     assert numbers_of(job) == []
     with pytest.raises(MachineError, match="its answer has the wrong length"):
         first.connection.receive(LIMIT)
@@ -516,7 +525,7 @@ def test_an_answer_that_was_sent_before_the_end_counts(gathered):
     first.answer(1)
     first.close()
     time.sleep(0.3)  # so that the master finds both at once
-    assert [type(event) for event in happened(hub, Lost)] == [JobsAnswered, Lost]
+    assert [type(event) for event in happened(hub, MachineLost)] == [JobsAnswered, MachineLost]
     assert numbers_of(job) == [1.0] * ROWS
 
 
@@ -527,9 +536,9 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     hub.mark_late(1)
     hub.give_up(1, "no answer")
     assert spare.opens() == 1
-    assert happened(hub, GivenUp, Joined) == [
-        GivenUp(1, "no answer"),
-        Joined(1, 4, detect_place().host),
+    assert happened(hub, MachineGivenUp, MachineJoined) == [
+        MachineGivenUp(1, "no answer"),
+        MachineJoined(1, 4, detect_place().host),
     ]
     new = ask(end, 1, step=1)
     first.answer(1)  # at last
@@ -540,7 +549,9 @@ def test_who_was_given_up_is_a_spare_when_another_is_its_machine(gathered):
     assert hub.busy() == {1: new}
 
 
-@pytest.mark.parametrize(("change", "error"), [(Excluded, DismissedError), (Lost, MachineError)])
+@pytest.mark.parametrize(
+    ("change", "error"), [(MachineExcluded, DismissedError), (MachineLost, MachineError)]
+)
 def test_an_excluded_process_gets_the_reason(change, error, gathered):
     hub, _, (first, *_, spare) = gathered(spares=1)
     hub.exclude(1, "wrong in 3 steps", change)
@@ -557,7 +568,7 @@ def test_an_excluded_process_gets_the_reason(change, error, gathered):
 def serves(process, hub):
     """The machine that a host opens next, and serves."""
     machine = process.opens()
-    happened(hub, Joined)
+    happened(hub, MachineJoined)
     assert process.verdict() == Verdict()
     return machine
 
@@ -601,7 +612,7 @@ def test_machines_of_a_host_can_have_jobs_of_their_own_which_are_answered_in_tur
 def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, come):
     hub, _, _, second = host
     second.close()
-    lost = [event.machine for event in happened(hub, Lost)]
+    lost = [event.machine for event in happened(hub, MachineLost)]
     assert lost == [2, 3]
     spare = come(count=2)
     until(lambda: list(hub.events()) or hub.roster.opening)
@@ -611,7 +622,7 @@ def test_all_machines_of_a_host_are_lost_with_it_and_a_spare_takes_them(host, co
 def test_all_machines_of_a_host_leave_with_it(host):
     hub, _, _, second = host
     second.say(LEAVE)
-    assert [event.machine for event in happened(hub, Left)] == [2, 3]
+    assert [event.machine for event in happened(hub, MachineLeft)] == [2, 3]
     second.hear(LEAVE_ACK)
 
 
@@ -620,13 +631,16 @@ def test_all_machines_of_a_silent_host_are_given_up_and_a_spare_takes_them(host,
     ask(end, 2)
     second.order(OrderKind.MULTIPLY)
     hub.give_up(2, "silent")
-    assert happened(hub, GivenUp) == [GivenUp(2, "silent"), GivenUp(3, "silent")]
+    assert happened(hub, MachineGivenUp) == [
+        MachineGivenUp(2, "silent"),
+        MachineGivenUp(3, "silent"),
+    ]
     spare = come()
     until(lambda: list(hub.events()) or hub.roster.opening)
     taken = serves(spare, hub)
     order, _ = second.order(OrderKind.CLOSE)
     second.answer(2)
-    (_, joined) = happened(hub, JobsAnswered, Joined)
+    (_, joined) = happened(hub, JobsAnswered, MachineJoined)
     assert taken == order.shard
     assert {taken, joined.machine} == {2, 3}
     assert hub.roster.machines(State.IDLE) == {1, 2, 3}
@@ -641,15 +655,15 @@ def test_only_a_run_that_waits_awaits_machines_of_a_silent_host(waits, gathered)
     assert hub.expected_machines() == ({1} if waits else set())
     assert hub.busy() == {}
     first.answer(1)
-    kinds = [type(event) for event in happened(hub, Joined)]
-    assert kinds == [GivenUp, JobsAnswered, Joined]
+    kinds = [type(event) for event in happened(hub, MachineJoined)]
+    assert kinds == [MachineGivenUp, JobsAnswered, MachineJoined]
     assert hub.expected_machines() == set()
 
 
 def test_a_host_that_comes_back_gets_the_machines_that_it_had(host, come):
     hub, _, _, second = host
     second.close()
-    happened(hub, Lost)
+    happened(hub, MachineLost)
     again = come(count=2, machines=(3, 2))
     until(lambda: list(hub.events()) or hub.roster.opening)
     assert {serves(again, hub), serves(again, hub)} == {2, 3}
@@ -662,7 +676,7 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, caps
     assert serves(second, hub) == 2
     second.order(OrderKind.OPEN)
     second.say(STATUS, pack(OpenReport("machine 3 sees no shard", shard_missing=True)))
-    assert happened(hub, Lost) == [Lost(3, "machine 3 sees no shard")]
+    assert happened(hub, MachineLost) == [MachineLost(3, "machine 3 sees no shard")]
     assert second.verdict().failure.text == "machine 3 sees no shard"
     assert "a machine cannot join: machine 3 sees no shard" in capsys.readouterr().out
     happens_nothing(hub)  # it is not asked again
@@ -673,17 +687,20 @@ def test_a_host_that_cannot_open_a_machine_keeps_its_others(gathered, come, caps
 
 def test_a_machine_that_cannot_compute_leaves_its_host(host):
     hub, _, _, second = host
-    hub.exclude(3, "its shard is damaged", Lost)
+    hub.exclude(3, "its shard is damaged", MachineLost)
     order, _ = second.order(OrderKind.CLOSE)
     assert order.shard == 3
-    assert happened(hub, Lost) == [Lost(3, "its shard is damaged")]
+    assert happened(hub, MachineLost) == [MachineLost(3, "its shard is damaged")]
     assert hub.roster.available == {1, 2}
 
 
 def test_wrong_answers_of_one_machine_exclude_its_host(host):
     hub, _, _, second = host
-    hub.exclude(3, "wrong", Excluded)
-    assert happened(hub, Excluded) == [Excluded(2, "wrong"), Excluded(3, "wrong")]
+    hub.exclude(3, "wrong", MachineExcluded)
+    assert happened(hub, MachineExcluded) == [
+        MachineExcluded(2, "wrong"),
+        MachineExcluded(3, "wrong"),
+    ]
     with pytest.raises(DismissedError, match="wrong"):
         second.connection.receive(LIMIT)
 
@@ -691,7 +708,7 @@ def test_wrong_answers_of_one_machine_exclude_its_host(host):
 def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered, come):
     hub, end, (first, _, third) = gathered()
     third.close()
-    happened(hub, Lost)
+    happened(hub, MachineLost)
     hub.carry(1, 3)
     assert serves(first, hub) == 3
     job = ask(end, 3)
@@ -702,7 +719,7 @@ def test_an_adopted_machine_goes_to_a_newcomer_once_that_has_opened_it(gathered,
     happens_nothing(hub)  # the first one has a job of this machine
     assert hub.expected_machines() == set()
     first.answer(3)
-    answered, joined = happened(hub, JobsAnswered, Joined)
+    answered, joined = happened(hub, JobsAnswered, MachineJoined)
     assert (answered.jobs, joined.machine, joined.rank) == ((job,), 3, 4)
     assert newcomer.verdict() == Verdict()
     order, _ = first.order(OrderKind.CLOSE)
@@ -759,7 +776,7 @@ def test_hosts_that_are_left_on_a_computer_share_its_memory(gathered, come, mani
         serves(host, hub)
     assert [host.capacity for host in hub.roster.processes][1:] == [2, 2]
     hosts[1].close()
-    happened(hub, Lost)
+    happened(hub, MachineLost)
     assert hub.roster.processes[1].capacity == 3
 
 
@@ -784,8 +801,8 @@ def test_a_process_that_leaves_with_a_job_answers_first(gathered):
     first.say(LEAVE)
     happens_nothing(hub)
     first.answer(1)
-    kinds = [type(event) for event in happened(hub, Left)]
-    assert kinds == [JobsAnswered, Left]
+    kinds = [type(event) for event in happened(hub, MachineLeft)]
+    assert kinds == [JobsAnswered, MachineLeft]
     assert numbers_of(job) == [1.0] * ROWS
 
 
@@ -825,7 +842,7 @@ def test_who_sends_too_much_at_once_is_excluded_with_one_reason(gathered):
     for _ in range(3):
         first.say(ANSWER, bytes(MAX_FRAME_BYTES))
     why = f"it sends {MAX_FRAME_BYTES + 8} bytes at once, expected at most {MAX_FRAME_BYTES}"
-    assert happened(hub, Lost)[-1] == Lost(1, why)
+    assert happened(hub, MachineLost)[-1] == MachineLost(1, why)
     with pytest.raises(MachineError, match=f"has excluded this machine: {why}"):
         first.connection.receive(LIMIT)
     assert first.connection.receive(0.5) is None
@@ -845,7 +862,7 @@ def test_a_connection_is_one_host_once(gathered):
     """One that leaves and comes again and again would keep the master busy."""
     hub, _, (first, *_, spare) = gathered(spares=1)
     first.say(LEAVE)
-    assert happened(hub, Left)[-1].machine == 1
+    assert happened(hub, MachineLeft)[-1].machine == 1
     first.hear(LEAVE_ACK)
     first.say(HELLO, pack(Hello(package_fingerprint(), 1, detect_place())))
     assert until(lambda: list(hub.events()) or spare.connection.receive(0.01))[0] == ORDER
