@@ -114,8 +114,10 @@ class Shard(Protocol):
         """
         return NOTHING_LOADED
 
-    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """Prepare what the first product of a kind takes longer for, before it is timed.
+
+        Returns the seconds of such a product that do not depend on the number of rows.
 
         Parameters
         ----------
@@ -124,7 +126,7 @@ class Shard(Protocol):
             W or U of the product.
         intervals : sequence of (int, int)
         """
-        return
+        return 0.0
 
     def changed(self) -> bool:
         """Whether loaded rows may have changed; `load` then checks them again."""

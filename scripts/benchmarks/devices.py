@@ -45,7 +45,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", choices=("check", "products", "run"))
-    parser.add_argument("--device", help="as for cec-mpi run (default: every GPU)")
+    parser.add_argument(
+        "--device", action="append", help="as for cec-mpi run; may be repeated (default: every GPU)"
+    )
     parser.add_argument("--gigabytes", type=float, default=8.0, help="size of the shard, or of X")
     parser.add_argument("--columns", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=7)
@@ -53,7 +55,9 @@ def main() -> int:
     parser.add_argument("--directory", help="for throwaway stores")
     options = parser.parse_args()
     due = time.monotonic() + options.seconds
-    devices = [*find_devices(options.device)] if options.device else find_accelerators()
+    devices = find_accelerators()
+    if options.device:
+        devices = [device for text in options.device for device in find_devices(text)]
     if not devices:
         print("no device was found", file=sys.stderr)
         return 2
@@ -84,7 +88,7 @@ def written(path: Path, rows: int, columns: int, dtype: str) -> Path:
 def check(device: Device, directory: Path) -> int:
     """Try everything on a device, and print what happened; returns the number of problems."""
     directory.mkdir()
-    X = RNG.standard_normal((3000, 700))
+    X = RNG.standard_normal((4096, 700))
     for dtype in ("float64", "float32"):
         cec_mpi.encode(X, directory / dtype, 4, 2, dtype=dtype)
     cases: dict[str, Callable[[], object]] = {
@@ -155,9 +159,9 @@ def check_products(
     """Compare products of several sets of machines with NumPy; returns the largest difference."""
     worst = 0.0
     with cec_mpi.open_operator(store, device=names or device.name, precision=precision) as A:
-        for machines in (None, {1, 2}, {2, 3}, {3, 4}):
+        for machines in (None, {1, 2}, {3, 4}):  # JAX compiles a program for each shape
             A.available = machines
-            for k in (1, 8, 32):
+            for k in (1, 8):
                 for product, matrix in ((A, X), (A.H, X.T)):
                     V = RNG.standard_normal((matrix.shape[1], k))
                     V = V[:, 0] if k == 1 else V
@@ -192,7 +196,7 @@ def check_vectors(device: Device, store: Path, X: Any, /, **options: Any) -> str
     """Multiply an array that is on the device."""
     w, v = RNG.standard_normal(X.shape[1]), RNG.standard_normal((X.shape[0], 3))
     with device.explain_shortage(""), cec_mpi.open_operator(store, **options) as A:
-        here, block = device.put(w), device.put(v)
+        here, block = (device.xp.asarray(device.put(each), copy=True) for each in (w, v))
         found, adjoint = A @ here, A.H @ block
         for result, expected, given in ((found, X @ w, here), (adjoint, X.T @ v, block)):
             if type(result) is not type(given):

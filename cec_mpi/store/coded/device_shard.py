@@ -7,6 +7,7 @@ at a time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class DeviceShard(CodedShard):
             self._buffer = device.allocate(manifest.block_bytes, np.dtype(np.uint8))
             self.array = device.empty(self.rows.shape, self.rows.dtype)
         self._warm: set[tuple[object, ...]] = set()  # kinds of products that were made
+        self._fixed_seconds: dict[tuple[object, ...], float] = {}  # by kind
 
     def changed(self) -> bool:
         """As `Shard.changed`: rows on the device stay valid."""
@@ -74,20 +76,32 @@ class DeviceShard(CodedShard):
         with self.device.explain_shortage(self._purpose):
             self.array = self.device.write(self.array, numbers, place.start, place.left)
 
-    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
-        """As `Shard.warm_up`: makes a product of this kind once."""
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
+        """As `Shard.warm_up`: makes a product of this kind once, and times products of one row."""
         width = vectors.shape[1] if adjoint else len(vectors)
         tiles = [tile for _, tile in self._tiles(intervals, adjoint, vectors.dtype)]
         kind = adjoint, width, vectors.dtype
         new = {(*kind, height) for height in self.device.program_heights(tiles)} - self._warm
-        if not new:
-            return
-        self._warm |= new
+        if new:
+            self._warm |= new
+            self._time_product(adjoint, vectors, intervals)
+        if kind not in self._fixed_seconds:
+            start = intervals[0][0]
+            first = vectors[:1] if adjoint else vectors
+            seconds = [self._time_product(adjoint, first, [(start, start + 1)]) for _ in range(4)]
+            self._fixed_seconds[kind] = min(seconds)
+        return self._fixed_seconds[kind]
+
+    def _time_product(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
+        """Make a product, and return its seconds."""
+        begin = time.perf_counter()
         if adjoint:
-            self.multiply_transposed(vectors, intervals, np.empty((self._grid.columns, width)))
+            sums = np.empty((self._grid.columns, vectors.shape[1]))
+            self.multiply_transposed(vectors, intervals, sums)
         else:
-            out = np.empty((count_rows(intervals), width), vectors.dtype)
+            out = np.empty((count_rows(intervals), len(vectors)), vectors.dtype)
             self.multiply(vectors, intervals, out)
+        return time.perf_counter() - begin
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""

@@ -48,10 +48,11 @@ class SparseDeviceShard(SparseShard):
         device.sparse(csr_array((1, 1)))  # raises now rather than in the first step
         self._copies: dict[bool, tuple[object, list[Any]]] = {}  # by whether it is the transpose
 
-    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> None:
+    def warm_up(self, adjoint: bool, vectors: NDArray[Any], intervals: Intervals) -> float:
         """As `Shard.warm_up`: copies the rows."""
         with self._explain_shortage():
             self._device_matrices(intervals, vectors.dtype, adjoint)
+        return 0.0
 
     def multiply(self, W: NDArray[Any], intervals: Intervals, out: NDArray[Any]) -> None:
         """As `Shard.multiply`."""
