@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cec_mpi.engines.engine import Engine, as_engine
 from cec_mpi.errors import InputError
 from cec_mpi.linear_operator.lifetime import Lifetime
 from cec_mpi.runtime.options.elastic import elastic_options
@@ -171,6 +172,7 @@ def open_operator(
     comm: MPI.Intracomm | None = None,
     *,
     recorder: Recorder | None = None,
+    engine: Any = None,
     **options: Any,
 ) -> CodedOperator | OperatorContext:
     """Open X of a store as a linear operator, served by machines.
@@ -195,6 +197,10 @@ def open_operator(
         machines are in this process, and results agree up to rounding.
     recorder : Recorder, optional
         Receives a record of each step.
+    engine : distributed.Client or callable, optional
+        Starts machines elsewhere, which leave with X: beside the workers of a client of Dask, or as
+        `cec_mpi.engines.dask.pool` or `cec_mpi.engines.ray.pool` says. X is elastic then, and waits
+        while too few machines are there.
     **options
 
     Returns
@@ -248,6 +254,10 @@ def open_operator(
 
     known = {name: options[name] for name in options if name in _KEYWORDS}
     session_options = SessionOptions(**known)
+    if engine is not None:
+        _check_alone(comm)
+        engine = as_engine(engine)
+        session_options = replace(session_options, elastic=True, wait=True)
     is_parallel = comm is not None or (
         session_options.is_elastic and launcher_of_ranks() is not None
     )
@@ -260,7 +270,7 @@ def open_operator(
 
     def gather() -> AbstractContextManager[Session | None]:
         if session_options.is_elastic:
-            return _gather_elastic(comm, session_options, lifetime.check_open)
+            return _gather_elastic(comm, session_options, lifetime.check_open, engine)
         return static_session(comm, options=session_options)
 
     def open_store(session: Session) -> Master:
@@ -285,7 +295,7 @@ def open_operator(
         return OperatorContext(lifetime, make_operator, call, comm)
     check_keywords()
     if session_options.is_elastic:
-        _check_machines(session_options)
+        _check_machines(session_options, engine)
     X = make_operator()
     lifetime.close_when_collected(X)
     if session_options.accept is not None or session_options.listen is not None:
@@ -293,14 +303,27 @@ def open_operator(
     return X
 
 
-def _check_machines(options: SessionOptions) -> None:
+def _check_alone(comm: MPI.Intracomm | None) -> None:
+    """Raise if an operator with an engine has a communicator or a launcher."""
+    launcher = launcher_of_ranks()
+    if comm is None and launcher is None:
+        return
+    error = InputError(
+        "engine: it starts all machines; expected one process without a communicator and without "
+        "a launcher"
+    )
+    rank = comm.rank if comm is not None else rank_of_launcher()
+    raise mark_shared_error(rank, error)
+
+
+def _check_machines(options: SessionOptions, engine: Engine | None) -> None:
     """Raise if an elastic operator has no machines, or cannot have any here."""
     options.check_listening()
     listens = options.accept is not None or options.listen is not None
-    if not listens and options.local is None:
+    if not listens and options.local is None and engine is None:
         raise InputError(
-            "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT' or "
-            "local=N"
+            "an elastic operator needs machines: expected accept=FILE, listen='HOST:PORT', "
+            "local=N or engine=CLIENT"
         )
     if launcher_of_ranks() is not None and mpi_is_running():
         raise InputError(
@@ -312,7 +335,10 @@ def _check_machines(options: SessionOptions) -> None:
 
 @contextmanager
 def _gather_elastic(
-    comm: MPI.Intracomm | None, options: SessionOptions, check_cancelled: Callable[[], None]
+    comm: MPI.Intracomm | None,
+    options: SessionOptions,
+    check_cancelled: Callable[[], None],
+    engine: Engine | None,
 ) -> Iterator[Session | None]:
     """Connect the machines of an elastic operator; yield its session, or None on a machine."""
     if comm is not None:
@@ -329,7 +355,7 @@ def _gather_elastic(
 
     launcher = launcher_of_ranks()
     try:
-        _check_machines(options)
+        _check_machines(options, engine)
     except InputError as error:
         if launcher is None:
             raise
@@ -347,4 +373,6 @@ def _gather_elastic(
                 leave_now(code)
             yield None
             return
-        yield stack.enter_context(elastic(options, file, check_cancelled=check_cancelled))
+        yield stack.enter_context(
+            elastic(options, file, check_cancelled=check_cancelled, engine=engine)
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -13,25 +15,42 @@ import psutil
 import pytest
 from distributed import Client, Event, LocalCluster, get_client
 
-from cec_mpi.engines.dask import machines
+import cec_mpi
+from cec_mpi.engines.dask import machines, pool
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
+from helpers.waiting import wait_until
 
 pytestmark = pytest.mark.any_mpi
 
 WORKERS = 3
 
 
-@pytest.fixture
-def cluster():
+@contextmanager
+def local_cluster():
     given = {"n_workers": WORKERS, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(**given, silence_logs=logging.CRITICAL) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster that has all of its workers after each test, because nannies start them again."""
+    with local_cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def client(cluster):
     with Client(cluster) as client:
+        client.wait_for_workers(WORKERS)
+        yield client
+
+
+@pytest.fixture
+def shrinking():
+    """A client of a cluster that may have fewer workers after the test."""
+    with local_cluster() as cluster, Client(cluster) as client:
         yield client
 
 
@@ -72,30 +91,63 @@ def test_a_machine_that_is_killed_is_started_again(opened, conn, client, machine
         made.until(lambda: len(made.happened("joined")) == WORKERS + 1)
 
 
-def test_a_retired_worker_lets_its_machine_leave_in_order(opened, conn, client, machine_processes):
-    with opened(accept=conn) as made, machines(client, conn):
+def test_a_retired_worker_lets_its_machine_leave_in_order(
+    opened, conn, shrinking, machine_processes
+):
+    with opened(accept=conn) as made, machines(shrinking, conn):
         made.until(lambda: len(made.happened("joined")) == WORKERS)
-        client.retire_workers([next(iter(workers(client)))])
+        shrinking.retire_workers([next(iter(workers(shrinking)))])
         made.until(lambda: made.happened("left"))
         assert not made.happened("lost")
         made.until(lambda: len(machine_processes()) == WORKERS - 1)
 
 
-def test_machines_come_and_go_with_an_adaptive_cluster(
-    opened, conn, cluster, client, machine_processes
-):
-    adaptive = cluster.adapt(minimum=2, maximum=4, interval="100 ms", target_duration="1 s")
+def test_machines_come_and_go_with_an_adaptive_cluster(opened, conn, shrinking, machine_processes):
+    adaptive = shrinking.cluster.adapt(
+        minimum=2, maximum=4, interval="100 ms", target_duration="1 s"
+    )
     try:
-        with opened(accept=conn) as made, machines(client, conn):
+        with opened(accept=conn) as made, machines(shrinking, conn):
             made.until(lambda: len(machine_processes()) == 2)
-            tasks = client.map(lambda _: Event("go", client=get_client()).wait(), range(8))
+            tasks = shrinking.map(lambda _: Event("go", client=get_client()).wait(), range(8))
             made.until(lambda: len(made.happened("joined")) >= 4)
-            Event("go", client=client).set()
-            client.gather(tasks)
+            Event("go", client=shrinking).set()
+            shrinking.gather(tasks)
             made.until(lambda: len(machine_processes()) == 2)
             assert not made.happened("lost")
     finally:
         adaptive.stop()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_an_operator_starts_and_ends_machines_of_a_client(
+    opened, client, machine_processes, monkeypatch, listens
+):
+    options = {}
+    if listens:
+        monkeypatch.setenv("CEC_MPI_KEY", "a key of twenty letters")
+        options = {"listen": f"127.0.0.1:{free_port()}"}
+    with opened(engine=client, **options) as made:
+        made.until(lambda: len(made.happened("joined")) == WORKERS)
+    assert not machine_processes()
+    with opened(engine=pool(client, per_worker=2), local=1) as made:
+        made.until(
+            lambda: {n for r in made.recorder.records[-1:] for n in r.available} == {1, 2, 3, 4}
+        )
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_a_client_may_be_closed_before_its_operator(opened, cluster, machine_processes):
+    client = Client(cluster)
+    with opened(engine=client) as made:
+        made.step()
+        client.close()
+    wait_until(lambda: not machine_processes())
 
 
 def test_the_keys_are_nowhere_to_be_read(opened, conn, cluster, client, capfd):
@@ -151,3 +203,17 @@ def test_wrong_use_is_refused_before_anything_starts(
     with opened(accept=conn), pytest.raises(InputError, match=message):
         machines(**{"client": worker, "connection": conn, **options})
     assert not machine_processes()
+
+
+@pytest.mark.parametrize("kind", ["number", "address", "cluster"])
+def test_what_is_no_engine_is_refused(store, no_launcher, worker, kind):
+    engine = {"number": 3, "address": worker.scheduler.address, "cluster": worker.cluster}[kind]
+    with pytest.raises(InputError, match="expected a Client"):
+        cec_mpi.open_operator(store.path, engine=engine)
+
+
+def test_an_engine_expects_one_process(store, no_launcher, worker, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    with pytest.raises(InputError, match=r"engine: .* without a launcher"):
+        cec_mpi.open_operator(store.path, engine=worker)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cec_mpi.engines.ray import machines
+from cec_mpi.engines.ray import machines, pool
 from cec_mpi.errors import InputError
 from cec_mpi.runtime.wire.sockets.connection_file import read_connection_file
 
@@ -65,6 +65,12 @@ def test_tasks_have_options_of_ray_and_carry_several_machines(
     with opened(accept=conn) as made, machines(3, conn, per_task=2, num_cpus=2):
         made.until(lambda: len(made.happened("joined")) == 4)
         assert len(machine_processes()) == 2  # the third one waits for two CPUs
+
+
+def test_an_operator_starts_and_ends_machines_of_a_pool(opened, session, machine_processes):
+    with opened(engine=pool(3)) as made:
+        made.until(lambda: len(made.happened("joined")) == 3)
+    assert not machine_processes()
 
 
 def test_the_keys_are_nowhere_to_be_read(opened, session, conn, capfd):

@@ -76,7 +76,7 @@ def test_what_is_said_of_too_few_cores_starts_more_ranks(run, tmp_path, page, pa
 
 
 # Their commands are run by tests of their own, or are for other computers.
-ELSEWHERE = {"howto/hosts", "howto/slurm", "howto/install"}
+ELSEWHERE = {"howto/dask", "howto/ray", "howto/hosts", "howto/slurm", "howto/install"}
 BUILT = "gallery/"  # pages that run when the documentation is built
 NEEDS = {"howto/preemption": "openmpi"}
 PAGES = {str(path.relative_to(DOCS).with_suffix("")): path for path in pages_of_docs()}

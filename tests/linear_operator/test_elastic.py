@@ -78,7 +78,9 @@ def test_an_operator_does_not_open_without_any_machine(small_store, monkeypatch)
 )
 def test_options_for_machines_that_are_processes_need_some(option, small_store):
     with (
-        pytest.raises(InputError, match=r"needs machines: expected accept=FILE, .* or local=N"),
+        pytest.raises(
+            InputError, match=r"needs machines: expected accept=FILE, .* or engine=CLIENT"
+        ),
     ):
         cec_mpi.open_operator(small_store.path, None, **option)
 

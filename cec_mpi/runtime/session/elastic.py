@@ -6,9 +6,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cec_mpi.errors import InputError, MachineError
 from cec_mpi.runtime.options.session import SessionOptions
@@ -38,6 +39,7 @@ from cec_mpi.runtime.session.turns import FairLock
 from cec_mpi.runtime.times import MACHINE_EXIT_SECONDS, RANK_EXIT_SECONDS
 from cec_mpi.runtime.wire.sockets.connection_file import (
     KEY_VARIABLE,
+    ConnectionFile,
     check_connection_path,
     parse_listen,
     read_connection_file,
@@ -76,6 +78,7 @@ def elastic(
     file: Path,
     logs: Path | None = None,
     check_cancelled: Callable[[], None] = lambda: None,
+    engine: Callable[[ConnectionFile], AbstractContextManager[Any]] | None = None,
 ) -> Iterator[Session]:
     """Listen for machines, start those of this computer, and be their master until the end.
 
@@ -89,6 +92,8 @@ def elastic(
         Directory for a log of each machine.
     check_cancelled : callable
         Called while the run waits for processes that were started; an exception ends the run.
+    engine : callable, optional
+        Returns a context in which machines elsewhere are started.
 
     Raises
     ------
@@ -122,6 +127,8 @@ def elastic(
             if found is not None and not found.continues:
                 warn(found)
             local = last.enter_context(_local_machines(options, file, seconds, 1 + ranks))
+            if engine is not None:
+                last.enter_context(engine(hub.connection))
             with ExitStack() as kept:
                 given = [detect_place()], "", kept, logs, turns, ExecutionMode.ELASTIC, gather
                 yield Session(hub, *given)

@@ -58,6 +58,7 @@ from cec_mpi.runtime.wire.orders import (
     bound_report,
 )
 from cec_mpi.runtime.wire.sockets.backoff import Backoff
+from cec_mpi.runtime.wire.sockets.connection_file import ConnectionFile
 from cec_mpi.runtime.wire.sockets.library import MAX_FRAME_BYTES, make_tracker, to_frames
 from cec_mpi.runtime.wire.sockets.listener import Listener, Peer
 from cec_mpi.runtime.wire.sockets.messages import (
@@ -207,6 +208,11 @@ class SocketHub:
         self.stuck_ranks: list[int] = []
 
     # Machines join.
+
+    @property
+    def connection(self) -> ConnectionFile:
+        """Where machines join, with the keys."""
+        return self._file
 
     def listen(self, prints: bool) -> None:
         """Write the connection file; `prints`: print where machines can join.

@@ -1,0 +1,22 @@
+"""What the pages about engines show runs, and prints what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers import ROOT
+from helpers.pages import blocks_of
+
+pytestmark = pytest.mark.any_mpi
+
+SETTINGS = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.mark.parametrize("engine", ["dask", pytest.param("ray", marks=pytest.mark.needs("ray"))])
+def test_the_page_runs_from_top_to_bottom(run, tmp_path, engine):
+    program, command = blocks_of((ROOT / "docs" / "howto" / f"{engine}.md").read_text("utf-8"))
+    assert program.text.count("\n") <= 20
+    (tmp_path / program.name).write_text(program.text)
+    done = run(["bash", "-e", "-c", command.text], cwd=tmp_path, variables=SETTINGS)
+    assert done.returncode == 0, (tmp_path / "notes.txt").read_text()
+    assert done.stdout == command.printed, (tmp_path / "notes.txt").read_text()
