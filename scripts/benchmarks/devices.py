@@ -35,7 +35,7 @@ from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.store.devices import Device, find_accelerators, find_devices
 
 STRIPE = 64 << 20  # bytes of X that are written at once
-RNG = np.random.default_rng(0)
+RNG = np.random.default_rng()
 GPU_MACHINES, CPU_MACHINES, RECOVERY = 8, 12, 10
 
 
@@ -51,9 +51,12 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=float, default=8.0, help="size of the shard, or of X")
     parser.add_argument("--columns", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=240.0, help="begin nothing after them")
     parser.add_argument("--directory", help="for throwaway stores")
     options = parser.parse_args()
+    global RNG
+    RNG = np.random.default_rng(options.seed)
     due = time.monotonic() + options.seconds
     devices = find_accelerators()
     if options.device:

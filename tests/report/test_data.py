@@ -246,6 +246,18 @@ def test_a_host_that_carried_several_machines_is_named_with_its_rank(make_run):
     assert found["names"][:2] == ["spot, spot (rank 2)", "spot (rank 2)"]
 
 
+def test_machines_on_devices_are_named_with_them(make_run):
+    two = {
+        "hosts": ["desk", "a", "b"],
+        "machine_of_rank": [0, 1, 2],
+        "devices": ["", "", "jax:cpu"],
+    }
+    joined = [{"joined": 1, "rank": 3, "host": "c", "device": "torch:cuda:0"}]
+    run = make_run([step_of(0), step_of(1, events=joined)], header=two)
+    (found,) = data(run)["runs"]
+    assert found["names"][:2] == ["a, c torch:cuda:0", "b jax:cpu"]
+
+
 def test_names_that_are_no_text_do_not_break_the_page(make_run):
     found = data(make_run([step_of(0)], name=os.fsdecode(b"\xff<")))
     assert b"/\\\\udcff\\u003c" in page(found).encode()

@@ -95,6 +95,19 @@ def test_a_host_that_carries_several_machines_is_shown_with_its_rank(out, capsys
     assert hosts == {1: "spot", 3: "spot", 6: "spot", **rank_2}
 
 
+def test_machines_on_devices_are_shown_with_them(out, capsys):
+    two = {
+        "hosts": ["desk", "a", "b"],
+        "machine_of_rank": [0, 1, 2],
+        "devices": ["", "", "jax:cpu"],
+    }
+    joined = [{"joined": 3, "rank": 3, "host": "c", "device": "torch:cuda:0"}]
+    write(out / "steps.jsonl", header(**two), step(0, events=joined))
+    lines = printed(capsys, out, "--once")
+    for host in ("a  ", "b jax:cpu  ", "c torch:cuda:0  "):
+        assert any(f"  {host}" in line for line in lines), lines
+
+
 @pytest.mark.parametrize("columns", [48, 64, 80, 100, 120])
 def test_names_and_reasons_give_way_before_numbers(out, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
