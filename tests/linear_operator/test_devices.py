@@ -7,6 +7,8 @@ import pytest
 
 import cec_mpi
 from cec_mpi.errors import InputError
+from cec_mpi.store.devices import choose_device
+from helpers.elastic_here import opened_here
 from helpers.products import check_products
 from helpers.recording import Kept
 
@@ -79,3 +81,20 @@ def test_devices_that_are_refused(stores, device, expected):
         cec_mpi.open_operator(stores / "float64", device=device),
     ):
         pass
+
+
+def test_a_machine_whose_device_is_full_leaves_and_others_take_its_rows(
+    stores, monkeypatch, caplog
+):
+    full, recorder = choose_device("array_api_strict:device1", 3), Kept()
+
+    def fail(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(full, "multiply", fail)
+    devices = ["cpu", "cpu", full.name]
+    with opened_here(stores / "float64", device=devices, recorder=recorder) as operator:
+        for _ in range(3):
+            np.testing.assert_allclose(operator @ np.ones(40), X.sum(axis=1), atol=1e-12)
+    assert [event["lost"] for event in recorder.happened] == [3]
+    assert "is out of memory: the shard has 38.4 kB" in caplog.text
