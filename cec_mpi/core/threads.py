@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
 
 PARALLEL_THRESHOLD = 1 << 19
 """Array size above which threads pay off: starting them takes about 0.1 ms."""
+
+_lock = threading.Lock()  # of the number of BLAS threads, which is one of the process
 
 
 def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     """Call functions concurrently, the first one in this thread; return when all have ended.
 
-    The functions must spend their time in NumPy, which releases the GIL.
+    The functions must spend their time in NumPy, which releases the GIL. Each has one BLAS thread:
+    threads of BLAS would wait for those of others.
 
     Examples
     --------
@@ -25,8 +31,17 @@ def run_in_threads(calls: Sequence[Callable[[], None]]) -> None:
     if not others:
         first()
         return
-    with ThreadPoolExecutor(len(others)) as pool:  # waits for the threads on an interrupt, too
+    # The pool waits for its threads on an interrupt, too.
+    with _lock, _blas().limit(limits=1), ThreadPoolExecutor(len(others)) as pool:
         running = [pool.submit(call) for call in others]
         first()
     for call in running:
         call.result()
+
+
+@cache
+def _blas() -> Any:
+    """Return the control of the BLAS of NumPy."""
+    from threadpoolctl import ThreadpoolController  # takes as long as ten small steps
+
+    return ThreadpoolController().select(user_api="blas")
