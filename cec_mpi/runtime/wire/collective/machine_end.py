@@ -17,6 +17,7 @@ from cec_mpi.runtime.processes.packing import gather
 from cec_mpi.runtime.processes.waiting import WaitHistory, wait_for
 from cec_mpi.runtime.product import Product
 from cec_mpi.runtime.wire.collective.packets import (
+    MAX_EXCHANGES,
     AnswerMessage,
     Orders,
     Sizes,
@@ -43,7 +44,6 @@ from cec_mpi.runtime.wire.orders import (
 )
 
 _FLOAT64 = np.dtype(np.float64)
-_MAX_EXCHANGES = 4  # products whose messages are kept
 
 
 class CollectiveMachineEnd:
@@ -203,7 +203,7 @@ class _StoreBuffers:
         """Return the short data of this product; those of a few products are kept."""
         exchange = self._exchanges.get(product)
         if exchange is None:
-            if len(self._exchanges) == _MAX_EXCHANGES:
+            if len(self._exchanges) == MAX_EXCHANGES:
                 self.free()
             exchange = _Exchange(self._short_vector(product), self._answer_message(product))
             self._exchanges[product] = exchange

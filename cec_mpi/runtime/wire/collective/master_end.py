@@ -6,7 +6,7 @@ collectives: Bcast and Gatherv, or Scatterv and Reduce.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -27,6 +27,7 @@ from cec_mpi.runtime.wire.answers import (
     zero_invalid_reports,
 )
 from cec_mpi.runtime.wire.collective.packets import (
+    MAX_EXCHANGES,
     ORDER_BYTES,
     GatherBuffer,
     Layout,
@@ -35,6 +36,7 @@ from cec_mpi.runtime.wire.collective.packets import (
     broadcast,
     broadcast_vector,
     check_buffer,
+    free_requests,
 )
 from cec_mpi.runtime.wire.orders import (
     HUB_POISONED,
@@ -146,6 +148,24 @@ class CollectiveHub(StaticHub):
         self.orders.order[:] = order
 
 
+class _Exchange(NamedTuple):
+    """The messages of steps of one product with the same assignment.
+
+    Attributes
+    ----------
+    layout : Layout
+        Of long data.
+    content : ndarray or None
+        Place of W, or of the coefficients, in the order; None if they are sent separately.
+    answers : GatherBuffer or None
+        For short answers with their reports; None if they are sent separately.
+    """
+
+    layout: Layout
+    content: NDArray[Any] | None
+    answers: GatherBuffer | None
+
+
 class CollectiveMasterEnd:
     """Rank 0's end in lockstep, for steps."""
 
@@ -177,16 +197,15 @@ class CollectiveMasterEnd:
         self._flags = self._report_table[fields.failed : fields.damaged + 1]  # with those between
         self._assignment: Assignment | None = None
         self._rows: NDArray[np.int64] = np.zeros(comm.size, dtype=np.int64)  # of each rank
-        self._layouts: dict[int, Layout] = {}  # of the assignment, by columns
-        self._is_shared = False
-        self._short: list[MPI.Prequest] | None = None  # answers with their reports
+        self._exchanges: dict[Product, _Exchange] = {}  # of the assignment
+        self._exchange: _Exchange  # of this step
         self._history = WaitHistory()
 
     def announce(
         self, step: int, product: Product, assignment: Assignment, values: NDArray[Any]
     ) -> int:
         """Send the order, with short data, and Bcast the assignment if it has changed."""
-        if product != self._product:
+        if product not in self._exchanges:
             check_message_sizes(self._manifest, product.columns)
         self._check(product, values)
         plan = None
@@ -196,22 +215,18 @@ class CollectiveMasterEnd:
         self._product = product
         self._values.of(product)  # allocated before the order is sent: it may fail
         length = 0 if plan is None else plan.size
-        order = Order.of(product, step=step, length=length)
-        self.hub.begin_order(order)
+        self.hub.begin_order(Order.of(product, step=step, length=length))
         if plan is not None:
             self.free()
             self._assignment, self._rows = assignment, rows
-        self._short = None
-        if self._sizes.answers_are_short(product):
-            self._short = self._gather_buffer.receive(self._comm)
-        orders = self.hub.orders
-        buffer = orders.buffer(values.nbytes)
-        self._is_shared = buffer is not None
-        if buffer is None:
-            orders.send()
+        self._exchange = exchange = self._exchange_of(product)
+        if exchange.answers is not None:
+            exchange.answers.receive(self._comm)
+        if exchange.content is None:
+            self.hub.orders.send()
         else:
-            buffer[:] = values.reshape(-1).view(np.uint8)
-            orders.send(values.nbytes)
+            exchange.content[:] = values.reshape(-1)
+            self.hub.orders.send(values.nbytes)
         if plan is None:
             return ORDER_BYTES
         broadcast(self._comm, plan, plan.nbytes)
@@ -219,10 +234,10 @@ class CollectiveMasterEnd:
 
     def share(self, values: NDArray[Any]) -> int:
         """Broadcast W, or scatter the coefficients, unless the order contained them."""
-        if not self._is_shared:
+        if self._exchange.content is None:
             self._check(self._product, values)
             if self._product.adjoint:
-                parts = [values, self._layout.parts]
+                parts = [values, self._exchange.layout.parts]
                 wait_for([self._comm.Iscatterv(parts, self._empty, root=MASTER)], values.nbytes)
             else:
                 broadcast_vector(self._comm, values, self._several_nodes)
@@ -230,8 +245,8 @@ class CollectiveMasterEnd:
 
     def collect(self) -> Answers:
         """Receive values and reports; long values by Gatherv, those of X' V by Reduce."""
-        short, self._short = self._short, None
-        values = self._gather_separately() if short is None else self._receive_short(short)
+        answers = self._exchange.answers
+        values = self._gather_separately() if answers is None else self._receive(answers)
         self.hub.orders.finish()
         self.hub.is_mid_step = False
         if not self._is_identity_order:
@@ -242,28 +257,27 @@ class CollectiveMasterEnd:
         flags = ((np.flatnonzero(flag) + 1).tolist() for flag in self._flags)
         return self.hub.exclude_leaving(Answers(values, seconds, load_seconds, load_bytes, *flags))
 
-    def _receive_short(self, requests: list[MPI.Prequest]) -> NDArray[Any]:
+    def _receive(self, answers: GatherBuffer) -> NDArray[Any]:
         """Receive answers with their reports."""
-        product, buffer = self._product, self._gather_buffer
-        wait_for(requests, history=self._history)
-        values = self._values.take(product)
-        buffer.reports(self._reports[1:])
-        if product.adjoint:
-            buffer.sum_into(values)
+        wait_for(answers.requests, history=self._history)
+        values = self._values.take(self._product)
+        answers.reports(self._reports[1:])
+        if self._product.adjoint:
+            answers.sum_into(values)
         else:
-            buffer.concatenate_into(values)
+            answers.concatenate_into(values)
         return values
 
     def _gather_separately(self) -> NDArray[Any]:
         """Receive answers and reports in two collectives."""
-        values = self._values.take(self._product)
+        values, layout = self._values.take(self._product), self._exchange.layout
         self._reports.fill(0)
         if self._product.adjoint:
             values.fill(0)
             value_request = self._comm.Ireduce(MPI.IN_PLACE, values, op=MPI.SUM, root=MASTER)
         else:
-            values[self._layout.last_indices] = np.nan  # missing answers count as failed
-            parts = [values, self._layout.parts]
+            values[layout.last_indices] = np.nan  # missing answers count as failed
+            parts = [values, layout.parts]
             value_request = self._comm.Igatherv(self._empty, parts, root=MASTER)
         report_request = self._comm.Igather(self._no_report, self._reports, root=MASTER)
         # Once all have reported, all answers are on their way.
@@ -273,24 +287,24 @@ class CollectiveMasterEnd:
 
     def free(self) -> None:
         """Free the requests of this assignment."""
-        for layout in self._layouts.values():
-            layout.free()
-        self._layouts.clear()
+        for exchange in self._exchanges.values():
+            if exchange.answers is not None:
+                free_requests(exchange.answers.requests)
+        self._exchanges.clear()
 
-    @property
-    def _layout(self) -> Layout:
-        """The layout of this step; those of one column and of the last step are kept."""
-        columns = self._product.columns
-        if columns not in self._layouts:
-            for other in [k for k in self._layouts if k != 1]:
-                self._layouts.pop(other).free()
-            self._layouts[columns] = Layout(self._rows, columns, self._dtype)
-        return self._layouts[columns]
-
-    @property
-    def _gather_buffer(self) -> GatherBuffer:
-        """The buffer for short answers to this step."""
-        return self._layout.gather_buffer(self._product.adjoint, self._manifest.columns)
+    def _exchange_of(self, product: Product) -> _Exchange:
+        """Return the messages of a product; those of a few products are kept."""
+        exchange = self._exchanges.get(product)
+        if exchange is None:
+            if len(self._exchanges) == MAX_EXCHANGES:
+                self.free()
+            layout = Layout(self._rows, product.columns, self._dtype)
+            content, answers = self.hub.orders.buffer(self._sizes.shared(product)), None
+            if self._sizes.answers_are_short(product):
+                answers = layout.gather_buffer(product.adjoint, self._manifest.columns)
+            content = None if content is None else content.view(self._dtype)
+            exchange = self._exchanges[product] = _Exchange(layout, content, answers)
+        return exchange
 
     def _check(self, product: Product, values: NDArray[Any]) -> None:
         """Raise if shared data does not fit."""

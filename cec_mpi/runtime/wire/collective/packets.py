@@ -41,6 +41,7 @@ _REPORT = ReportFields.size()
 _REPORT_NUMBERS = struct.Struct(f"={_REPORT}d")
 Floats = NDArray[np.float64]
 _ORDER, _ANSWER = 1, 2  # tags
+MAX_EXCHANGES = 4  # products whose messages are kept
 _MAX_REQUESTS = 4  # sizes of orders whose requests are kept
 _MIN_PART = 1 << 13  # bytes
 _MAX_ROUNDS = 16
@@ -162,25 +163,16 @@ class Layout:
         self._columns, self._dtype = columns, dtype
         self.parts = _counts_and_displs(self._numbers)
         self.last_indices = (np.cumsum(rows * columns) - 1)[rows > 0]
-        self._gather_buffer: dict[bool, GatherBuffer] = {}
 
     def gather_buffer(self, adjoint: bool, columns: int) -> GatherBuffer:
-        """Return the buffer for answers with their reports, made once.
+        """Return a buffer for answers with their reports.
 
         For X' V each machine with rows answers with r * k numbers of float64, where r is `columns`.
         """
-        if adjoint not in self._gather_buffer:
-            numbers, dtype = self._numbers, self._dtype
-            if adjoint:
-                dtype = np.dtype(np.float64)
-                numbers = [columns * self._columns if n else 0 for n in numbers]
-            self._gather_buffer[adjoint] = GatherBuffer(numbers, dtype)
-        return self._gather_buffer[adjoint]
-
-    def free(self) -> None:
-        """Free the requests of the buffers."""
-        for buffer in self._gather_buffer.values():
-            free_requests(buffer.requests)
+        if not adjoint:
+            return GatherBuffer(self._numbers, self._dtype)
+        numbers = [columns * self._columns if n else 0 for n in self._numbers]
+        return GatherBuffer(numbers, np.dtype(np.float64))
 
 
 class GatherBuffer:
@@ -210,14 +202,13 @@ class GatherBuffer:
         answers = zip(self.messages, numbers[1:], strict=True)
         self._answers = [part[_REPORT:].view(dtype)[:count] for part, count in answers if count]
 
-    def receive(self, comm: MPI.Intracomm) -> list[MPI.Prequest]:
+    def receive(self, comm: MPI.Intracomm) -> None:
         """Begin to receive; what does not come is NaN, which counts as failed."""
         self.clear()
         if not self.requests:
             numbered = enumerate(self.messages, start=1)
             self.requests = [comm.Recv_init(part, rank, _ANSWER) for rank, part in numbered]
         MPI.Prequest.Startall(self.requests)
-        return self.requests
 
     def clear(self) -> None:
         """Fill the buffer with NaN, which counts as failed."""
