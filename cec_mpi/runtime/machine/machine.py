@@ -100,6 +100,8 @@ class Machine:
 
     def assign(self, intervals: tuple[tuple[int, int], ...]) -> None:
         """Assign rows: intervals ``start <= row < stop``, ascending."""
+        if intervals == self._intervals:
+            return
         self._intervals = intervals
         self.count = count_rows(intervals)
         self._loaded = False

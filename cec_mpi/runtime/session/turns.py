@@ -58,11 +58,12 @@ class FairLock:
         if problem := self._refusal():
             raise InputError(problem)
         thread = threading.get_ident()
-        if any(ticket.thread == thread and not ticket.over for ticket in self._queue.copy()):
-            raise InputError(
-                "this thread is in the middle of a step: what a step calls (an availability, a "
-                "recorder, a signal handler) cannot use the operator"
-            )
+        for ticket in self._queue.copy():
+            if ticket.thread == thread and not ticket.over:
+                raise InputError(
+                    "this thread is in the middle of a step: what a step calls (an availability, a "
+                    "recorder, a signal handler) cannot use the operator"
+                )
 
     @property
     def is_forked(self) -> bool:
@@ -149,9 +150,9 @@ def thread_problem() -> str:
     if not MPI.Is_initialized():  # the caller starts it
         return ""
     level = MPI.Query_thread()
-    names = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
     if level >= MPI.THREAD_SERIALIZED or MPI.Is_thread_main():
         return ""
+    names = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
     return (
         f"MPI was started with {names.get(level, level)}, so that only its main thread may use the "
         "operator: do not set mpi4py.rc.thread_level, or call from the main thread"
