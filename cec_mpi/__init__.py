@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cec_mpi.core.plan.planner import plan_step
     from cec_mpi.encoding.encode import encode
     from cec_mpi.linear_operator.opening import open_operator
+    from cec_mpi.report.live.steps import show_progress
     from cec_mpi.runtime.session.machine import join
     from cec_mpi.store import add_machine, decode, open_store, repair, verify
 
@@ -36,6 +37,7 @@ __all__ = [
     "plan_step",
     "records",
     "repair",
+    "show_progress",
     "tasks",
     "verify",
 ]
@@ -53,6 +55,7 @@ _HOME = {
     "open_store": "cec_mpi.store",
     "plan_step": "cec_mpi.core.plan.planner",
     "repair": "cec_mpi.store",
+    "show_progress": "cec_mpi.report.live.steps",
     "verify": "cec_mpi.store",
 }
 

@@ -1,4 +1,6 @@
-"""The tutorial's notebook runs, and prints what is kept in it."""
+"""Notebooks: the tutorial's prints what is kept in it, and operators show their state."""
+
+import re
 
 import nbformat
 import pytest
@@ -36,3 +38,38 @@ def test_the_notebook_keeps_no_trace_of_who_ran_it():
     for cell in nbformat.read(NOTEBOOK, as_version=4).cells:
         assert "execution" not in cell.metadata
         assert cell.get("execution_count") is None
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_progress_is_redrawn_below_the_cell_and_an_operator_shows_its_machines(tmp_path):
+    cells = (
+        "import numpy as np",
+        "import cec_mpi",
+        "cec_mpi.encode(np.eye(12, 4), 'store', machines=5, recovery=2)",
+        "recorder = cec_mpi.records.Recorder()",
+        "X = cec_mpi.open_operator('store', local=4, recorder=recorder)",
+        "with cec_mpi.show_progress(recorder):",
+        "    for _ in range(7): X @ np.ones(4)",
+        "X.available = {1, 3, 4}",
+    )
+    book = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("\n".join(cells)), nbformat.v4.new_code_cell("X")]
+    )
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(book, timeout=LIMIT, kernel_name="python3", resources=place).execute()
+    (progress,) = (o for o in book.cells[0].outputs if o.output_type == "display_data")
+    assert "step 7" in progress["data"]["text/html"]
+    assert "4 of 5 available" in progress["data"]["text/html"]
+    table = dict(re.findall(r"<tr><th>(.*?)</th><td>(.*?)</td>", said_as_html(book.cells[1])))
+    assert table == {
+        "X": "12 x 4 float64",
+        "store": "store",
+        "machines": "5, any 2 of which suffice",
+        "available": "1, 3, 4",
+        "preempted": "2",
+        "not joined": "5",
+    }
+
+
+def said_as_html(cell):
+    return cell.outputs[-1]["data"]["text/html"]

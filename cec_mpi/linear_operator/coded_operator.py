@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -302,6 +303,25 @@ class CodedOperator(_MaskCheckingOperator):
             f"{str(self._path)!r}, any {manifest.enough} of "
             f"{manifest.code.machines} machines, {self._state()}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a table with the shape, the store and the states of the machines."""
+        machines, (rows, columns) = self._manifest.code.machines, self.shape
+        facts = {
+            "X": f"{rows} x {columns} {self.dtype}",
+            "store": str(self._path),
+            "machines": f"{machines}, any {self._manifest.enough} of which suffice",
+        }
+        if self._lifetime.closed or not self._lifetime.has_started:
+            facts["state"] = self._state()
+        else:
+            states = self._lifetime.session.schedule.states(machines)
+            for state in sorted(set(states.values())):
+                facts[state] = ", ".join(str(n) for n in states if states[n] == state)
+        lines = "".join(
+            f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts.items()
+        )
+        return f"<table>{lines}</table>"
 
     def _state(self) -> str:
         if self._lifetime.closed:

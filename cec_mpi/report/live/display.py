@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cec_mpi.runtime.processes.launcher import detect_launcher
 from cec_mpi.text.terminal import QUIET, VERBOSE, print_error_line, verbosity
@@ -26,6 +27,7 @@ _ANCESTORS = 4  # a rank's launcher is its parent or, behind a proxy, its grandp
 _WITHOUT_CURSOR = {"dumb", "unknown"}  # as TERM
 _NOTEBOOK_VARIABLE = "JPY_PARENT_PID"  # set in processes that a notebook starts
 _REDRAWS_PER_SECOND = 4
+_CELL_SIZE = 100, 24  # columns and lines of a display in a notebook
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,17 @@ class Display:
         Whether lines are redrawn in place; otherwise whole lines are written.
     interval : float
         Seconds between whole lines.
+    is_notebook : bool
+        Whether a notebook shows them.
     """
 
     live: bool
     interval: float = 0.0
+    is_notebook: bool = False
 
 
 LIVE = Display(True)
+NOTEBOOK = Display(True, is_notebook=True)  # below the cell that runs
 TERMINAL_LINES = Display(False, 5.0)  # a terminal that is not redrawn
 FILE_LINES = Display(False, 60.0)  # for example the output of a batch job
 VERBOSE_LINES = Display(False, 1.0)
@@ -82,6 +88,8 @@ def choose_display(choice: str = AUTO, environ: Mapping[str, str] = os.environ) 
     """
     if choice == OFF or verbosity() == QUIET or sys.stderr is None:
         return None
+    if choice == AUTO and _runs_in_notebook():
+        return NOTEBOOK
     launcher = detect_launcher(environ)
     if launcher is not None and launcher.is_srun:  # srun is not an ancestor of its ranks
         is_read = environ.get("ENVIRONMENT") != "BATCH"  # which sbatch sets
@@ -123,7 +131,11 @@ def show(view: View, choice: str) -> Iterator[threading.RLock | None]:
         yield None
         return
     lock = threading.RLock()
-    with _draw_live(view, lock) if display == LIVE else _print_lines(view, lock, display):
+    if display.is_notebook:
+        shown = _update_cell(view, lock)
+    else:
+        shown = _draw_live(view, lock) if display.live else _print_lines(view, lock, display)
+    with shown:
         yield lock
 
 
@@ -157,15 +169,54 @@ def _print_lines(view: View, lock: threading.RLock, display: Display) -> Iterato
     """Print a line at intervals."""
     from cec_mpi.report.live.words import format_clock  # not needed by machines of a run
 
-    over, begin = threading.Event(), time.monotonic()
+    begin = time.monotonic()
 
-    def print_lines() -> None:
-        while not over.wait(display.interval):
-            with lock:
-                line = view.line()
-            print_error_line(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
+    def print_line() -> None:
+        with lock:
+            line = view.line()
+        print_error_line(f"cec-mpi: {line}, {format_clock(time.monotonic() - begin)} so far")
 
-    thread = threading.Thread(target=print_lines, daemon=True, name="progress")
+    with _repeat(print_line, display.interval):
+        yield
+
+
+@contextmanager
+def _update_cell(view: View, lock: threading.RLock) -> Iterator[None]:
+    """Show lines below the cell of a notebook, where they stay at the end."""
+    from rich.table import Table
+
+    notebook: Any = importlib.import_module("IPython.display")
+
+    def render() -> Table:
+        lines = Table.grid()
+        with lock:
+            for line in view.lines(*_CELL_SIZE):
+                lines.add_row(line)
+        return lines
+
+    handle = notebook.display(render(), display_id=True)
+    with _repeat(lambda: handle.update(render()), 1 / _REDRAWS_PER_SECOND):
+        yield
+    handle.update(render())
+
+
+def _runs_in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    python = sys.modules.get("IPython")
+    shell = None if python is None else python.get_ipython()
+    return hasattr(shell, "kernel")
+
+
+@contextmanager
+def _repeat(call: Callable[[], None], interval: float) -> Iterator[None]:
+    """Make a call at intervals in a thread."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(interval):
+            call()
+
+    thread = threading.Thread(target=repeat, daemon=True, name="progress")
     thread.start()
     try:
         yield

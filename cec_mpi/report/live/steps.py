@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cec_mpi.report.live.display import show
+from cec_mpi.report.live.display import AUTO, show
 from cec_mpi.report.live.run_state import RunState
 from cec_mpi.report.live.words import describe_available, describe_wait, format_clock, format_rate
 from cec_mpi.runtime.records.events import kind_and_machine
+from cec_mpi.runtime.records.recorder import Recorder
 from cec_mpi.runtime.records.step import StepRecord, Waiting
 from cec_mpi.text import format_duration, printable
 
@@ -250,3 +251,44 @@ def progress(
                 view.take(record)
 
         yield watch
+
+
+@contextmanager
+def show_progress(recorder: Recorder) -> Iterator[None]:
+    """Show the steps of an operator while a ``with`` is open.
+
+    They are redrawn on a terminal or below the cell of a notebook. Elsewhere a line is printed now
+    and then.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        The one with which the operator is opened.
+
+    Examples
+    --------
+    ::
+
+        recorder = cec_mpi.records.Recorder()
+        with cec_mpi.show_progress(recorder):
+            X = cec_mpi.open_operator("store", accept="run.json", recorder=recorder)
+            u, s, vt = svds(X, k=5)
+    """
+    state = RunState({})
+    view = RunView(state)
+    with show(view, AUTO) as lock:
+        if lock is not None:
+
+            def watch(record: StepRecord | Waiting) -> None:
+                with lock:
+                    if state.header is not recorder.common:
+                        state.begin(recorder.common)
+                    view.take(record)
+
+            recorder.watch(watch)
+            try:
+                yield
+            finally:
+                recorder.unwatch(watch)
+        else:
+            yield

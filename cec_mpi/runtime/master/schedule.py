@@ -97,6 +97,20 @@ class Schedule:
         """As `available`; None if the availability is a function or a command."""
         return None if isinstance(self._availability, FunctionAvailability) else self.available
 
+    def states(self, machines: int) -> dict[int, str]:
+        """Return "available", or why it is away, for each of a store's machines that takes part.
+
+        A function that gives the availability is not called: its last answer counts.
+        """
+        static = self.static_available
+        available = self._without_lost(self._answer[1]) if static is None else static
+        listed = self.listed_last
+        return {
+            n: "available" if n in available else self._absence_reason(n, n in listed)
+            for n in sorted(self._present)
+            if n <= machines
+        }
+
     def choose(self, machines: Iterable[int] | None) -> None:
         """Make these machines available from now on; None for the initial availability.
 

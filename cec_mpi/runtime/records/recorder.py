@@ -207,6 +207,11 @@ class Recorder:
         self._on_step.append(watch)
         self._on_wait.append(watch)
 
+    def unwatch(self, watch: Callable[[StepRecord | Waiting], None]) -> None:
+        """Stop calling a function that was passed to `watch`."""
+        self._on_step.remove(watch)
+        self._on_wait.remove(watch)
+
     def note(self, event: MachineEvent) -> None:
         """Record an event, which is written even if its step does not end."""
         self._pending_events.append(event_record(event))
