@@ -38,6 +38,7 @@ _STEP_VARIABLES = {
 }
 
 _WARNING_SECONDS = 120  # before the time limit, as in the templates
+_STARTS_PER_MACHINE = 5  # within ten minutes, after which a broken machine is not started again
 
 
 def batch_script(
@@ -50,6 +51,8 @@ def batch_script(
     file: str = "",
     launcher: str = "mpirun",
     setup: Sequence[str] = (),
+    keep: int = 0,
+    machines_script: str = "",
 ) -> str:
     """Return a batch script.
 
@@ -71,6 +74,10 @@ def batch_script(
         A key of `LAUNCHERS`, for a lockstep run.
     setup : sequence of str
         Shell commands before the run.
+    keep : int
+        Number of machines that the job of an elastic run submits, and replaces; 0 for none.
+    machines_script : str
+        Batch script of these machines.
 
     Raises
     ------
@@ -97,8 +104,18 @@ def batch_script(
         "words": shlex.join(words),
         "file": shlex.quote(file),
         "launch": launch,
+        "keep_machines": "",
     }
-    text = (files("cec_mpi.cli.batch") / "templates" / f"{template}.sbatch").read_text()
+    if keep:
+        kept = {"keep": str(keep), "most": str(_STARTS_PER_MACHINE * keep)}
+        kept["script"] = shlex.quote(machines_script)
+        values["keep_machines"] = _fill("keep.sh", kept).removesuffix("\n")
+    return _fill(f"{template}.sbatch", values)
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with values in place of its placeholders."""
+    text = (files("cec_mpi.cli.batch") / "templates" / template).read_text()
     return re.sub(r"@\{(\w+)\}", lambda placeholder: values[placeholder[1]], text)
 
 

@@ -25,8 +25,8 @@ def add_slurm(p: Parser) -> None:
     """``cec-mpi slurm``."""
     p.usage = "%(prog)s [OPTIONS] run STORE --out DIR ..."
     p.description = (
-        "Write a Slurm batch script for this run to standard output. With --elastic, "
-        "write two scripts into the current directory."
+        "Write a Slurm batch script for this run to standard output. With --elastic or "
+        "--keep, write two scripts into the current directory."
     )
     add_flag(
         p,
@@ -40,6 +40,13 @@ def add_slurm(p: Parser) -> None:
         "--elastic N",
         "write two scripts, NAME-master.sbatch and NAME-machines.sbatch: an elastic run, and N "
         "jobs of one machine each that join it",
+        values.positive,
+    )
+    add_flag(
+        p,
+        "--keep N",
+        "write the same scripts, but the job of the master submits the N machines, and replaces "
+        "those that are lost or have expired",
         values.positive,
     )
     add_flag(
@@ -95,7 +102,9 @@ def _slurm(arguments: argparse.Namespace) -> int:
         "account": arguments.account,
     }
     rest = _remove_out(words[1:])
-    if arguments.elastic:
+    if arguments.elastic and arguments.keep:
+        raise InputError("--elastic and --keep cannot be combined: expected one of them")
+    if arguments.elastic or arguments.keep:
         return _write_elastic(arguments, run, rest, options)
     if run.local is not None and arguments.ntasks != 1:
         raise InputError(
@@ -126,15 +135,16 @@ def _write_elastic(
     options: dict[str, Any],
 ) -> int:
     """Write the scripts of the master and of machines into the current directory."""
+    flag = "--keep" if arguments.keep else "--elastic"
     for name in ("launcher", "ntasks", "nodes"):
         if getattr(arguments, name):
             raise InputError(
-                f"--{name} cannot be combined with --elastic, where each machine is a job of one "
+                f"--{name} cannot be combined with {flag}, where each machine is a job of one "
                 "process"
             )
     if run.local is not None:
         raise InputError(
-            "--local cannot be combined with --elastic, whose machines are jobs of their own"
+            f"--local cannot be combined with {flag}, whose machines are jobs of their own"
         )
     name = arguments.job_name
     if "/" in name or name[:1] in ("", "-"):
@@ -143,7 +153,8 @@ def _write_elastic(
     replace(from_flags(ElasticOptions, run), accept=file).check_listening()
     accept = [] if run.accept else ["--accept", file]
     master_options = {"ntasks": 1, "cpus-per-task": 1, "partition": None}
-    machine_options = {"ntasks": 1, "array": f"1-{arguments.elastic}"}
+    machine_options = {"ntasks": 1, "array": f"1-{arguments.keep or arguments.elastic}"}
+    machines_script = f"{name}-machines.sbatch"
     scripts = {
         f"{name}-master.sbatch": batch_script(
             "elastic",
@@ -151,8 +162,10 @@ def _write_elastic(
             words=[*words, *accept],
             out=run.out,
             setup=arguments.setup,
+            keep=arguments.keep or 0,
+            machines_script=machines_script,
         ),
-        f"{name}-machines.sbatch": batch_script(
+        machines_script: batch_script(
             "machines",
             {**options, "job-name": f"{name}-machines", **machine_options},
             _parse_sbatch(arguments.sbatch),
@@ -169,7 +182,9 @@ def _write_elastic(
     for path, text in scripts.items():
         Path(path).write_text(text, encoding="utf-8")
     master, machines = map(shlex.quote, scripts)
-    print_result(f"sbatch {machines} $(sbatch --parsable {master})")
+    print_result(
+        f"sbatch {master}" if arguments.keep else f"sbatch {machines} $(sbatch --parsable {master})"
+    )
     return 0
 
 

@@ -128,6 +128,35 @@ def test_the_scripts_of_a_run_whose_machines_are_jobs(slurm, tmp_path, monkeypat
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_the_job_of_the_master_keeps_machines(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(f"--job-name 'a b' --time 2:00:00 {RUN}")
+    code, out, err = slurm("--keep", 24, *words)
+    assert (code, out, err) == (0, "sbatch 'a b-master.sbatch'\n", "")
+    master = Path("a b-master.sbatch").read_text()
+    assert master == (GOLDEN / "keeping-master.sbatch").read_text()
+    machines = Path("a b-machines.sbatch").read_text()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert slurm("--elastic", 24, *words)[0] == 0
+    assert machines == Path("a b-machines.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--keep 0", "--keep: '0': expected a whole number of at least 1"),
+        ("--keep -3", "--keep: '-3': expected a whole number of at least 1"),
+        ("--keep 2 --elastic 2", "--elastic and --keep cannot be combined: expected one of them"),
+        ("--keep 2 --ntasks 3", "--ntasks cannot be combined with --keep, where each machine is"),
+    ],
+)
+def test_a_number_of_machines_that_no_job_can_keep_is_refused(call, words, expected):
+    code, out, err = call(["slurm", *words.split(), *RUN.split()[:1], "s", "--out", "o"])
+    assert (code, out) == (2, "")
+    assert expected in err
+
+
 def test_the_connection_file_may_be_elsewhere(slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert slurm("--elastic", 2, "run", "s", "--out", "o", "--accept", "a b")[0] == 0
@@ -305,6 +334,67 @@ def test_variables_of_the_shell_that_submitted_a_job_do_not_reach_its_run(tmp_pa
     assert KEPT.keys() <= found
     still = {name for name in LEFT_BEHIND if "_HET_" not in name} & found
     assert still == {f"SLURM_{name}" for name in kept}
+
+
+# --- kept machines --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def submitted(tmp_path):
+    """Run the master's script with a Slurm of text: its output, and each call of sbatch."""
+
+    def run(squeue, start, keep=2):
+        programs = {
+            "squeue": squeue,
+            "sbatch": 'printf "%s\\n" "$*" >> submitted',
+            "srun": start,
+            "scontrol": "exit 1",
+            "sleep": "exec /bin/sleep 0.01",
+        }
+        write_programs(tmp_path, programs)
+        done = subprocess.run(
+            ["bash", "-c", elastic(keep=keep, machines_script="my machines.sbatch")],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CPUS_PER_TASK": "1"}
+            | {"SLURM_JOB_ID": "12"},
+        )
+        found = tmp_path / "submitted"
+        return done, found.read_text().splitlines() if found.exists() else []
+
+    return run
+
+
+UNTIL_DONE = "until [ -e done ]; do /bin/sleep 0.01; done; exit 4"
+
+
+def array(count):
+    return f"--quiet --job-name=cec-mpi-machines-12 --array=1-{count} my machines.sbatch 12"
+
+
+def test_machines_that_are_missing_are_submitted(submitted):
+    counts = "echo x >> asked; n=$(wc -l < asked); [ $n -lt 6 ] || touch done"
+    lines = "case $n in 1) ;; 2 | 3) echo 7; echo 7 ;; 4) echo 7 ;; *) echo 7; echo 9 ;; esac"
+    done, calls = submitted(f"{counts}; {lines}", UNTIL_DONE)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert calls == [array(2), array(1)]
+
+
+def test_machines_that_end_at_once_are_not_submitted_for_ever(submitted):
+    until_alone = "until [ $(pgrep -cP $PPID) = 1 ]; do /bin/sleep 0.01; done; exit 4"
+    done, calls = submitted("", until_alone)  # until nobody asks any longer
+    assert calls == [array(2)] * 5
+    assert done.stderr == "10 machines were started within ten minutes: no more are started\n"
+    assert done.returncode == 4
+
+
+def test_none_is_submitted_while_slurm_does_not_answer(submitted):
+    counts = "echo x >> asked; [ $(wc -l < asked) -lt 6 ] || touch done"
+    done, calls = submitted(f"{counts}; exit 1", UNTIL_DONE)
+    assert (done.returncode, calls) == (4, [])
 
 
 # --- warned scripts -----------------------------------------------------------------------

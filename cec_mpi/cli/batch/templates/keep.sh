@@ -1,0 +1,25 @@
+
+
+# Keep @{keep} machines: submit those that are missing, up to @{most} within ten minutes.
+keep_machines() {
+    local machines="cec-mpi-machines-$SLURM_JOB_ID" since=$SECONDS starts=0 jobs missing
+    while true; do
+        [ $((SECONDS - since)) -lt 600 ] || since=$SECONDS starts=0
+        if jobs=$(squeue --noheader --array --user="$(id -un)" --name="$machines" --format=%A); then
+            missing=$((@{keep} - $(wc -w <<<"$jobs")))
+            if [ "$missing" -gt 0 ]; then
+                starts=$((starts + missing))
+                if [ "$starts" -gt @{most} ]; then
+                    echo "@{most} machines were started within ten minutes: no more are started" >&2
+                    return
+                fi
+                sbatch --quiet --job-name="$machines" --array="1-$missing" @{script} "$SLURM_JOB_ID" ||
+                    true
+            fi
+        fi
+        sleep 20
+    done
+}
+keep_machines &
+keeper=$!
+trap 'kill "$keeper" 2>/dev/null || true' EXIT

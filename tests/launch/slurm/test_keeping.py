@@ -1,0 +1,57 @@
+"""A job whose master keeps a number of machines, which are jobs of their own."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from helpers.commands import steps_of
+from helpers.jobs import Job
+from helpers.waiting import wait_until
+
+pytestmark = [pytest.mark.any_mpi, pytest.mark.needs("slurm")]
+
+
+def machines_of(conn):
+    """The processes of machines that join by this connection file."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if "join" in process.cmdline() and "srun" not in process.name():
+                found += [process] * (process.cwd() == str(conn.parent.parent))
+    return found
+
+
+def test_lost_and_cancelled_machines_are_replaced(desk, symmetric):
+    out = desk.directory / "out"
+    slow = "--emulate-speeds 1,1,1 --emulate-base 150"
+    words = f"--keep 3 --time 10:00 run {symmetric.path} power --out out {slow}"
+    command = desk.run("cec-mpi", "slurm", *words.split())
+    assert command == "sbatch cec-mpi-master.sbatch\n"
+    job = Job(desk, desk.run("sbatch", "--parsable", "cec-mpi-master.sbatch").strip())
+
+    def array():
+        words = ("--noheader", "--array", f"--name=cec-mpi-machines-{job.number}")
+        return desk.ask("squeue", *words, "--states=RUNNING", "--format=%i").split()
+
+    wait_until(lambda: len(array()) == 3, said=job.output, pause=0.2)
+    job.wait_for_steps(out, 3)
+    first = array()
+    machines_of(out / "connection.json")[0].kill()
+    wait_until(lambda: len(set(array()) & set(first)) == 2, said=desk.jobs, pause=0.2)
+    wait_until(lambda: len(array()) == 3, said=desk.jobs, pause=0.2)
+    second = array()
+    desk.run("scancel", second[0])
+    wait_until(lambda: len(set(array()) - set(second)) == 1, said=desk.jobs, pause=0.2)
+    desk.run("scancel", "--signal=USR1", "--batch", job.number)
+    assert job.wait("PENDING") == "PENDING"
+    assert len(array()) == 3  # they wait for the master
+    job.go_on()
+    assert job.wait() == "COMPLETED", job.output()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["events"]["joined"] >= 2
+    assert steps_of(out) == summary["steps"]
+    wait_until(lambda: not desk.jobs(), said=desk.jobs, pause=0.2)  # machines have left
